@@ -18,9 +18,8 @@ from msgspec.structs import asdict
 from marpack.errors import UsageError, describe_os_error, first_line, located, shortened
 from marpack.protocol.messages import Trouble
 from marpack.runner.inputs import Input, RequestDefaults, as_utf8, refused, request_id, type_of
-from marpack.torchserve.frontend.forms import receive
-from marpack.torchserve.frontend.headers import FormError
-from marpack.torchserve.http import Part, Request
+from marpack.torchserve.forms import receive
+from marpack.torchserve.http import Part, Request, RequestError
 
 _NAME = 256  # characters: a longer text is no file's name that somebody meant
 _NO_HEADER = set(' \t\r\n\0:;,"()<>@[]{}?=/\\')  # characters that no header's name has
@@ -128,7 +127,7 @@ def asked_by_client(request: object, number: int, batch: str, limit: int) -> Inp
         made = receive(
             request.headers, request.body, request_id=name, url_path=request.url_path, explain=explain, limit=limit
         )
-    except FormError as error:
+    except RequestError as error:
         return refused(name, error, Request(id=name, parts=(), explain=explain), batch)
     return Input(name, made, batch)
 

@@ -33,8 +33,7 @@ from marpack.protocol.messages import (
 )
 from marpack.runner.process import LogPipe, WorkerProcess
 from marpack.runner.zygote import Zygote
-from marpack.torchserve.frontend.http_response import death_response
-from marpack.torchserve.http import Request, Response, ResponseChunk
+from marpack.torchserve.http import Request, Response, ResponseChunk, death_response
 from marpack.torchserve.streaming import assemble
 
 _NO_SCRIBBLING = "let the handler, and the libraries it uses, write to no descriptor that they did not open"

@@ -18,8 +18,7 @@ from typing import TextIO
 from marpack.protocol.messages import DATA, METRICS, Answered, Load, Loaded, Touched, Trouble
 from marpack.runner.client import BatchResult, load_error
 from marpack.runner.pool import Batch
-from marpack.torchserve.frontend.http_response import death_response
-from marpack.torchserve.http import Response
+from marpack.torchserve.http import Response, death_response
 from marpack.worker.model_loader import HandlerLoader
 from marpack.worker.service import InferenceService
 from marpack.worker.trouble import flatten, is_inside

@@ -14,10 +14,8 @@ from marpack.findings import Finding, Severity
 from marpack.json_text import legible
 from marpack.protocol.messages import Trouble
 from marpack.runner.client import BatchResult
-from marpack.torchserve.frontend.forms import FORM_TYPE, receive
-from marpack.torchserve.frontend.headers import FormError, HeadError, TooLargeError, UnreadFormError, bare_type
-from marpack.torchserve.frontend.http_response import refusal
-from marpack.torchserve.http import MAX_BODY, Part, Request, Response
+from marpack.torchserve.forms import FORM_TYPE, receive
+from marpack.torchserve.http import MAX_BODY, HeadError, Part, Request, RequestError, Response, TooLargeError, bare_type
 
 # Types that the standard table of suffixes lacks or that systems disagree on, both ways.
 _TYPES = {
@@ -79,7 +77,7 @@ class RequestDefaults(Struct, frozen=True, kw_only=True):
                 explain=self.explain,
                 limit=self.max_request_size,
             )
-        except FormError as error:
+        except RequestError as error:
             return refused(name, error, Request(id=identity, parts=(), explain=self.explain))
         return Input(name, request)
 
@@ -93,14 +91,14 @@ def described(headers: Iterable[tuple[str, str]], *, describe: bool) -> tuple[tu
     return (*headers, ("describe", "True")) if describe else tuple(headers)
 
 
-def refused(name: str, error: FormError, request: Request, batch: str | None = None) -> Input:
+def refused(name: str, error: RequestError, request: Request, batch: str | None = None) -> Input:
     """Return an input that the frontend refuses, and answers by itself."""
-    return Input(name, request, batch, refusal(error), why_refused(error))
+    return Input(name, request, batch, error.response, why_refused(error))
 
 
-def why_refused(error: FormError) -> Trouble:
+def why_refused(error: RequestError) -> Trouble:
     """Return the reason for an answer that the frontend gives by itself."""
-    kind, message = "refused-form", "the server's frontend refuses this form; no handler gets to see it"
+    kind, message = "refused-form", f"the frontend refuses this form: {error.message}"
     hint = "send a form that is whole, with named fields, in UTF-8"
     if isinstance(error, TooLargeError):
         kind, message = "request-too-large", error.message
@@ -108,10 +106,8 @@ def why_refused(error: FormError) -> Trouble:
             "send less, or raise max_request_size in the server's config.properties, and here with --max-request-size"
         )
     elif isinstance(error, HeadError):
-        kind, message = "refused-head", "the server's frontend refuses these headers; no handler gets to see them"
+        kind, message = "refused-head", "the frontend refuses these headers"
         hint = "send less than 8,192 bytes of them, under ASCII names without blanks"
-    elif isinstance(error, UnreadFormError):
-        kind, message, hint = "unread-form", error.message, "send each file in a field of its own"
     return Trouble(kind=kind, message=message, stage="receive", hint=hint)
 
 

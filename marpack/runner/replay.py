@@ -12,10 +12,8 @@ from msgspec import Struct
 
 from marpack.errors import UsageError
 from marpack.runner.inputs import Input, described, read_file, refused, request_id, unreadable
-from marpack.torchserve.frontend.forms import FORM_TYPE, receive
-from marpack.torchserve.frontend.headers import FormError
-from marpack.torchserve.frontend.multipart_headers import OCTETS
-from marpack.torchserve.http import MAX_BODY, Part, Request
+from marpack.torchserve.forms import FORM_TYPE, OCTETS, receive
+from marpack.torchserve.http import MAX_BODY, Part, Request, RequestError
 
 
 class RecordedField(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -120,7 +118,7 @@ def _input(where: str, number: int, line: bytes, folder: str, limit: int) -> Inp
             explain=recorded.explain,
             limit=limit,
         )
-    except FormError as error:
+    except RequestError as error:
         return refused(name, error, Request(id=identity, parts=()), batch)
     return Input(name, request, batch)
 

@@ -22,8 +22,7 @@ from marpack.protocol.messages import Load, Loaded
 from marpack.protocol.targets import Target
 from marpack.runner.environments import required
 from marpack.runner.pool import LocalPool, ModelPool, PoolSettings
-from marpack.torchserve.frontend.http_response import Sequences
-from marpack.torchserve.model_config import Torchrun
+from marpack.torchserve.model_config import Sequences, Torchrun
 from marpack.worker.loaders.device import Override, override, unavailable
 
 PoolMaker = Callable[[Archive, Load, Mapping[str, Any]], ModelPool]  # archive, how to load it, its model config

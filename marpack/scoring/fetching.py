@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from marpack.archive.remote import public_address
 from marpack.errors import UsageError, first_line
-from marpack.torchserve.frontend.headers import TooLargeError
+from marpack.torchserve.http import TooLargeError
 from marpack.version import __version__
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from marpack.scoring.batches import UnreadableValue, python_values
 from marpack.scoring.fetching import fetch_url
 from marpack.scoring.mapping import RowMapping
 from marpack.scoring.storage import FileFolder
-from marpack.torchserve.frontend.forms import parts_of, receive
-from marpack.torchserve.frontend.headers import FormError
-from marpack.torchserve.http import Request
+from marpack.torchserve.forms import parts_of, receive
+from marpack.torchserve.http import Request, RequestError
 
 Columns = Mapping[str, Any]  # Any: a list, an array of numpy's or of Arrow's; or a whole RecordBatch
 _FETCHED_AHEAD = 16  # addresses asked at once: servers take longer to answer than handlers
@@ -59,12 +58,12 @@ class RowRequests:
             parts = parts_of(_content_type(head), body, limit=self._mapping.max_request_size)
         except UsageError as error:
             return unreadable(identity, error)
-        except FormError as error:
+        except RequestError as error:
             return refused(identity, error, Request(id=identity, parts=(), explain=self._mapping.explain))
         return Input(identity, Request(id=identity, parts=parts, headers=head.headers, explain=self._mapping.explain))
 
     def _head(self, content_type: str) -> Request:
-        """Return a request with the headers that all of a content type have; raises FormError."""
+        """Return a request with the headers that all of a content type have; raises RequestError."""
         kind = self._mapping.content_type if self._mapping.content_type is not None else content_type
         if kind not in self._heads:
             self._heads[kind] = receive(self._mapping.headers, b"", request_id="", content_type=kind or None)

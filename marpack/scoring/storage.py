@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from marpack.archive.remote import check_address, from_file_system, public_address
 from marpack.errors import UsageError, did_you_mean
-from marpack.torchserve.frontend.headers import TooLargeError
+from marpack.torchserve.http import TooLargeError
 
 _WEB = ("http", "https")
 _OUTSIDE = "only files below {root} are read: links, `..` and whole paths that lead elsewhere are not followed"

@@ -23,7 +23,7 @@ from marpack.archive.names import quoted
 from marpack.errors import OutputError, UsageError, first_line, located
 from marpack.serving.api import Call
 from marpack.serving.settings import Address
-from marpack.torchserve.frontend.headers import FormError
+from marpack.torchserve.http import RequestError
 
 _WINDOWS = sys.platform == "win32"  # where a file's mode says nothing of who may read it
 _MAX_BYTES = 1 << 16  # of a key file
@@ -312,7 +312,7 @@ class Admission:
         self._compat = compat
 
     def check(self, call: Call) -> None:
-        """Raise FormError for a request that may not be answered: 401 without a token, 403 for all else."""
+        """Raise RequestError for a request that may not be answered: 401 without a token, 403 for all else."""
         self.check_origin(call)
         if self.tokens is None:
             return
@@ -322,18 +322,20 @@ class Admission:
             raise self.refused("Authorization", status=403 if of_another_kind else 401)
 
     def check_origin(self, call: Call) -> None:
-        """Raise FormError (403) for a request by a name that isn't the server's, or from another's page."""
+        """Raise RequestError (403) for a request by a name that isn't the server's, or from another's page."""
         if not self._guarded:
             return
         why: str | None = "The server is not ready yet"
         if self.guard is not None:
             why = self.guard.refuses(_value(call, "host"), _value(call, "origin"))
         if why is not None:
-            raise FormError(f"{why}.", status=403, kind="ForbiddenException")
+            raise RequestError(f"{why}.", status=403, kind="ForbiddenException")
 
-    def refused(self, what: str, *, status: int = 401) -> FormError:
+    def refused(self, what: str, *, status: int = 401) -> RequestError:
         """Return the refusal of a token; `what` it was for, in the original's words."""
-        return FormError(_KEY_REFUSED.format(what), status=400 if self._compat else status, kind="InvalidKeyException")
+        return RequestError(
+            _KEY_REFUSED.format(what), status=400 if self._compat else status, kind="InvalidKeyException"
+        )
 
 
 def _value(call: Call, name: str) -> str | None:

@@ -16,9 +16,8 @@ from marpack.serving.listener import AnsweredRequest, ServerListener, ServerStat
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import ServedModel
 from marpack.serving.registry import Registry
-from marpack.torchserve.frontend.headers import BAD_ESCAPE, FormError, TooLargeError
-from marpack.torchserve.frontend.http_response import phrase_of, refusal
-from marpack.torchserve.http import Response
+from marpack.torchserve.forms import BAD_ESCAPE
+from marpack.torchserve.http import RequestError, Response, TooLargeError, phrase_of
 
 JSON = "application/json"
 _CHALLENGE = (("WWW-Authenticate", "Bearer"),)
@@ -70,7 +69,7 @@ class Route(Struct, frozen=True):
     path: str
     operation: Operation
     methods: frozenset[str] = frozenset()  # none: any
-    admit: Callable[[Call], None] | None = None  # raises FormError for a request that may not be answered
+    admit: Callable[[Call], None] | None = None  # raises RequestError for a request that may not be answered
 
 
 class Router:
@@ -82,7 +81,7 @@ class Router:
     def find(self, method: str, segments: tuple[str, ...]) -> tuple[Route, dict[str, str]] | None:
         """Return the route of a path, and what its placeholders stand for; None: there is none.
 
-        Raises FormError (405) for a method that none of a path's routes takes.
+        Raises RequestError (405) for a method that none of a path's routes takes.
         """
         refused = False
         for pattern, route in self._routes:
@@ -142,7 +141,7 @@ class Api:
             if route.admit is not None:
                 route.admit(call)
             reply = await route.operation(call, **given)
-        except FormError as error:
+        except RequestError as error:
             reply = self._refused(call, error)
         except asyncio.CancelledError:  # the client has gone
             self._tell(call, None)
@@ -160,8 +159,8 @@ class Api:
             raise not_found()
         return found
 
-    def _refused(self, call: Call, error: FormError) -> Reply:
-        response = refusal(error)
+    def _refused(self, call: Call, error: RequestError) -> Reply:
+        response = error.response
         if error.status in {413, 417}:  # the frontend's HTTP library says so, before anything of the server's own does
             announced = isinstance(error, TooLargeError) and call.request.header("content-length") is not None
             return Reply(
@@ -205,7 +204,7 @@ def _cause(response: Response) -> str:
 
 @lru_cache(maxsize=1024)
 def segments_of(path: str) -> tuple[str, ...]:
-    """Return a path's segments, decoded; trailing slashes do not count. Raises FormError for what is no path."""
+    """Return a path's segments, decoded; trailing slashes do not count. Raises RequestError for what is no path."""
     if not path.startswith("/") or path.startswith("//"):
         raise not_found()
     path = path.partition("#")[0]
@@ -214,7 +213,7 @@ def segments_of(path: str) -> tuple[str, ...]:
 
 
 def check_escapes(target: str) -> None:
-    """Raise FormError (403) for a path or a query with a percent sign that begins no escape."""
+    """Raise RequestError (403) for a path or a query with a percent sign that begins no escape."""
     bad = BAD_ESCAPE.search(target)
     if bad is None:
         return
@@ -222,24 +221,24 @@ def check_escapes(target: str) -> None:
     message = f"invalid hex byte '{rest}' at index {at + 1} of '{target}'"
     if len(rest) < 2:
         message = f"unterminated escape sequence at index {at} of: {target}"
-    raise FormError(message, status=403, kind="IllegalArgumentException")
+    raise RequestError(message, status=403, kind="IllegalArgumentException")
 
 
-def not_found() -> FormError:
+def not_found() -> RequestError:
     """Return the refusal of a path that nothing answers."""
     message = "Requested resource is not found, please refer to API document."
-    return FormError(message, status=404, kind="ResourceNotFoundException")
+    return RequestError(message, status=404, kind="ResourceNotFoundException")
 
 
-def method_not_allowed() -> FormError:
+def method_not_allowed() -> RequestError:
     """Return the refusal of a method that a path does not take."""
     message = "Requested method is not allowed, please refer to API document."
-    return FormError(message, status=405, kind="MethodNotAllowedException")
+    return RequestError(message, status=405, kind="MethodNotAllowedException")
 
 
-def bad_request(message: str) -> FormError:
+def bad_request(message: str) -> RequestError:
     """Return the refusal of a parameter."""
-    return FormError(message, status=400, kind="BadRequestException")
+    return RequestError(message, status=400, kind="BadRequestException")
 
 
 def json_reply(call: Call, value: Any, *, status: int = 200) -> Reply:  # Any: what JSON holds

@@ -16,9 +16,7 @@ from marpack.serving.answer_head import Answer
 from marpack.serving.connections import ConnectionBound, WriteWatch, bound, reset, room_for, wait_for
 from marpack.serving.jobs import BrokenOffError, StreamedAnswer
 from marpack.serving.settings import Address
-from marpack.torchserve.frontend.headers import FormError, HeadError, TooLargeError
-from marpack.torchserve.frontend.http_response import error_response, refusal
-from marpack.torchserve.http import Response
+from marpack.torchserve.http import HeadError, RequestError, Response, TooLargeError, error_response
 
 _BODY_PACE = 16_384  # bytes a second that a body must come with beyond its grace
 _FAREWELL = 0.25  # seconds in which a server that is to end still answers what comes on open connections
@@ -91,7 +89,7 @@ class HttpRequest:
     async def _invite(self) -> None:
         """Answer a client that asks whether its body may come."""
         if self._request.headers["Expect"].lower() != "100-continue":
-            raise FormError("", status=417, kind="")
+            raise RequestError("", status=417, kind="")
         writer = self._request.writer
         await writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         writer.output_size = 0  # nothing of the answer was sent yet
@@ -164,7 +162,7 @@ class _Connection(RequestHandler):
         if isinstance(exc, ConnectionError):
             raise exc  # the client has gone, or was left
         if status == 400:
-            return Answer.routeless(refusal(HeadError()), self._further)
+            return Answer.routeless(HeadError().response, self._further)
         self._loop.call_exception_handler({"message": "a request could not be answered", "exception": exc})
         if request.writer.output_size > 0:  # the answer has begun
             return _cut(request)
@@ -267,7 +265,7 @@ class Front:
         self._busy.add(connection)
         try:
             if request.version < (1, 0):  # a line without a version
-                return Answer.routeless(refusal(HeadError()), self.settings.headers)
+                return Answer.routeless(HeadError().response, self.settings.headers)
             reply = await handler(HttpRequest(request, self.settings))
             response = reply.response
             if response.reset:  # what there is to send is here

@@ -24,10 +24,8 @@ from marpack.serving.http import Reply
 from marpack.serving.jobs import Job, StreamedAnswer
 from marpack.serving.models import ModelState, ServedModel
 from marpack.serving.openapi import model_document, server_document
-from marpack.torchserve.frontend.forms import receive
-from marpack.torchserve.frontend.headers import last_wins
-from marpack.torchserve.frontend.http_response import error_response, is_no_answer
-from marpack.torchserve.http import Part, Request, Response
+from marpack.torchserve.forms import last_wins, receive
+from marpack.torchserve.http import Part, Request, Response, error_response, is_no_answer
 
 _NAME, _VERSION = "model_name", "0.12.0"
 
@@ -139,7 +137,7 @@ class InferenceApi(Api):
         return await self._submit(call, model, version, await self._request(call, given))
 
     async def _request(self, call: Call, given: _Given) -> Request:
-        """Return the request as the handler gets it; raises FormError."""
+        """Return the request as the handler gets it; raises RequestError."""
         body = await call.request.body()
         headers = call.request.headers
         if call.request.header("content-length") is None:

@@ -28,7 +28,7 @@ from marpack.runner.zygote import Zygote
 from marpack.serving.models import ModelPlan
 from marpack.serving.properties import ModelProperties, Models
 from marpack.serving.settings import ModelSettings
-from marpack.torchserve.frontend.headers import FormError
+from marpack.torchserve.http import RequestError
 from marpack.torchserve.stock import BUILT_INS, HandlerName
 
 _ALL = "all"
@@ -43,7 +43,7 @@ class ModelStore(Struct, frozen=True):
     folder: Path
 
     def find(self, url: str) -> Path:
-        """Return the archive, or model folder, of a bare name; raise FormError for any other url.
+        """Return the archive, or model folder, of a bare name; raise RequestError for any other url.
 
         Whatever the original would look up elsewhere is refused in the words that it has for what is not there: an
         address, a path, a link that leads out of the store.
@@ -115,8 +115,8 @@ def _is_model(path: Path) -> bool:
     return path.name.endswith(_SUFFIXES) or path.is_dir()
 
 
-def _not_found(message: str) -> FormError:
-    return FormError(message, status=404, kind="ModelNotFoundException")
+def _not_found(message: str) -> RequestError:
+    return RequestError(message, status=404, kind="ModelNotFoundException")
 
 
 _FIRST_VERSION = "1.0"  # of an archive that names none

@@ -36,9 +36,7 @@ from marpack.serving.registering import (
     whole,
 )
 from marpack.serving.workers import ServedWorker, WorkerState
-from marpack.torchserve.frontend.headers import FormError, received
-from marpack.torchserve.frontend.http_response import error_response, phrase_of
-from marpack.torchserve.http import Request, Response
+from marpack.torchserve.http import Request, RequestError, Response, error_response, phrase_of, read_headers
 
 # Switches of the model config, told as they stand.
 _SWITCHES = ("continuousBatching", "useJobTicket", "useVenv")
@@ -195,7 +193,7 @@ class ManagementApi(Api):
         return await self.describe(call, model)
 
     async def _customized(self, call: Call, model: ServedModel) -> Reply:
-        sent = [pair for pair in received(call.request.headers) if pair[0].lower() not in _SET_BY_US]
+        sent = [pair for pair in read_headers(call.request.headers) if pair[0].lower() not in _SET_BY_US]
         headers = (("content-length", "0"), *sent, ("describe", "True"))
         job = model.describe(Request(id=call.id, parts=(), headers=headers))
         answer = await job.answer
@@ -273,7 +271,7 @@ class ManagementApi(Api):
         try:
             await asyncio.to_thread(tokens.renew, kind)
         except OutputError as error:
-            raise FormError(error.what, status=500, kind="InternalServerException") from None
+            raise RequestError(error.what, status=500, kind="InternalServerException") from None
         response = Response(status=200, phrase=phrase_of(200), body=b"\n", content_type=JSON)
         return Reply(response=response, request_id=call.id)
 

@@ -21,9 +21,7 @@ from marpack.serving.listener import ServerListener
 from marpack.serving.metrics import ModelMetrics, ServerMetrics
 from marpack.serving.settings import ModelSettings
 from marpack.serving.workers import ServedWorker, WorkerState
-from marpack.torchserve.frontend.headers import FormError
-from marpack.torchserve.frontend.http_response import refusal
-from marpack.torchserve.http import Request, Response
+from marpack.torchserve.http import Request, RequestError, Response
 
 _LATEST = 50  # latencies that are kept for people to look at
 _NO_DESCRIBER = 'Model "{}" has no worker to serve describe request. Please use scale workers API to add workers.'
@@ -135,7 +133,7 @@ class ServedModel:
     # --- requests
 
     def submit(self, request: Request, *, named: str = "") -> Job:
-        """Queue a request; raises FormError where nobody would answer it.
+        """Queue a request; raises RequestError where nobody would answer it.
 
         Args:
             request: As the handler gets it.
@@ -156,7 +154,7 @@ class ServedModel:
                 self.queue.drop(job)
 
     def describe(self, request: Request) -> Job:
-        """Queue a request that shares no batch; raises FormError where nobody would answer it."""
+        """Queue a request that shares no batch; raises RequestError where nobody would answer it."""
         if self.is_given_up or len(self._lone) >= self.queue.capacity:
             raise _unserved(_NO_DESCRIBER.format(self.name))
         job = LoneJob(request, self._loop.create_future())
@@ -335,7 +333,7 @@ class ServedModel:
 
 def no_worker(name: str, version: str = "") -> Response:
     """Return what a client gets where no worker will take its request."""
-    return refusal(_unserved(_no_worker(name, version)))
+    return _unserved(_no_worker(name, version)).response
 
 
 def _no_worker(name: str, version: str) -> str:
@@ -343,5 +341,5 @@ def _no_worker(name: str, version: str) -> str:
     return _NO_WORKER.format(name, f'Version {version}" ' if version else "")
 
 
-def _unserved(message: str) -> FormError:
-    return FormError(message, status=503, kind="ServiceUnavailableException")
+def _unserved(message: str) -> RequestError:
+    return RequestError(message, status=503, kind="ServiceUnavailableException")

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.torchserve.frontend.http_response import phrase_of
+from marpack.torchserve.http import phrase_of
 from marpack.version import __version__
 
 _JSON = "application/json"

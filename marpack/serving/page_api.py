@@ -27,9 +27,8 @@ from marpack.serving.page import (
     PageState,
     tried_answer,
 )
-from marpack.torchserve.frontend.forms import receive
-from marpack.torchserve.frontend.http_response import phrase_of
-from marpack.torchserve.http import Response
+from marpack.torchserve.forms import receive
+from marpack.torchserve.http import Response, phrase_of
 
 _LARGEST = 16 << 20  # bytes of a sample that is offered
 

@@ -19,7 +19,7 @@ from marpack.serving.http import Reply
 from marpack.serving.loading import ModelLoader, ModelStore, ModelWishes
 from marpack.serving.loading_threads import run_in_loading_thread
 from marpack.serving.models import ModelPlan, ServedModel
-from marpack.torchserve.frontend.headers import FormError, bare_type
+from marpack.torchserve.http import RequestError, bare_type
 
 T = TypeVar("T")
 OnEnd = Callable[[asyncio.Task[Any]], None]  # Any: tasks of all kinds
@@ -31,9 +31,9 @@ class DetachedWork:
     def __init__(self, on_end: OnEnd) -> None:
         """Take what is told of each task that ends: an error in it is a fault of ours."""
         self._on_end = on_end
-        self._tasks: set[asyncio.Task[Reply | FormError]] = set()  # which the loop itself would forget
+        self._tasks: set[asyncio.Task[Reply | RequestError]] = set()  # which the loop itself would forget
 
-    def begin(self, work: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply | FormError]:  # Any: as typing has it
+    def begin(self, work: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply | RequestError]:  # Any: as typing has it
         """Begin, and wait for nothing."""
         task = asyncio.create_task(_outcome(work))
         self._tasks.add(task)
@@ -42,15 +42,15 @@ class DetachedWork:
         return task
 
     async def finish(self, work: Coroutine[Any, Any, Reply]) -> Reply:  # Any: as typing has it
-        """Begin, and wait for the answer as long as the client does; raises FormError as the work does."""
+        """Begin, and wait for the answer as long as the client does; raises RequestError as the work does."""
         outcome = await asyncio.shield(self.begin(work))
-        if isinstance(outcome, FormError):
+        if isinstance(outcome, RequestError):
             raise outcome
         return outcome
 
 
 async def finish_before_end(ending: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:  # Any: as typing has it
-    """Return the result of `work`; raises FormError (503) as soon as the server has to end."""
+    """Return the result of `work`; raises RequestError (503) as soon as the server has to end."""
     task, end = asyncio.create_task(work), asyncio.create_task(ending.wait())
     try:
         await asyncio.wait((task, end), return_when=asyncio.FIRST_COMPLETED)
@@ -60,13 +60,13 @@ async def finish_before_end(ending: asyncio.Event, work: Coroutine[Any, Any, T])
             each.cancel()
     if is_done:
         return task.result()
-    raise FormError("The server is shutting down", status=503, kind="ServiceUnavailableException")
+    raise RequestError("The server is shutting down", status=503, kind="ServiceUnavailableException")
 
 
-async def _outcome(work: Coroutine[Any, Any, Reply]) -> Reply | FormError:  # Any: as typing has it
+async def _outcome(work: Coroutine[Any, Any, Reply]) -> Reply | RequestError:  # Any: as typing has it
     try:
         return await work
-    except FormError as error:
+    except RequestError as error:
         return error
 
 
@@ -77,7 +77,7 @@ _NAME = re.compile(r"(?!\.+\Z)[\w.-]+", re.ASCII)  # and `.` and `..`, which pat
 _RUNTIMES = {"python", "python3"}
 UNDER_WAY = "Processing worker updates..."
 
-AddModel = Callable[[ModelPlan], ServedModel]  # raises FormError where the version is there already
+AddModel = Callable[[ModelPlan], ServedModel]  # raises RequestError where the version is there already
 
 
 class Registration(Struct, frozen=True, kw_only=True):
@@ -114,15 +114,15 @@ class Registration(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, body: bytes, *, compat: bool) -> Self:
-        """Read a JSON object of the same names; raises FormError for what is none."""
+        """Read a JSON object of the same names; raises RequestError for what is none."""
         try:
             return msgspec.json.decode(body, type=cls, strict=False)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             status, kind = (500, "JsonSyntaxException") if compat else (400, "BadRequestException")
-            raise FormError(f"The body is no such JSON: {first_line(error)}", status=status, kind=kind) from None
+            raise RequestError(f"The body is no such JSON: {first_line(error)}", status=status, kind=kind) from None
 
     def checked(self) -> Self:
-        """Return it if all that it says can be meant; raises FormError (400)."""
+        """Return it if all that it says can be meant; raises RequestError (400)."""
         if self.runtime and self.runtime not in _RUNTIMES:
             raise bad_request(f"Invalid RuntimeType value: {self.runtime}")
         if self.model_name and not _NAME.fullmatch(self.model_name):
@@ -173,7 +173,7 @@ class Registrar:
         self._default_workers = default_workers
 
     async def register(self, call: Call, work: DetachedWork) -> Reply:
-        """Answer `POST /models`; raises FormError for what cannot be registered."""
+        """Answer `POST /models`; raises RequestError for what cannot be registered."""
         asked = (await self._asked(call)).checked()
         if asked.url is None:
             raise bad_request("Parameter url is required.")
@@ -211,7 +211,7 @@ class Registrar:
             raise _refusal(error) from None
         try:
             return self._add(plan)
-        except FormError:
+        except RequestError:
             plan.prepared.archive.close()
             raise
 
@@ -224,18 +224,18 @@ class Registrar:
         raise not_started(model, model.version, compat=self._core.compat)
 
 
-def not_started(model: ServedModel, version: str | None, *, compat: bool) -> FormError:
+def not_started(model: ServedModel, version: str | None, *, compat: bool) -> RequestError:
     """Return the refusal for a model whose workers do not come up, under the version that its client named."""
     message = f"Failed to start workers for model {model.name} version: {version or 'null'}"
     if model.failure is not None and not compat:
         message += f": {model.failure.what}"
-    return FormError(message, status=500, kind="InternalServerException")
+    return RequestError(message, status=500, kind="InternalServerException")
 
 
-def _refusal(error: MarpackError) -> FormError:
+def _refusal(error: MarpackError) -> RequestError:
     """Return an archive's refusal for a client, who need not know where on the machine it lies."""
     if isinstance(error, UsageError):
         return bad_request(error.what)
     if isinstance(error, ArchiveError):
-        return FormError(error.what, status=400, kind="InvalidModelException")
-    return FormError(error.what, status=500, kind="InternalServerException")
+        return RequestError(error.what, status=400, kind="InvalidModelException")
+    return RequestError(error.what, status=500, kind="InternalServerException")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from marpack.errors import UsageError
 from marpack.serving.models import ModelState, ServedModel
-from marpack.torchserve.frontend.headers import FormError
+from marpack.torchserve.http import RequestError
 
 
 class Registry:
@@ -26,16 +26,16 @@ class Registry:
         return sorted(self._versions)
 
     def add(self, model: ServedModel) -> None:
-        """Take a version in; raises FormError (409) if it is there already."""
+        """Take a version in; raises RequestError (409) if it is there already."""
         versions = self._versions.setdefault(model.name, {})
         if model.version in versions:
             message = f"Model version {model.version} is already registered for model {model.name}"
-            raise FormError(message, status=409, kind="ConflictStatusException")
+            raise RequestError(message, status=409, kind="ConflictStatusException")
         versions[model.version] = model
         self._defaults.setdefault(model.name, model)
 
     def find(self, name: str, version: str | None = None) -> ServedModel:
-        """Return a version of a model, the default one where none is named; raises FormError (404)."""
+        """Return a version of a model, the default one where none is named; raises RequestError (404)."""
         if version is None:
             default = self._defaults.get(name)
             if default is None:
@@ -44,11 +44,11 @@ class Registry:
         versions = self.versions(name)
         if version not in versions:
             message = f"Model version: {version} does not exist for model: {name}"
-            raise FormError(message, status=404, kind="ModelVersionNotFoundException")
+            raise RequestError(message, status=404, kind="ModelVersionNotFoundException")
         return versions[version]
 
     def versions(self, name: str) -> dict[str, ServedModel]:
-        """Return all versions of a model; raises FormError (404)."""
+        """Return all versions of a model; raises RequestError (404)."""
         if name not in self._versions:
             raise _unknown(name)
         return self._versions[name]
@@ -58,22 +58,22 @@ class Registry:
         return self._defaults.get(model.name) is model
 
     def set_default(self, name: str, version: str) -> None:
-        """Have a version answer where none is named; raises FormError (404)."""
+        """Have a version answer where none is named; raises RequestError (404)."""
         if version not in self.versions(name):
             message = f"Model version {version} does not exist for model {name}"
-            raise FormError(message, status=404, kind="ModelVersionNotFoundException")
+            raise RequestError(message, status=404, kind="ModelVersionNotFoundException")
         self._defaults[name] = self._versions[name][version]
 
     def remove(self, name: str, version: str | None = None) -> ServedModel:
         """Take a version out, the default one where none is named, and return it.
 
-        Raises FormError: 404, and 403 for the default version while there are others.
+        Raises RequestError: 404, and 403 for the default version while there are others.
         """
         model = self.find(name, version)
         versions = self._versions[name]
         if self.is_default(model) and len(versions) > 1:
             message = f"Cannot remove default version for model {name}"
-            raise FormError(message, status=403, kind="InvalidModelVersionException")
+            raise RequestError(message, status=403, kind="InvalidModelVersionException")
         self.discard(model)
         return model
 
@@ -123,5 +123,5 @@ class Registry:
         return not any(model.workers and model.is_given_up for model in self._defaults.values())
 
 
-def _unknown(name: str) -> FormError:
-    return FormError(f"Model not found: {name}", status=404, kind="ModelNotFoundException")
+def _unknown(name: str) -> RequestError:
+    return RequestError(f"Model not found: {name}", status=404, kind="ModelNotFoundException")

@@ -86,7 +86,7 @@ class Server:
         self._bug: BaseException | None = None
 
     def add(self, plan: ModelPlan, *, at_start: bool = False) -> ServedModel:
-        """Serve a model from now on; raises FormError if its version is served already."""
+        """Serve a model from now on; raises RequestError if its version is served already."""
         model = self._made(plan, self.listener)
         self.registry.add(model)
         model.loaded_at_start = at_start

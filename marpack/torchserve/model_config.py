@@ -7,6 +7,9 @@ from typing import Any, Self
 
 from msgspec import Struct
 
+from marpack.torchserve.context import Context, RequestProcessor
+from marpack.torchserve.http import Response, error_response
+
 _BY_TORCHRUN = frozenset({"pp", "tp", "pptp"})  # values of parallelType
 _SERVERS_TIMEOUT = 120.0  # seconds, for a batch and for loading alike, where the config says nothing
 _INT32 = 1 << 31
@@ -183,3 +186,31 @@ def _whole(config: Mapping[str, Any], key: str) -> int | None:
     value = config.get(key)
     counts = isinstance(value, int) and not isinstance(value, bool) and 0 < value < _INT32
     return value if counts else None
+
+
+class Sequences(Struct, frozen=True):
+    """The `sequenceBatching` of a model config."""
+
+    stuck: bool  # the server answers no request at all: it cannot without an idle time
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Self | None:  # Any: YAML as it stands
+        """Return what a config asks for, None if it asks for no sequences."""
+        if config.get("sequenceBatching") is not True:
+            return None
+        idle = config.get("sequenceMaxIdleMSec")  # ms
+        return cls(stuck=not isinstance(idle, int) or isinstance(idle, bool) or idle <= 0)
+
+    def refusals(self, count: int) -> tuple[Response, ...]:
+        """Return what clients get instead."""
+        return (error_response(500, "sequenceBatching requires sequenceMaxIdleMSec"),) * count
+
+    def enter(self, request: RequestProcessor, context: Context) -> None:
+        """Begin a sequence with a request that names none, as the frontend does."""
+        from uuid import uuid4  # noqa: PLC0415 - few models have sequences
+
+        keys = vars(context)
+        headers = request.get_request_properties()
+        if not headers.get(keys["header_key_sequence_id"]):
+            headers[keys["header_key_sequence_id"]] = f"ts-seq-{uuid4()}"
+            headers[keys["header_key_sequence_start"]] = "true"

@@ -16,9 +16,7 @@ from typing import Any
 import msgspec
 
 from marpack.torchserve.context import Context
-from marpack.torchserve.frontend.headers import is_header_name
-from marpack.torchserve.frontend.http_response import carried, kept_headers
-from marpack.torchserve.http import Response
+from marpack.torchserve.http import Response, is_header_name, sendable_body, sendable_headers
 
 _INT32 = 1 << 31
 _OK, _TOO_LARGE = 200, 413
@@ -160,13 +158,13 @@ def response_of(idx: int, value: Any, context: Context, *, stream_next: bool = F
         raise
     body = encode_value(value)
     if code != _OK:
-        body = carried(code, body)
+        body = sendable_body(code, body)
     return Response(status=code, phrase=phrase, content_type=content_type, headers=headers, body=body)
 
 
 def _headers(given: dict[str, Any]) -> tuple[tuple[tuple[str, str], ...], str | None]:
     """Return the handler's headers as the client gets them, and the content type among them."""
-    headers = kept_headers(dict(map(_header, given.items())))
+    headers = sendable_headers(dict(map(_header, given.items())))
     content_type = next((headers.pop(name) for name in list(headers) if name.lower() == "content-type"), None)
     return tuple(headers.items()), None if content_type is None else _wire_text(content_type, "the content type")
 

@@ -8,8 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.torchserve.context import Context
-from marpack.torchserve.frontend.http_response import error_response, no_answer
-from marpack.torchserve.http import MAX_BODY, Response, ResponseChunk
+from marpack.torchserve.http import MAX_BODY, Response, ResponseChunk, error_response, no_answer
 from marpack.torchserve.response import (
     NEXT,
     UNSERIALISABLE,

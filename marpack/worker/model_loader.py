@@ -13,9 +13,8 @@ from marpack.protocol.messages import UNAVAILABLE, Load, Loaded, LoadFailed, Tro
 from marpack.protocol.targets import HandlerSettings, TargetDifference, keep_settings
 from marpack.torchserve.context import SERVER_VERSION, Context, Handle
 from marpack.torchserve.envelopes import envelope_of
-from marpack.torchserve.frontend.http_response import Sequences
 from marpack.torchserve.metrics_cache import SERVERS_OWN, MetricsCacheYamlImpl
-from marpack.torchserve.model_config import batch_size_of, read_config, read_manifest
+from marpack.torchserve.model_config import Sequences, batch_size_of, read_config, read_manifest
 from marpack.torchserve.ts import finder
 from marpack.torchserve.ts.entry_point import HandlerEntry, find_entry
 from marpack.worker import startup

@@ -17,8 +17,8 @@ from marpack.protocol.diagnostics import drain_timings, milliseconds_since
 from marpack.protocol.messages import Answered, Trouble
 from marpack.torchserve.context import Context, Handle, Row, processor_of, row_of
 from marpack.torchserve.envelopes import loses_requests
-from marpack.torchserve.frontend.http_response import Sequences, error_response, no_answer
-from marpack.torchserve.http import MAX_BODY, Request, Response, ResponseChunk
+from marpack.torchserve.http import MAX_BODY, Request, Response, ResponseChunk, error_response, no_answer
+from marpack.torchserve.model_config import Sequences
 from marpack.torchserve.response import (
     NEXT,
     UNSERIALISABLE,

@@ -65,7 +65,7 @@ def test_what_the_servers_frontend_refuses_is_answered_as_there(project: Path) -
         assert [answer.status for answer in model.predict_batch([[1], {"x": "x" * 200}, [2]])] == [200, 413, 200]
         assert model.predict(form={"k": b"x" * 200}).status == 413
         broken = model.predict(b"=1", content_type="application/x-www-form-urlencoded")
-        assert (broken.status, broken.troubles[0].kind) == (500, "refused-form")
+        assert (broken.status, broken.troubles[0].kind) == (400, "refused-form")
 
 
 RAW = """
@@ -93,7 +93,7 @@ def test_raw_requests_are_answered_together_and_a_bad_one_costs_only_itself(proj
     ]
     with marpack.load(project, max_request_size=200) as model:
         answers = model.answer(requests)
-        assert [each.status for each in answers] == [200, 200, 413, 500, 200]
+        assert [each.status for each in answers] == [200, 200, 413, 400, 200]
         assert [answers[n].raw for n in (0, 1, 4)] == [b"a of 3 text/plain", f"v of 3 {form}".encode(), b"b of 3 None"]
         for text, status in ((b"bad", 503), (b"die", 507)):
             answers = model.answer([requests[0], marpack.RawRequest(TEXT, text), requests[1]])

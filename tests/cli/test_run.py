@@ -166,8 +166,8 @@ def test_a_form_that_the_frontend_refuses_is_told_in_its_place(mar: str, tmp_pat
     form = '{"content_type": "application/x-www-form-urlencoded", "body": "=1"}'
     path.write_text(f'{form}\n{{"body": "a"}}\n{form}\n{form}\n{{"body": "b"}}\n{form}\n')
     told = results(mar, "--requests", str(path), code=1)
-    assert [item["status"] for item in told] == [500, 200, 500, 500, 200, 500]
-    assert json.loads(told[0]["body"])["type"] == "ErrorDataDecoderException"
+    assert [item["status"] for item in told] == [400, 200, 400, 400, 200, 400]
+    assert json.loads(told[0]["body"])["type"] == "BadRequestException"
     assert told[0]["troubles"][0]["kind"] == "refused-form"
 
 

@@ -17,9 +17,7 @@ from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, HandlerError, WorkerError
 from marpack.protocol.messages import Load, Trouble
 from marpack.runner.client import LoadError, Worker
-from marpack.torchserve.frontend.headers import FormError
-from marpack.torchserve.frontend.http_response import refusal
-from marpack.torchserve.http import Response
+from marpack.torchserve.http import RequestError, Response
 
 LOAD_SECONDS = 60.0
 
@@ -86,8 +84,8 @@ def _ask(worker: Worker, probe: Probe, remaining: list[Step], rehearsal: Rehears
         seconds = float(limit) if isinstance(limit, int) else None
         try:
             requests = tuple(map(request_of, calls))
-        except FormError as error:  # the worker never hears of it
-            rehearsal.replies[calls[0].name] = reply_of(refusal(error))
+        except RequestError as error:  # the worker never hears of it
+            rehearsal.replies[calls[0].name] = reply_of(error.response)
             rehearsal.troubles[calls[0].name] = ()
             continue
         outcome = predict(worker, requests, timeout=seconds)

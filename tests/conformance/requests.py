@@ -7,7 +7,7 @@ from urllib.parse import quote_from_bytes
 from conformance.probe import Call, Field, Form
 from conformance.wire import Message
 
-from marpack.torchserve.frontend.forms import receive
+from marpack.torchserve.forms import receive
 from marpack.torchserve.http import Request
 
 BOUNDARY = "----conformance"
@@ -24,7 +24,7 @@ def message_of(call: Call, model: str) -> Message:
 def request_of(call: Call) -> Request:
     """Return a call as the server's frontend would hand it to the worker.
 
-    Raises marpack.torchserve.frontend.headers.FormError for what the frontend refuses.
+    Raises marpack.torchserve.http.RequestError for what the frontend refuses.
     """
     message = message_of(call, "model")
     headers = (*message.headers, ("Host", "127.0.0.1:8080"), ("Content-Length", str(len(message.body))))

@@ -10,8 +10,7 @@ from conformance.recording import answered, current
 from conformance.rehearsal import reply_of
 from conformance.requests import request_of
 
-from marpack.torchserve.frontend.headers import FormError
-from marpack.torchserve.frontend.http_response import refusal
+from marpack.torchserve.http import RequestError
 
 ANSWERED = [
     pytest.param(probe, id=probe.name, marks=expectation(probe) + occasion(probe))
@@ -36,9 +35,9 @@ def test_loads_or_fails_as_on_the_server(probe, rehearsal):
 def test_what_the_frontend_refuses(probe):
     recording, different = current(probe), {}
     for call in probe.calls:
-        with pytest.raises(FormError) as caught:
+        with pytest.raises(RequestError) as caught:
             request_of(call)
-        ours, theirs = reply_of(refusal(caught.value)), recording.replies[call.name]
+        ours, theirs = reply_of(caught.value.response), recording.replies[call.name]
         if not alike(ours, theirs, numeric=False):
             different[call.name] = (ours, theirs)
     assert not different, describe(different)

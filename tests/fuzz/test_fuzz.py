@@ -87,7 +87,7 @@ class PlantedError(Exception):
         ("archives", "marpack.archive.zip_format.DamagedArchiveError"),
         ("archives", "marpack.archive.manifest.ManifestError"),
         ("project files", "marpack.project.load.ProjectError"),
-        ("request lines", "marpack.torchserve.frontend.forms.FormError"),
+        ("request lines", "marpack.torchserve.forms.RequestError"),
         ("pickles", "marpack.weights.pickle_machine.BrokenPickleError"),
         ("weight headers", "marpack.weights.zip_entries.NotZipError"),
     ],

@@ -152,7 +152,7 @@ def test_a_form_that_the_frontend_refuses_is_answered_without_a_handler(tmp_path
     assert [item.refused is not None for item in items] == [False, True, False]
     assert [len(group) for group in batched(items, 1)] == [3]
     assert items[1].refused is not None
-    assert items[1].refused.status == 500
+    assert items[1].refused.status == 400
 
 
 class Echo:
@@ -181,6 +181,6 @@ def test_results_stand_in_the_order_of_lines_whoever_of_a_batch_is_refused(tmp_p
     results = list(run(pool, replayed(tmp_path, *lines)))  # type: ignore[arg-type]
     assert pool.asked == [["a", "b"], ["c"]]
     assert [(result.status, result.input[-1]) for result in results] == [
-        (200, "1"), (500, "2"), (200, "3"), (500, "4"), (500, "5"), (200, "6"),
+        (200, "1"), (400, "2"), (200, "3"), (400, "4"), (400, "5"), (200, "6"),
     ]  # fmt: skip
     assert [result.body for result in results if result.status == 200] == ["2", "2", "1"]

@@ -12,7 +12,7 @@ import pytest
 
 from marpack.errors import UsageError
 from marpack.scoring.fetching import fetch_url, is_public
-from marpack.torchserve.frontend.headers import TooLargeError
+from marpack.torchserve.http import TooLargeError
 
 CERTIFICATE = Path(__file__).parents[1] / "data" / "loopback.pem"
 CHUNKED = "Transfer-Encoding: chunked\r\n"

@@ -15,7 +15,7 @@ from marpack.errors import OutputError, UsageError
 from marpack.serving.access import Admission, Guard, TokenKind, Tokens
 from marpack.serving.api import Call
 from marpack.serving.settings import Address
-from marpack.torchserve.frontend.headers import FormError
+from marpack.torchserve.http import RequestError
 
 START = datetime(2026, 11, 23, 2, 0, tzinfo=UTC)
 MANAGEMENT, INFERENCE, API = TokenKind
@@ -409,7 +409,7 @@ def test_refuses_a_wrong_origin(text: str) -> None:
 def test_until_there_is_a_guard_everybody_is_refused() -> None:
     admission = Admission(kind=TokenKind.MANAGEMENT, guarded=True)
     call = Call(request("localhost:8081"), "")
-    with pytest.raises(FormError) as refused:
+    with pytest.raises(RequestError) as refused:
         admission.check(call)
     assert refused.value.status == 403
     admission.guard = Guard.of(Address("127.0.0.1", 8081), machine="here")

@@ -8,7 +8,7 @@ import pytest
 
 from marpack.errors import UsageError
 from marpack.serving.loading import ModelStore
-from marpack.torchserve.frontend.headers import FormError
+from marpack.torchserve.http import RequestError
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ ADDRESS = "Given URL {} does not match any allowed URL(s)"
     ],
 )
 def test_any_other_url_is_refused_in_the_originals_words(store: ModelStore, url: str, message: str) -> None:
-    with pytest.raises(FormError) as refused:
+    with pytest.raises(RequestError) as refused:
         store.find(url)
     error = refused.value
     assert (error.status, error.kind, error.message) == (404, "ModelNotFoundException", message.format(url))

@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from marpack.torchserve import model_config
-from marpack.torchserve.model_config import KEYS, ConfigError, Torchrun, batch_size_of, read_config, seconds_of
+from marpack.torchserve.context import Context, RequestProcessor
+from marpack.torchserve.model_config import (
+    KEYS,
+    ConfigError,
+    Sequences,
+    Torchrun,
+    batch_size_of,
+    read_config,
+    seconds_of,
+)
 
 NO_NUMBERS = [None, 0, -1, True, 2.0, "5", [5], 1 << 31]
 
@@ -114,3 +123,29 @@ def test_what_the_table_says_of_run_and_serve_is_what_their_code_reads():
     assert not unread
     shown = {name for name, key in by_name.items() if key.serve.startswith("no") and "shows" not in key.serve}
     assert shown & serve == {"parallelLevel"}  # whose 0 a description has, as the server's
+
+
+@pytest.mark.parametrize("config", [{}, {"sequenceBatching": "true"}, {"sequenceBatching": False}])
+def test_no_sequences(config):
+    assert Sequences.of(config) is None
+
+
+@pytest.mark.parametrize(
+    ("idle", "stuck"), [(None, True), (0, True), (-1, True), (True, True), ("6000", True), (1, False), (6000, False)]
+)
+def test_without_an_idle_time_the_server_answers_no_sequence(idle: object, stuck: bool):
+    sequences = Sequences.of({"sequenceBatching": True, "sequenceMaxIdleMSec": idle})
+    assert sequences == Sequences(stuck)
+    assert [answer.status for answer in sequences.refusals(2)] == [500, 500]
+
+
+def test_a_request_of_no_sequence_begins_one():
+    context = Context("m", ".", {}, 1, None, "0.12.0")
+    names = ("ts_request_sequence_id", "ts_request_sequence_start")
+    requests = [RequestProcessor(sent) for sent in ({}, {names[0]: ""}, {names[0]: "mine"})]
+    for request in requests:
+        Sequences(stuck=False).enter(request, context)
+    first, second, third = ([request.get_request_property(name) for name in names] for request in requests)
+    assert (first[0][:7], second[0][:7], first[0] == second[0]) == ("ts-seq-", "ts-seq-", False)
+    assert (first[1], second[1]) == ("true", "true")
+    assert third == ["mine", None]

@@ -37,9 +37,7 @@ def test_only_true_itself_says_that_more_is_to_come(context: Context, more: obje
     assert all(response.headers == () for response in sent(context, ["a", "b"], more=more).values())
 
 
-@pytest.mark.parametrize(
-    ("code", "phrase"), [(500, "Internal Server Error"), (201, "Created"), (418, "Client Error (418)")]
-)
+@pytest.mark.parametrize(("code", "phrase"), [(500, "Internal Server Error"), (201, "Created"), (299, "")])
 def test_a_code_that_is_not_200_is_an_error_for_the_whole_batch(context: Context, code: int, phrase: str):
     responses = sent(context, {0: "a"}, {0: "one"}, code=code)
     assert [(one.status, one.phrase, one.failed) for one in responses.values()] == [(code, phrase, True)] * 2

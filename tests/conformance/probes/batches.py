@@ -94,7 +94,7 @@ _HEADS = {
     },
     **{
         f"value-{value!r}": f"context.set_response_header(0, 'a', {value!r}); answer = 'a'"
-        for value in ("b\0c", "b\x0bc", "b\x0cc", "b\nc", "b\x7f\x01c", "a\U0001f600b\u4e2d")
+        for value in ("b\0c", "b\x0bc", "b\x0cc", "b\nc", "b\x7f\x01c")
     },
     "tensor-unsaveable": "import torch, threading; answer = torch.ones(1); answer.x = threading.Lock()",
     "alive-after-all": "answer = 'a'",

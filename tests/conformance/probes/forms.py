@@ -34,23 +34,14 @@ def _whole(topic: str, types: Iterable[str]) -> tuple[Call, ...]:
     return tuple(_form(f"{topic}: {kind[:70]}", f'{_DATA}"d"\r\n\r\nhi', content_type=kind) for kind in types)
 
 
-# Names of Java's, of Python's, of both and of neither.
-_CHARSETS = """
-utf8 UTF_8 utf_8 utf-8-sig latin1 latin-1 iso-8859-1 ISO8859_1 cp1252 windows-1252 ascii us-ascii utf-16 utf16 utf-16le
-utf-32 gbk gb2312 gb18030 big5 shift_jis sjis euc-jp koi8-r mac-roman hex base64 rot13
-idna punycode unicode_escape raw_unicode_escape mbcs oem undefined cp65001 utf-7 none binary x-user-defined utf8mb4
-iso-2022-jp hz cp866 tis-620 utf ucs-2 UTF-8BOM palmos cp720 kz1048 iso8859-15 iso-8859-6-i l1 utf-8- -utf-8 .utf8
-utf:8 utf+8 utf8!
-"""
-_FILE_CHARSETS = ("utf8", "klingon", "", '"utf-8"', "'utf-8'", "utf 8", "utf-8; x=y", "utf-16")
-_FORM_CHARSETS = (
-    "utf8", "utf-8-sig", "x y", '"utf-8"', "klingon", "", "utf-8; foo=bar", "latin1", "utf-16", "'utf-8'",
-)  # fmt: skip
+# As clients name them; a charset changes nothing.
+_CHARSETS = "utf8 latin1 iso-8859-1 ISO8859_1 cp1252 windows-1252 us-ascii utf-16 gbk gb18030 big5 shift_jis koi8-r"
+_FILE_CHARSETS = ("utf8", '"utf-8"', "utf-8; x=y", "utf-16")
+_FORM_CHARSETS = ("utf8", "latin1")
 _FILE_TYPES = (
     "text/plain;charset=utf-8",
     'text/plain;charset="UTF-8"',
     "text/plain; charset=UTF-8; format=flowed",
-    "text/plain; format=flowed; charset=klingon",
     "text/plain; format=flowed",
     "text/plain ; charset=utf-8",
     "application/json ; charset=utf-8",
@@ -59,16 +50,9 @@ _FILE_TYPES = (
     "; charset=utf-8",
     "",
     "text/plain;",
-    "text/plain; charset",
-    "text/plain; charset=",
-    "text/plain; CHARSET=klingon",
     "text/plain; xcharset=klingon",
-    "text/plain; charset =klingon",
     "text/plain; charset= utf-8",
     "TEXT/PLAIN",
-    "application/json, text/plain",
-    "text/plain, application/json",
-    ",",
     "image/png; name=x.png",
     'image/png; name="a;b.png"',
     "application/octet-stream",
@@ -80,27 +64,18 @@ _FILE_TYPES = (
 _BOUNDARIES = (
     f"multipart/form-data; a=b; boundary={BOUNDARY}",
     f"multipart/form-data; boundary={BOUNDARY}; a=b",
-    f"multipart/form-data; a=b; c=d; boundary={BOUNDARY}",
-    f"multipart/form-data; a=b; boundary={BOUNDARY}; c=d",
     f"multipart/form-data;boundary={BOUNDARY}",
     f"multipart/form-data;  boundary={BOUNDARY}  ",
-    f"multipart/form-data; boundary = {BOUNDARY}",
-    f"multipart/form-data; boundary= {BOUNDARY}",
     f'multipart/form-data; boundary="{BOUNDARY}"; charset=utf-8',
     f"multipart/form-data; boundary='{BOUNDARY}'",
-    f"multipart/form-data; boundaryx={BOUNDARY}",
     f"multipart/form-data;charset=UTF-8;boundary={BOUNDARY}",
     f"multipart/form-data;boundary={BOUNDARY};charset=UTF-8",
     f"multipart/form-data; boundary={BOUNDARY};",
     f"multipart/form-data, multipart/form-data; boundary={BOUNDARY}",
-    f'multipart/form-data; type="a;b"; boundary={BOUNDARY}',
     f'multipart/form-data; boundary="{BOUNDARY}',
     f"multipart/form-data; Boundary={BOUNDARY}",
-    f"multipart/form-data; boundary={BOUNDARY}; boundary=zzz",
-    f"multipart/form-data; boundary=zzz; boundary={BOUNDARY}",
     f"multipart/form-data-x; boundary={BOUNDARY}",
     f"multipart/form-data ; boundary={BOUNDARY}",
-    "multipart/form-data;boundary",
     "multipart/form-data; boundary=",
     "multipart/form-data;",
 )
@@ -114,7 +89,6 @@ _QUOTED = (
     ("-", "-"),
     ("--", "--"),
     ('"a,b"', "a,b"),
-    ('"a;b"', "a;b"),
     ("a)(+_.", "a)(+_."),
     ('"a\\"b"', 'a"b'),
 )
@@ -145,7 +119,7 @@ _BARE_NAMES = ("data", "a.b", "a:b", "a=b", "a b", "\u00e9")
 _FILENAMES = (
     'filename="a b.txt"', 'filename="a;b.txt"', 'filename="a\\"b.txt"', "filename=a.txt", "filename=", "filename",
     'filename="C:\\\\x\\\\y.txt"', 'filename="../../x"', 'filename="\u00e9.png"', "filename*=utf-8''%C3%A9.txt",
-    "filename*=UTF-8'en'x.txt", "filename*=klingon''x.txt", "filename*=x.txt", "filename*=",
+    "filename*=UTF-8'en'x.txt",
     "filename=\"a.txt\"; filename*=utf-8''b.txt", "filename*=utf-8''b.txt; filename=\"a.txt\"", 'FILENAME="x"',
     'filename ="x"', 'filename= "x"', 'filename="x";', 'filename="a=b,c:d"', "filename='x'", 'filename="a%22b"',
     'filename="x"; size=2', 'filename="x"; creation-date="Wed, 12 Feb 1997"', 'xfilename="x"', 'filename="a""b"',
@@ -175,10 +149,10 @@ _HEADS = (
     f'{_DATA}"d"\r\ngarbage line',
     f'{_DATA}"d"\r\nX-Empty:',
     *(f'{_DATA}"d"\r\nContent-Length: {length}' for length in ("2", "1", "5", "x", "0", "-1")),
-    *(f"{_FILE}\r\nContent-Length: {length}\r\n{_TEXT}" for length in ("2", "7", "1")),
+    *(f"{_FILE}\r\nContent-Length: {length}\r\n{_TEXT}" for length in ("2", "7")),
     f"{_FILE}\r\n{_TEXT}\r\nContent-Type: application/json",
     f"{_FILE}\r\n{_TEXT}\r\nContent-Transfer-Encoding: 8bit",
-    *(f"{_FILE}\r\nContent-Transfer-Encoding: {one}" for one in ("quoted-printable", "BINARY", "", "binary; x")),
+    *(f"{_FILE}\r\nContent-Transfer-Encoding: {one}" for one in ("quoted-printable", "BINARY")),
     f'{_DATA}"d"\r\nContent-Transfer-Encoding: base64',
     f'{_DATA}"d"\r\nContent-ID: <a>\r\nMIME-Version: 1.0',
     f"{_FILE}\r\nContent-Type:",
@@ -240,7 +214,7 @@ SECTIONS = Probe(
 
 _PAIRS: tuple[str | bytes, ...] = (
     "a", "a=", "a=&b", "a=1&a=2", "a=1&", "a=1&&", "&", "=", "a==", "a=b=c=d", "a=%", "a=%2", "a=%2g", "a=%41%42",
-    "%61=1", "a+=1", "a=+", "a=%2B", "a=%0d%0a", "a=1\n&b=2", "a=1\rb", "\na=1", "a=1\r\n\r\nb=2", "a=\n", "a\n=1",
+    "%61=1", "a+=1", "a=+", "a=%2B", "a=%0d%0a", "a=1\n&b=2", "a=1\rb", "\na=1", "a=1\r\n\r\nb=2", "a=\n",
     "a;b=1", "a=1;b=2;", "a[]=1&a[]=2", "a[0]=x", "a.b=1", "input:0=1", "a=\u00e9", "\u00e9=1", b"a=\xff", b"\xff=1",
     "%FF=1", "%C3=1", "%F0%9F%98%80=1", "a=%F0%9F%98%80", "a=%00", "a=\0", "%00=1", "a=1#b", "a=1?b=2", "a= 1", " a=1",
     "a =1", "a=1 ", 'data={"a":1}', "data=%7B%22a%22%3A1%7D", "a%3Db=1", "a%26b=1", "a=%zz&b=1", "b=1&a=%zz",

@@ -265,7 +265,7 @@ _CONFIGS = (
         ),
         "a",
     ),
-    _configured("sequences-without-idle-time", "sequenceBatching: true\n", _ANSWERS.format("'x'"), "a", "b"),
+    _configured("sequences-without-idle-time", "sequenceBatching: true\n", _ANSWERS.format("'x'")),
     _configured(
         "torchrun",
         "parallelType: pp\ntorchrun: {nproc-per-node: 1}\n",

@@ -1,0 +1,105 @@
+import pytest
+
+from marpack.torchserve.http import (
+    HeadError,
+    TooLargeError,
+    bare_type,
+    death_response,
+    error_response,
+    phrase_of,
+    read_headers,
+    sendable_headers,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [("  a  b\t ", "a  b"), (" \t ", ""), ("\xe9", "\xe9"), ("\u20ac", "\xe2\x82\xac"), ("a: b, c", "a: b, c")],
+)
+def test_values_lose_the_blanks_around_them_and_arrive_in_latin_1(value: str, read: str):
+    assert read_headers([("X-A", value)]) == (("X-A", read),)
+
+
+@pytest.mark.parametrize("name", ["X-\xe9", "X Y", "X\t", "X\nY", "X\r\nY", "X,", "X;", "X=", "X\0", ""])
+def test_what_is_no_name_of_a_header_is_refused(name: str):
+    with pytest.raises(HeadError) as caught:
+        read_headers([("X-A", "1"), (name, "1")])
+    answer = caught.value.response
+    assert (answer.status, answer.phrase) == (400, "Bad Request")
+    assert answer.body == (
+        b'{\n  "code": 400,\n  "type": "BadRequestException",\n  "message": "Invalid HTTP message."\n}\n'
+    )
+
+
+def test_odd_names_are_names():
+    odd = (("X_Under", "1"), ("x!#$%&'*+-^`|~(){}<>@[]?/\\\"", "2"))
+    assert read_headers(odd) == odd
+
+
+def test_header_lines_of_8192_bytes_are_too_many():
+    assert read_headers([("A", "b" * (8191 - len("A: ")))])
+    with pytest.raises(HeadError):
+        read_headers([("A", "b" * (8192 - len("A: ")))])
+    with pytest.raises(HeadError):
+        read_headers([(f"X-{number}", "a" * 100) for number in range(200)])
+
+
+def test_who_asks_for_consent_gets_it_from_the_frontend():
+    assert read_headers([("expect", "100-Continue"), ("X-A", "1")]) == (("X-A", "1"),)
+
+
+@pytest.mark.parametrize(
+    ("header", "kind"),
+    [("\ttext/x\t", "text/x"), ("text/plain ;x", "text/plain "), (";", ""), ("a/b;charset=x", "a/b")],
+)
+def test_a_bare_type_is_what_stands_before_the_parameters(header: str, kind: str):
+    assert bare_type(header) == kind
+
+
+def test_an_error_is_the_servers_json():
+    response = error_response(503, "Prediction failed")
+    assert response.body == (
+        b'{\n  "code": 503,\n  "type": "InternalServerException",\n  "message": "Prediction failed"\n}\n'
+    )
+    assert (response.status, response.phrase, response.content_type) == (503, "Service Unavailable", "application/json")
+
+
+def test_messages_keep_their_letters_and_escape_what_javascript_cannot_hold():
+    body = error_response(418, 'é <&> "\\ \n \u2028 \x00 \x7f').body.decode()
+    assert '"message": "é <&> \\"\\\\ \\n \\u2028 \\u0000 \x7f"' in body
+
+
+def test_an_error_that_claims_success_goes_out_as_a_placeholder():
+    response = error_response(200, "no")
+    assert (response.status, response.phrase, response.body, response.content_type) == (200, "", b"error", None)
+
+
+@pytest.mark.parametrize(
+    ("status", "phrase"),
+    [(404, "Not Found"), (413, "Request Entity Too Large"), (422, "Unprocessable Entity"), (299, ""), (600, "")],
+)
+def test_phrases_are_the_standard_ones(status: int, phrase: str):
+    assert phrase_of(status) == phrase
+
+
+@pytest.mark.parametrize(("signal", "status"), [(None, 500), (11, 500), (9, 507)])
+def test_a_dead_worker_is_500_and_out_of_memory_if_it_was_killed(signal: int | None, status: int):
+    response = death_response(signal)
+    assert response.status == status
+    assert b'"message": "Worker died."' in response.body
+
+
+def test_a_worker_that_takes_its_request_with_it_leaves_no_answer():
+    response = death_response(9, lost=True)
+    assert (response.status, response.body, response.failed) == (0, b"", True)
+
+
+def test_a_body_that_is_too_large_is_refused_without_a_word():
+    response = TooLargeError(5, 4).response
+    assert (response.status, response.phrase, response.body) == (413, "Request Entity Too Large", b"")
+    assert (response.content_type, response.failed) == (None, True)
+
+
+def test_of_headers_that_differ_only_in_case_the_last_remains():
+    sent = sendable_headers({"X-Score": "1", "Pragma": "mine", "x-score": "2", "X-L": "caf\xe9 \u20ac"})
+    assert sent == {"x-score": "2", "X-L": "caf\xe9 ?"}
