@@ -2,10 +2,8 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, cast
 
 import msgspec
 from msgspec import Struct
@@ -15,52 +13,54 @@ from marpack.archive.copying import file_digest
 from marpack.archive.protocol import Bar, Progress, no_progress
 from marpack.archive.reader import open_archive
 from marpack.archive.staging import staged_folder
-from marpack.errors import OutputError, OutputExistsError, UsageError, did_you_mean
-from marpack.exporting.findings import OPTIONS, common_findings
-from marpack.exporting.image import image_findings, prepare_image
-from marpack.exporting.plan import Export, ExportOptions, read_export
+from marpack.errors import OutputError, OutputExistsError, UsageError, convert_os_errors, did_you_mean
+from marpack.exporting.findings import NAMES, common_findings
+from marpack.exporting.image import docker, prepare_image
+from marpack.exporting.kserve import kserve
+from marpack.exporting.plan import Content, Export, ExportOptions, Folder, read_export
+from marpack.exporting.ray_serve import ray_serve
+from marpack.exporting.sagemaker import sagemaker
 from marpack.findings import Finding
 from marpack.version import __version__
 
-MARKER = "marpack-export.json"  # which a folder has that --force may replace
+MARKER = "marpack-export.json"  # in every folder that --force may replace
 _BUFFER = 1 << 20  # bytes
-_FILE, _FOLDER = 0o644, 0o755  # modes, whatever the umask
-# What --to takes → the module that knows what goes there: an `ExportTarget`.
-TARGETS = {
-    "docker": "marpack.exporting.docker",
-    "kserve": "marpack.exporting.kserve",
-    "sagemaker": "marpack.exporting.sagemaker",
-    "ray-serve": "marpack.exporting.ray_serve",
-}
-_IMAGES = frozenset({"docker", "kserve", "sagemaker"})  # that run an image of ours
-# An option that stands for a name → the targets that use it.
-_USED_BY = {"image": _IMAGES, "storage_uri": frozenset({"kserve", "sagemaker"}), "role": frozenset({"sagemaker"})}
-_FORMS = {
-    "image": r"[a-z0-9]+[\w./-]*(:\d+/[\w./-]+)?(:[\w.-]+)?(@sha256:[0-9a-f]{64})?",
-    "storage_uri": r"(s3|gs|oci|oci\+native|oci\+fetch|pvc|hf|https?|hdfs|webhdfs|file)://[^\s'\"\\]+",
-    "role": r"arn:[\w-]+:iam::\d{12}:role/[\w+=,.@/-]+",
-}
-_EXAMPLES = {
-    "image": "write it as docker does: registry.example.com/team/digits:1.0",
-    "storage_uri": "write an address: s3://bucket/digits.mar, gs://…, pvc://…, oci+native://…, https://…",
-    "role": "write its ARN: arn:aws:iam::123456789012:role/sagemaker",
+_FILE_MODE, _FOLDER_MODE = 0o644, 0o755  # with any umask
+TARGETS: dict[str, Callable[[Export], Folder]] = {
+    "docker": docker,
+    "kserve": kserve,
+    "sagemaker": sagemaker,
+    "ray-serve": ray_serve,
 }
 DEVICES = ("cpu", "cuda")
+_WITH_IMAGE = frozenset({"docker", "kserve", "sagemaker"})
 
-Content = bytes | Path  # a file's bytes, or the file to copy
+
+class _NameOption(Struct, frozen=True, kw_only=True):
+    """An option that replaces a placeholder."""
+
+    targets: frozenset[str]
+    pattern: str
+    example: str
 
 
-class ExportTarget(Protocol):
-    """What a module of `TARGETS` offers."""
-
-    def files(self, export: Export) -> Mapping[str, Content]:
-        """Return the folder's files, README.md among them, by their names in it, with "/"."""
-
-    def findings(self, export: Export) -> Iterable[Finding]:
-        """Yield what of the archive does not carry over."""
-
-    def commands(self, export: Export) -> tuple[str, str, str]:
-        """Return the three commands of its README, from building to the first answer."""
+_NAME_OPTIONS = {
+    "image": _NameOption(
+        targets=_WITH_IMAGE,
+        pattern=r"[a-z0-9]+[\w./-]*(:\d+/[\w./-]+)?(:[\w.-]+)?(@sha256:[0-9a-f]{64})?",
+        example="write it as docker does: registry.example.com/team/digits:1.0",
+    ),
+    "storage_uri": _NameOption(
+        targets=frozenset({"kserve", "sagemaker"}),
+        pattern=r"(s3|gs|oci|oci\+native|oci\+fetch|pvc|hf|https?|hdfs|webhdfs|file)://[^\s'\"\\]+",
+        example="write an address: s3://bucket/digits.mar, gs://…, pvc://…, oci+native://…, https://…",
+    ),
+    "role": _NameOption(
+        targets=frozenset({"sagemaker"}),
+        pattern=r"arn:[\w-]+:iam::\d{12}:role/[\w+=,.@/-]+",
+        example="write its ARN: arn:aws:iam::123456789012:role/sagemaker",
+    ),
+}
 
 
 class ExportedFile(Struct, frozen=True):
@@ -72,18 +72,18 @@ class ExportedFile(Struct, frozen=True):
 
 
 class Exported(Struct, frozen=True, kw_only=True):
-    """What was written."""
+    """The result of an export."""
 
     archive: str
-    target: str  # what --to said
+    target: str  # the value of --to
     folder: str
     files: tuple[ExportedFile, ...]  # by name
-    findings: tuple[Finding, ...] = ()  # what does not carry over
-    commands: tuple[str, ...] = ()  # what comes next, in the folder
+    findings: tuple[Finding, ...] = ()  # features that the platform does not support
+    commands: tuple[str, ...] = ()  # the next steps, in the folder
 
 
 class Marker(Struct, frozen=True, kw_only=True):
-    """MARKER: what the folder was made of, and every other file in it."""
+    """MARKER: the origin of the folder, and every other file in it."""
 
     marpack: str  # the version that wrote it
     target: str
@@ -95,113 +95,94 @@ class Marker(Struct, frozen=True, kw_only=True):
 def export(
     source: Path, to: str, folder: Path | None, options: ExportOptions, *, replace: bool = False, bar: Bar = no_progress
 ) -> Exported:
-    """Write the folder that a platform deploys; nothing of the archive is run.
+    """Write the folder that a platform deploys, without running anything of the archive.
 
     Args:
         source: A .mar or a .tar.gz.
         to: A key of `TARGETS`.
-        folder: Where it goes; None: one of the model's name and `to`, in the current folder.
-        options: What the images and texts are to say.
-        replace: Replace a folder that an export has written, if nothing else was put into it.
-        bar: Shows how far the copying is.
+        folder: The output; None: a folder named after the model and `to`, in the current folder.
+        options: What the images and texts contain.
+        replace: Replace an earlier export whose files are unchanged.
+        bar: Shows the progress of copying.
 
-    Raises UsageError, OutputExistsError, OutputError; ArchiveError for what is no archive.
+    Raises UsageError, OutputExistsError, OutputError; ArchiveError for an archive that cannot be read.
     """
-    target = _target(to)
-    _check(options, to)
+    _check_options(options, to)
     with open_archive(source) as archive:
         planned = read_export(archive, source, options)
-    if to in _IMAGES:
-        with bar("asking pip for the requirements' hashes", 0):
+    if to in _WITH_IMAGE:
+        with bar("resolving with pip", 0):
             planned = replaced(planned, image=prepare_image(planned))
-    files = target.files(planned)
-    place = folder or Path(f"{planned.slug}-{to}")
-    _refuse_strangers(place)
-    empty = place.is_dir() and not any(place.iterdir())
-    try:
-        with (
-            staged_folder(place, replace=replace or empty, marker=MARKER) as staged,
-            bar("exporting", sum(map(_size, files.values()))) as progress,
-        ):
-            written = tuple(_write(staged, name, files[name], progress) for name in sorted(files))
-            marker = Marker(
-                marpack=__version__, target=to, model=planned.name, files=written, content_digest=planned.content_digest
-            )
-            _write(staged, MARKER, msgspec.json.format(msgspec.json.encode(marker), indent=2) + b"\n", None)
-            _set_modes(staged)
-    except OSError as error:
-        raise OutputError(f"the export cannot be written: {error.strerror}", where=str(place)) from error
+    made = TARGETS[to](planned)
+    output = folder or Path(f"{planned.slug}-{to}")
+    _refuse_changed(output)
+    total = sum(len(data) if isinstance(data, bytes) else data.stat().st_size for data in made.files.values())
+    is_empty = output.is_dir() and not any(output.iterdir())
+    with (
+        convert_os_errors(OutputError, "the export cannot be written", where=str(output)),
+        staged_folder(output, replace=replace or is_empty, marker=MARKER) as staged,
+        bar("exporting", total) as progress,
+    ):
+        written = tuple(_write(staged, name, made.files[name], progress) for name in sorted(made.files))
+        marker = Marker(
+            marpack=__version__, target=to, model=planned.name, files=written, content_digest=planned.content_digest
+        )
+        _write(staged, MARKER, msgspec.json.format(msgspec.json.encode(marker), indent=2) + b"\n", None)
+        for path in (staged, *staged.rglob("*")):
+            path.chmod(_FOLDER_MODE if path.is_dir() else _FILE_MODE)
+    findings = (*common_findings(planned), *made.findings)
     return Exported(
-        archive=str(source),
-        target=to,
-        folder=str(place),
-        files=written,
-        findings=(*common_findings(planned), *image_findings(planned), *target.findings(planned)),
-        commands=target.commands(planned),
+        archive=str(source), target=to, folder=str(output), files=written, findings=findings, commands=made.commands
     )
 
 
-def _target(to: str) -> ExportTarget:
+def _check_options(options: ExportOptions, to: str) -> None:
+    """Raise UsageError for an unknown target or device, an option that the target does not use, or a malformed name."""
     if to not in TARGETS:
         hint = did_you_mean(to, TARGETS) or f"one of {', '.join(TARGETS)}"
-        raise UsageError(f"'{to}' is nothing that an archive is exported to", where="--to", hint=hint)
-    return cast("ExportTarget", import_module(TARGETS[to]))  # a module offers the Protocol's functions
-
-
-def _check(options: ExportOptions, to: str) -> None:
-    """Raise UsageError for an option that says nothing to a target, or is not what it says."""
+        raise UsageError(f"'{to}' is not an export target", where="--to", hint=hint)
     if options.device not in DEVICES:
         hint = f"one of {', '.join(DEVICES)}"
-        raise UsageError(f"'{options.device}' is no device that an image is made for", where="--device", hint=hint)
-    if to not in _IMAGES and options.lock is not None:
-        hint = f"leave it out, or export to {' or '.join(sorted(_IMAGES))}"
-        raise UsageError(f"{to} has no use for it", where=f"--lock {options.lock}", hint=hint)
-    for name, targets in _USED_BY.items():
-        value, flag = getattr(options, name), OPTIONS[name]
-        if value is None:
-            continue
-        if to not in targets:
+        raise UsageError(f"'{options.device}' is not a device of an image", where="--device", hint=hint)
+    used = {"lock": _WITH_IMAGE} | {name: option.targets for name, option in _NAME_OPTIONS.items()}
+    for name, targets in used.items():
+        value, flag = getattr(options, name), NAMES.get(name, f"--{name}")
+        if value is not None and to not in targets:
             hint = f"leave it out, or export to {' or '.join(sorted(targets))}"
-            raise UsageError(f"{to} has no use for it", where=f"{flag} {value}", hint=hint)
-        if not re.fullmatch(_FORMS[name], value):
-            raise UsageError(f"this is not what {flag} takes", where=f"{flag} {value}", hint=_EXAMPLES[name])
+            raise UsageError(f"{to} does not use it", where=f"{flag} {value}", hint=hint)
+        if value is not None and name in _NAME_OPTIONS and not re.fullmatch(_NAME_OPTIONS[name].pattern, value):
+            hint = _NAME_OPTIONS[name].example
+            raise UsageError(f"invalid value for {flag}", where=f"{flag} {value}", hint=hint)
 
 
-def _refuse_strangers(folder: Path) -> None:
-    """Raise OutputExistsError for an export that somebody has put files into, or has edited: that would be lost."""
+def _refuse_changed(folder: Path) -> None:
+    """Raise OutputExistsError for an earlier export with other files or edited ones, which would be lost."""
     try:
         marker = msgspec.json.decode((folder / MARKER).read_bytes(), type=Marker)
-    except (OSError, msgspec.DecodeError):  # no export: `staged_folder` says so
+    except (OSError, msgspec.DecodeError):  # not an export: `staged_folder` refuses it
         return
     ours = {MARKER, *(file.name for file in marker.files)}
     found = sorted(path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
-    names = (path.as_posix() for path in found if "__pycache__" not in path.parts)  # which running it leaves
+    names = (path.as_posix() for path in found if "__pycache__" not in path.parts)  # left by running it
     other = next((name for name in names if name not in ours), None)
     if other is not None:
         raise OutputExistsError(
-            f"the export's folder holds {other}, which no export has written, so it is not replaced",
+            f"the folder contains {other}, which is not part of the export, so it is not replaced",
             where=str(folder),
             hint="choose another output, or move that file away",
             code="output-holds-other-files",
         )
-    edited = next((file.name for file in marker.files if _is_edited(folder / file.name, file)), None)
-    if edited is not None:
-        raise OutputExistsError(
-            f"the export's folder holds an edited {edited}, so it is not replaced",
-            where=str(folder),
-            hint="choose another output, or remove that file if its changes are not wanted",
-        )
-
-
-def _is_edited(path: Path, exported: ExportedFile) -> bool:
-    """Say whether a file is another one than was exported; of large ones, which nobody edits, the size has to do."""
-    if not path.is_file() or path.stat().st_size != exported.size:
-        return path.is_file()
-    return exported.size <= _BUFFER and file_digest(path) != exported.sha256
-
-
-def _size(content: Content) -> int:
-    return len(content) if isinstance(content, bytes) else content.stat().st_size
+    for file in marker.files:
+        path = folder / file.name
+        if not path.is_file():
+            continue
+        # Of large files only the size is compared: hashing takes seconds, and archives and wheels are not edited.
+        if path.stat().st_size != file.size or (file.size <= _BUFFER and file_digest(path) != file.sha256):
+            raise OutputExistsError(
+                f"the folder contains an edited {file.name}, so it is not replaced",
+                where=str(folder),
+                hint="choose another output, or remove that file to discard its changes",
+            )
 
 
 def _write(folder: Path, name: str, content: Content, progress: Progress | None) -> ExportedFile:
@@ -219,8 +200,3 @@ def _write(folder: Path, name: str, content: Content, progress: Progress | None)
             if progress is not None:
                 progress(len(data))
     return ExportedFile(name, size, digest.hexdigest())
-
-
-def _set_modes(folder: Path) -> None:
-    for path in (folder, *folder.rglob("*")):
-        path.chmod(_FOLDER if path.is_dir() else _FILE)

@@ -1,8 +1,8 @@
-"""What an export starts from: an archive's facts, read without running it, and what was asked for."""
+"""What an export starts from: an archive's facts, read without running it, and the options."""
 
 import ast
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -12,99 +12,103 @@ from packaging.tags import sys_tags
 from marpack.archive.index import index_of
 from marpack.archive.protocol import Archive, ArchiveForm
 from marpack.errors import UsageError
-from marpack.exporting.lock import Lock
-from marpack.inspection.facts import Inspection
+from marpack.findings import Finding
 from marpack.inspection.inspect import inspect
 from marpack.inspection.lint.source import MAX_SOURCE, Broken, parse, walk
 from marpack.inspection.members import read_text
 from marpack.inspection.pickles import PickleVerdict
 from marpack.inspection.requirements import Line, LineKind, beside, read_requirements
-from marpack.protocol.targets import Target
 from marpack.serving.settings import ModelSettings
 from marpack.torchserve.distributions import canonical
 
 _SUFFIXES = {ArchiveForm.MAR: ".mar", ArchiveForm.TGZ: ".tar.gz"}
 _FILES = (LineKind.INCLUDE, LineKind.CONSTRAINT)
-_NAME = 53  # characters: what Kubernetes leaves of its 63 to those who add a suffix
+_MAX_NAME = 53  # characters: Kubernetes allows 63, and controllers append suffixes
 
 
 class ExportOptions(Struct, frozen=True, kw_only=True):
-    """What the command line asks for."""
+    """The options of marpack export."""
 
     device: str = "cpu"  # cpu or cuda
     wheel: Path | None = None  # marpack's own; None: made from the installed files
-    lock: Path | None = None  # requirements with hashes, as an export before has written them
+    lock: Path | None = None  # requirements with hashes, as an earlier export wrote them
     resolve: bool = True  # ask pip for those hashes where there is no lock
     image: str | None = None  # the image's name, with its registry
-    storage_uri: str | None = None  # where the archive lies for the platform: s3://…, gs://…, oci+native://…
-    role: str | None = None  # the ARN of the role that SageMaker acts in
+    storage_uri: str | None = None  # the archive's address for the platform: s3://…, gs://…, oci+native://…
+    role: str | None = None  # the ARN of SageMaker's execution role
 
 
 class Image(Struct, frozen=True, kw_only=True):
-    """What an image installs."""
+    """The packages of an image."""
 
     wheel: tuple[str, bytes]  # marpack's: its name and its bytes
     requirements: tuple[str, ...]  # torch's, then the archive's
-    index: str | None  # where torch comes from; None: where all else does
-    lock: Lock
+    index: str | None  # torch's, beside the default index
+    lock: bytes | None  # every package with its hash
+    unlocked: str = ""  # why there is no lock
 
 
 class Requirements(Struct, frozen=True):
-    """The lines of requirements.txt and of what it includes."""
+    """The lines of requirements.txt and of the files that it includes."""
 
     lines: tuple[str, ...] = ()  # each one requirement, without options
     file: str = ""  # requirements.txt's name in the archive
-    left_out: tuple[str, ...] = ()  # files of the archive, options of pip's, what pip would not take
+    left_out: tuple[str, ...] = ()  # files of the archive, pip's options, invalid lines
 
 
 class Export(Struct, frozen=True, kw_only=True):
-    """An archive to be exported; every text in it is somebody else's until a template has quoted it."""
+    """An archive to export; every text in it is untrusted until a template has quoted it."""
 
     archive: Path
     file: str  # the archive's name in the folder: letters, digits, dashes; .mar or .tar.gz
-    slug: str  # the model's name as Kubernetes and SageMaker take it
+    slug: str  # the model's name for Kubernetes and SageMaker
     name: str  # the model's
-    version: str | None
-    handler: str  # the manifest's: "handler.py:function", "image_classifier"
     envelope: str | None
-    target: Target  # whose behaviour the author asked for
     content_digest: str | None  # of the archive's MAR-INF/marpack.json
     requirements: Requirements
-    config: dict[str, Any]  # Any: the model config, whatever YAML the author wrote
-    settings: ModelSettings  # workers, batch size, delay in ms, timeouts in s, as the server would have them
-    needs_trust: bool  # its weights load with --trust-pickle alone
-    used: frozenset[str]  # what the archive's own Python files call, import and derive from, by its last name
-    foreign: tuple[str, ...]  # wheels that it vendors for other Pythons than this one, which images have, too
+    config: dict[str, Any]  # Any: the model config, as its YAML says
+    settings: ModelSettings  # workers, batch size, delay in ms, timeouts in s, as the server applies them
+    needs_trust: bool  # its weights load only with --trust-pickle
+    used: frozenset[str]  # last names that the archive's own Python files call, import and derive from
+    foreign: tuple[str, ...]  # vendored wheels for other Pythons than this one, which images have, too
     options: ExportOptions
-    image: Image | None = None  # of targets that have one of their own
+    image: Image | None = None  # for targets with an image of marpack's
+
+
+Content = bytes | Path  # a file's bytes, or the file to copy
+
+
+class Folder(Struct, frozen=True, kw_only=True):
+    """The folder of a target."""
+
+    files: dict[str, Content]  # by name, with "/"; README.md among them
+    commands: tuple[str, str, str]  # of its README, from building to the first response
+    findings: tuple[Finding, ...] = ()  # features of the archive that the platform does not support
 
 
 def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
-    """Return what an archive is exported as.
+    """Return an archive's facts for an export.
 
-    Raises UsageError for a model folder, ArchiveError for what is no archive that can be opened safely.
+    Raises UsageError for a model folder, ArchiveError for an archive that cannot be opened safely.
     """
     if archive.form not in _SUFFIXES:
         hint = "pack it first: marpack build, or marpack init --from DIR"
-        what = "a model folder is not exported: only an archive has one digest"
+        what = "a model folder cannot be exported: only an archive has one digest"
         raise UsageError(what, where=str(path), hint=hint, code="archive-required")
     facts = inspect(archive)
     model = archive.manifest.model
     slug = slug_of(model.name)
-    config = _config(facts)
+    config = facts.config.value if facts.config and isinstance(facts.config.value, dict) else {}
     packages = facts.vendored.packages if facts.vendored else ()
-    here = {(tag.interpreter, tag.abi) for tag in sys_tags()}  # on whatever machine
+    here = {(tag.interpreter, tag.abi) for tag in sys_tags()}  # on every machine
     return Export(
         archive=path,
         file=slug + _SUFFIXES[archive.form],
         slug=slug,
         name=model.name,
-        version=model.version,
-        handler=model.handler,
         envelope=model.envelope,
-        target=Target.MARPACK if facts.target == Target.MARPACK else Target.TORCHSERVE,
         content_digest=facts.content_digest,
-        requirements=_requirements_of(archive),
+        requirements=_read_requirements(archive),
         config=config,
         settings=ModelSettings().tuned(config),
         needs_trust=facts.pickles.verdict is not PickleVerdict.SAFE,
@@ -114,61 +118,49 @@ def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
     )
 
 
-def _requirements_of(archive: Archive) -> Requirements:
-    """Return the requirements of an archive; what is no requirement by itself is told apart."""
+def slug_of(name: str) -> str:
+    """Return a name that Kubernetes and SageMaker accept: lower-case letters, digits and dashes, 53 at most."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_MAX_NAME].strip("-")
+    if slug[:1].isdigit():
+        slug = f"model-{slug}"[:_MAX_NAME].strip("-")
+    return slug or "model"
+
+
+def _read_requirements(archive: Archive) -> Requirements:
+    """Return the requirements of an archive, and the lines that no image can install."""
     first, index = archive.manifest.model.requirements_file, index_of(archive)
-    if not first:  # what an archive brings along asks for packages of the server's, which no image of ours has
+    if not first:  # vendored packages require packages of the server's, which marpack's images lack
         return Requirements(index.vendored.server if index and index.vendored else ())
     read = list(read_requirements(first, lambda name: read_text(archive, name)))
     names = {line.name for _, line in read if line.name}
-    # A limit on a required package is carried as another requirement with the same name. Other limits are left out.
-    lines = [line.text for _, line in read if line.sort is LineKind.REQUIREMENT or _limits(line, names)]
-    carried = {LineKind.REQUIREMENT, LineKind.INCLUDE, LineKind.CONSTRAINT}
-    left_out = [line.text for _, line in read if line.sort not in carried and not _limits(line, names)]
+
+    def is_limit(line: Line) -> bool:
+        # For a required distribution, a line of a constraints file is one more requirement.
+        return line.sort is LineKind.LIMIT and canonical(re.split(r"[^\w.-]", line.text, maxsplit=1)[0]) in names
+
+    lines = [line.text for _, line in read if line.sort is LineKind.REQUIREMENT or is_limit(line)]
+    carried = {LineKind.REQUIREMENT, *_FILES}
+    left_out = [line.text for _, line in read if line.sort not in carried and not is_limit(line)]
     named = [(line.text, beside(file, line.text)) for file, line in read if line.sort in _FILES]
     left_out += [text for text, name in named if read_text(archive, name) is None]
     return Requirements(tuple(dict.fromkeys(lines)), first, tuple(dict.fromkeys(left_out)))
 
 
-def _limits(line: Line, names: Container[str]) -> bool:
-    """Say whether a line of a constraints file bounds one of the distributions."""
-    return line.sort is LineKind.LIMIT and canonical(re.split(r"[^\w.-]", line.text, maxsplit=1)[0]) in names
-
-
-def slug_of(name: str) -> str:
-    """Return a name as Kubernetes and SageMaker both take it: small letters, digits and dashes, 53 at most."""
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_NAME].strip("-")
-    if slug[:1].isdigit():
-        slug = f"model-{slug}"[:_NAME].strip("-")
-    return slug or "model"
-
-
-def _config(facts: Inspection) -> dict[str, Any]:  # Any: as above
-    value = facts.config.value if facts.config else None
-    return {key: each for key, each in value.items() if isinstance(key, str)} if isinstance(value, dict) else {}
-
-
 def _used_names(archive: Archive, vendored: Container[str]) -> frozenset[str]:
-    """Return the names that the archive's own Python files use, vendored packages left out."""
+    """Return the last names that an archive's own Python files call, import and derive classes from."""
     found: set[str] = set()
     for name, entry in archive.entries.items():
-        is_own = name.partition("/")[0].removesuffix(".py") not in vendored
-        if is_own and name.endswith(".py") and entry.size <= MAX_SOURCE:
-            with archive.open(name) as file:
-                tree = parse(file.read())
-            if not isinstance(tree, Broken):
-                found.update(_names_in(tree))
+        if name.partition("/")[0].removesuffix(".py") in vendored:
+            continue
+        if not name.endswith(".py") or entry.size > MAX_SOURCE:
+            continue
+        with archive.open(name) as file:
+            tree = parse(file.read())
+        for node in () if isinstance(tree, Broken) else walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                found.update(alias.name.rpartition(".")[2] for alias in node.names)
+            used = [node.func] if isinstance(node, ast.Call) else node.bases if isinstance(node, ast.ClassDef) else []
+            found.update(
+                ast.unparse(each).rpartition(".")[2] for each in used if isinstance(each, ast.Attribute | ast.Name)
+            )
     return frozenset(found)
-
-
-def _names_in(tree: ast.Module) -> Iterator[str]:
-    """Yield the last names of what a module calls, imports and derives classes from."""
-    for node in walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield from (alias.name.rpartition(".")[2] for alias in node.names)
-        used = [node.func] if isinstance(node, ast.Call) else node.bases if isinstance(node, ast.ClassDef) else []
-        for each in used:
-            if isinstance(each, ast.Attribute):
-                yield each.attr
-            elif isinstance(each, ast.Name):
-                yield each.id

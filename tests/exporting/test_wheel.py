@@ -14,8 +14,8 @@ from refusals import has_code
 
 import marpack
 from marpack.errors import UsageError
-from marpack.exporting import wheel as made
-from marpack.exporting.wheel import wheel
+from marpack.exporting import image
+from marpack.exporting.image import wheel
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,7 +63,7 @@ def test_the_index_would_take_it(file: Path):
 
 
 def test_an_installation_of_another_version(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(made, "__version__", "99.0")
+    monkeypatch.setattr(image, "__version__", "99.0")
     with pytest.raises(UsageError, match=r"marpack 99\.0 runs, and .* is installed") as caught:
         wheel(None)
     assert "--wheel" in str(caught.value.hint)
