@@ -9,6 +9,7 @@ from marpack.version import __version__
 if TYPE_CHECKING:
     from marpack.api.functions import (
         build,
+        check,
         diff,
         doctor,
         export,
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         open,  # noqa: A004 - `marpack.open` reads best
         pull,
         push,
+        run,
         sign,
         unpack,
         verify,
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from marpack.api.model import Model, load
     from marpack.api.requests import RawRequest
     from marpack.api.scorer import Scorer
-    from marpack.api.trying import check, run
     from marpack.scoring.mapping import RowMapping
 
 __all__ = [
@@ -55,9 +56,7 @@ _MODULES = {
     "RawRequest": "marpack.api.requests",
     "RowMapping": "marpack.scoring.mapping",
     "Scorer": "marpack.api.scorer",
-    "check": "marpack.api.trying",
     "load": "marpack.api.model",
-    "run": "marpack.api.trying",
 }
 
 

@@ -169,7 +169,7 @@ def _asked(*command: str) -> tuple[bool, str]:
 def _cache(*, clear: bool) -> _CacheState:
     """Return how the cache is, the bytes of what it holds by kind, and how many were freed if it is to be cleared."""
     try:
-        from marpack.api.settings import cache_of
+        from marpack.api.operations import cache_of
 
         cache = cache_of()
         root, sizes = cache.root, _sizes(cache.root)
@@ -238,7 +238,7 @@ def _server() -> Iterator[HealthLine]:
 
 
 def _sizes(root: Path) -> dict[str, int]:
-    from marpack.api.settings import environments_folder
+    from marpack.api.sessions import environments_folder
 
     folders = {"fetched": root / "blobs", "copies": root / "copies", "environments": environments_folder()}
     sizes = {name: _size(folder) for name, folder in folders.items()}
@@ -257,7 +257,7 @@ def _size(folder: Path) -> int:
 
 def _clear(root: Path) -> None:
     """Remove what nobody uses; a file that is open stays readable, whoever removes its name."""
-    from marpack.api.settings import environments_folder
+    from marpack.api.sessions import environments_folder
     from marpack.archive.cache import Cache
     from marpack.archive.download import evict
 

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from marpack.api import operations
+from marpack.api.declaring import Name, operation, valid
 from marpack.api.options import (
     BuildOptions,
     DiffOptions,
@@ -13,16 +14,15 @@ from marpack.api.options import (
     ExportOptions,
     InitOptions,
     InspectOptions,
-    Name,
     PullOptions,
     PushOptions,
     SignOptions,
     UnpackOptions,
     VerifyOptions,
-    operation,
-    valid,
 )
+from marpack.api.session_options import CheckOptions, RunOptions
 from marpack.archive.protocol import no_progress
+from marpack.errors import UsageError
 
 if TYPE_CHECKING:
     from marpack.api.results import (
@@ -30,15 +30,18 @@ if TYPE_CHECKING:
         Diff,
         DoctorReport,
         Exported,
+        GateReport,
         InitReport,
         Inspection,
         PullReport,
         PushReport,
+        RunReport,
         Signed,
         Unpacked,
         Verification,
     )
     from marpack.archive.protocol import Archive
+    from marpack.findings import Finding
 
 
 @operation(InitOptions)
@@ -148,6 +151,60 @@ def export(options: ExportOptions) -> Exported:
     from marpack.api import results
 
     return results.Exported.of(operations.export(options, no_progress))
+
+
+@operation(CheckOptions)
+def check(options: CheckOptions) -> GateReport:
+    """Check whether an archive is ready to deploy.
+
+    Returns:
+        The verdict and the result of every check; `deployable` is the verdict as a boolean.
+
+    Raises:
+        UsageError, ProjectError: the source, an input or an option. Problems of the archive are in the report.
+
+    """
+    from marpack.api import checking, results, vouching
+    from marpack.api.requests import asked_of, defaults_of
+    from marpack.gate.candidate import held_inputs
+
+    if options.against is not None and options.slower is None:
+        hint = "Set slower to a share such as 0.1, or use marpack check --against for other comparisons."
+        raise UsageError("against requires slower", where="against", hint=hint)
+    inputs = held_inputs(asked_of(options.inputs, defaults_of(options)))
+    key = None if options.key is None else vouching.private_key(options.key, options.key_password)[0]
+    attest = None if options.attest is None else os.fspath(options.attest)
+    attester = vouching.Attester(attest, key, option="attest", isolated=options.env == "isolated")
+    return results.GateReport.of(checking.check(options, inputs, attester))
+
+
+@operation(RunOptions)
+def run(options: RunOptions) -> RunReport:
+    """Run inputs through an archive and return the server's responses with a summary, held in memory.
+
+    For more responses than memory holds, use `load` and `Model.predict_many`, which yields one after the other.
+
+    Raises:
+        UsageError, ProjectError, ArchiveError: the source, an input or an option.
+        LoadError: the handler cannot be imported, constructed or initialised.
+
+    """
+    from itertools import chain
+
+    from marpack.api.answering import report_of
+    from marpack.api.requests import asked_of, defaults_of
+    from marpack.api.sessions import SessionExtras, SessionNotes, open_session
+
+    requests = iter(asked_of(options.inputs, defaults_of(options)))
+    first = next(requests, None)
+    if first is None:
+        raise UsageError("no inputs", where="inputs", hint="Name inputs: marpack.run(source, [x])")
+    findings: list[Finding] = []
+    notes = SessionNotes(findings.extend, env=options.env)
+    source = None if options.source is None else os.fspath(options.source)
+    with open_session(source, options, notes, SessionExtras(trace=options.trace)) as session:
+        every, size = chain([first], requests), options.batch_size or 1
+        return report_of(session, every, findings, batch_size=size, fail_fast=options.fail_fast)
 
 
 @operation(SignOptions)

@@ -3,62 +3,46 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Self
 
-from msgspec.structs import replace
+from msgspec import Struct
 
 from marpack.api.answering import ModelFacts
-from marpack.api.arguments import Name, valid
-from marpack.api.requests import RawRequest, asked, asked_by_client, asked_by_form, several, shape_of
+from marpack.api.declaring import Headers, Option, operation, valid
+from marpack.api.options import Above0
+from marpack.api.requests import RawRequest, asked, asked_by_client, asked_by_form, request_defaults, several
 from marpack.api.results import Answer
-from marpack.api.settings import session_of
+from marpack.api.session_options import LoadOptions
+from marpack.api.sessions import open_session
 from marpack.errors import UsageError
 from marpack.runner.inputs import Input, RequestDefaults, request_id
 from marpack.runner.results import AnsweredInput, answered_inputs
 from marpack.runner.session import Session
-from marpack.torchserve.http import MAX_BODY
 
 
-def load(
-    source: Name | None = None,
-    *,
-    target: Literal["torchserve", "marpack"] | None = None,
-    device: str = "auto",
-    envelope: Literal["body", "json", "kserve", "kservev2"] | None = None,
-    timeout: float | None = None,
-    workers: int = 1,
-    max_request_size: int = MAX_BODY,
-    max_response_size: int = MAX_BODY,
-    digest: str | None = None,
-    trust_url: bool = False,
-    allow_outside: bool = False,
-) -> Model:
-    """Load a model in a worker process of its own, ready to answer; close it, or use it in a `with`.
-
-    Args:
-        source: An archive, a model folder, an address (https, s3, oci) or a project (built first if need be); None: the
-            current folder's project.
-        target: "torchserve" or "marpack", whose behaviour is shown; None: the project's or the archive's.
-        device: "auto", "cpu", "cuda", "cuda:1", "xpu", "xpu:1", "mps" or "xla".
-        envelope: The server's setting service_envelope.
-        timeout: Seconds that one request may take; None: as on the server, the config's responseTimeout or else 120.
-        workers: Processes that share the requests of `predict_many`.
-        max_request_size: Bytes of a request's body; beyond, it is a 413. The server's setting of that name.
-        max_response_size: Bytes of an answer; beyond, its worker dies. The server's setting of that name.
-        digest: "sha256:<hex>" of the file at an address: no other is taken.
-        trust_url: Take what lies at an https or s3 address, whatever its digest.
-        allow_outside: Let a project pack files from outside its folder.
+@operation(LoadOptions)
+def load(options: LoadOptions) -> Model:
+    """Load a model in a worker process of its own; close it, or use it in a `with` statement.
 
     Raises:
         UsageError, ProjectError, ArchiveError: the source.
-        LoadError: the handler could not be imported, constructed or initialised.
+        LoadError: the handler cannot be imported, constructed or initialised.
 
     """
-    options = valid(locals())
-    return Model(session_of(options, lambda _: None), shape_of({"max_request_size": max_request_size}))
+    source = None if options.source is None else os.fspath(options.source)
+    return Model(open_session(source, options), request_defaults(max_request_size=options.max_request_size))
+
+
+class _PredictOptions(Struct, frozen=True, kw_only=True):
+    """The options of the methods of `Model`, for validation."""
+
+    batch_size: Annotated[Above0, Option("Requests per call of the handler.")] = 1
+    isolate: Annotated[bool, Option("Retry the requests of a failed batch one by one.")] = False
+    explain: Annotated[bool, Option("Request an explanation instead of a prediction.")] = False
 
 
 class Model:
@@ -84,7 +68,7 @@ class Model:
         data: Any = None,  # Any: whatever JSON holds
         *,
         content_type: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers | None = None,
         form: Mapping[str, Any] | None = None,  # Any: as above
         explain: bool = False,
     ) -> Answer:
@@ -105,9 +89,13 @@ class Model:
         Raises UsageError for what cannot be sent: a file that cannot be read, a type or a number that JSON has not.
 
         """
-        valid({"explain": explain})
-        given = shape_of({"content_type": content_type, "headers": headers, "max_request_size": 1})
-        shape = replace(self._plain, content_type=given.content_type, headers=given.headers, explain=explain)
+        valid(_PredictOptions(explain=explain))
+        shape = request_defaults(
+            content_type=content_type,
+            headers=headers,
+            explain=explain,
+            max_request_size=self._plain.max_request_size,
+        )
         if form is None:
             return self._answered([self._asked(data, shape)])[0]
         number = next(self._numbers)
@@ -152,8 +140,8 @@ class Model:
         Raises UsageError: at once for what is not several, and in its turn for what cannot be sent.
 
         """
-        size = valid({"batch_size": batch_size, "isolate": isolate})["batch_size"]
-        return self._answers(several(inputs), size, isolate=isolate)
+        valid(_PredictOptions(batch_size=batch_size, isolate=isolate))
+        return self._answers(several(inputs), batch_size, isolate=isolate)
 
     def _answers(self, inputs: Iterable[Any], batch_size: int, *, isolate: bool) -> Iterator[Answer]:  # Any: as above
         unsent: list[UsageError] = []

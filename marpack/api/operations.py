@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from marpack.archive.protocol import no_progress
 from marpack.errors import UsageError, shortened
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
+    from marpack.api.declaring import Name
     from marpack.api.options import (
         BuildOptions,
         DiffOptions,
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
         InitOptions,
         InspectOptions,
         LimitOptions,
-        Name,
         PullOptions,
         PushOptions,
         UnpackOptions,
@@ -67,7 +68,7 @@ def _open(source: Name | None, options: LimitOptions, bar: Bar, *, whole: bool) 
     return open_archive(path, limits=options.limits, cache=cache_of(bar), whole=whole, bar=bar)
 
 
-def cache_of(bar: Bar) -> Cache:
+def cache_of(bar: Bar = no_progress) -> Cache:
     """Return the cache of what was fetched and extracted: this user's, unless the environment names another."""
     from marpack.archive.cache import Cache
 

@@ -8,18 +8,22 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from marpack.api.declaring import Headers
 from marpack.errors import UsageError, describe_os_error, first_line, located, shortened
 from marpack.protocol.messages import Trouble
 from marpack.runner.inputs import Input, RequestDefaults, as_utf8, refused, request_id, type_of
 from marpack.torchserve.forms import receive
-from marpack.torchserve.http import Part, Request, RequestError
+from marpack.torchserve.http import MAX_BODY, Part, Request, RequestError
+
+if TYPE_CHECKING:
+    from marpack.api.session_options import CheckOptions, RunOptions
 
 _NAME = 256  # characters: a longer text is no file's name that somebody meant
 _NO_HEADER = set(' \t\r\n\0:;,"()<>@[]{}?=/\\')  # characters that no header's name has
@@ -52,26 +56,51 @@ class Payload(Struct, frozen=True):
     note: Trouble | None = None
 
 
-def shape_of(options: Mapping[str, Any]) -> RequestDefaults:  # Any: each option has its own type
-    """Return what several requests have in common; raises UsageError for what HTTP cannot carry."""
-    content_type = options.get("content_type")
-    if not isinstance(content_type, str | None):
-        raise UsageError(f"a content type is text, and this is of type {_kind(content_type)}", where="content_type")
-    given = options.get("headers") or {}
-    if not isinstance(given, Mapping):
-        raise UsageError(f"headers are a dict of texts, and this is of type {_kind(given)}", where="headers")
+def request_defaults(
+    *,
+    content_type: str | None = None,
+    headers: Headers | None = None,
+    explain: bool = False,
+    describe: bool = False,
+    max_request_size: int = MAX_BODY,
+) -> RequestDefaults:
+    """Return what several requests have in common; raises UsageError for a value that HTTP cannot carry."""
+    given: object = content_type  # of any type: methods do not check it before
+    if not isinstance(given, str | None):
+        what = f"a content type is a string, and this is of type {_kind(content_type)}"
+        raise UsageError(what, where="content_type", hint="Set content_type to a string such as text/csv.")
     return RequestDefaults(
         content_type=None if content_type is None else as_utf8(content_type, "content_type"),
-        headers=tuple(http_header(name, value, where="headers") for name, value in given.items()),
-        explain=bool(options.get("explain")),
-        describe=bool(options.get("describe")),
-        max_request_size=options["max_request_size"],
+        headers=headers_of(headers),
+        explain=explain,
+        describe=describe,
+        max_request_size=max_request_size,
     )
 
 
-def packed(shape: RequestDefaults) -> RequestDefaults:
-    """Return what is in common with packed samples, which are sent as they were kept."""
-    return RequestDefaults(headers=shape.headers, max_request_size=shape.max_request_size)
+def defaults_of(options: "RunOptions | CheckOptions") -> RequestDefaults:
+    """Return what the requests of a command have in common; see `request_defaults`."""
+    return request_defaults(
+        content_type=options.content_type,
+        headers=options.headers,
+        explain=options.explain,
+        describe=options.describe,
+        max_request_size=options.max_request_size,
+    )
+
+
+def headers_of(headers: Headers | None) -> tuple[tuple[str, str], ...]:
+    """Return request headers as pairs; raises UsageError for a header that HTTP cannot carry."""
+    given: object = headers  # of any type: methods do not check it before
+    if isinstance(given, str) or not isinstance(given, Mapping | Sequence | None):
+        what = f"headers are a dict of strings, and this is of type {_kind(headers)}"
+        raise UsageError(what, where="headers", hint="Set headers to a dict such as {'X-Trace': '7'}.")
+    pairs: Iterable[Any] = headers.items() if isinstance(headers, Mapping) else headers or ()  # Any: as above
+    made = []
+    for pair in pairs:
+        name, value = pair if isinstance(pair, tuple) and len(pair) == 2 else (None, None)
+        made.append(http_header(name, value, where="headers"))
+    return tuple(made)
 
 
 def http_header(name: object, value: object, *, where: str, hint: str | None = None) -> tuple[str, str]:

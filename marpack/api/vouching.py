@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from marpack.api.options import Key
+from marpack.api.declaring import Key
 from marpack.errors import UsageError
 from marpack.version import __version__
 

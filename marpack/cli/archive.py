@@ -10,7 +10,7 @@ import click
 
 from marpack.api import operations
 from marpack.api.options import BuildOptions, DiffOptions, ExportOptions, InitOptions, InspectOptions, UnpackOptions
-from marpack.cli.options import json_option, takes
+from marpack.cli.options import Command, command, json_option
 from marpack.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from marpack.inspection.facts import Inspection
 
 
-@click.command()
-@takes(InitOptions)
+@command(InitOptions)
 @click.option("-y", "--yes", is_flag=True, hidden=True, expose_value=False)  # old scripts have it; it has no effect
 @json_option
 def init(options: InitOptions, *, as_json: bool) -> None:
@@ -46,7 +45,7 @@ def init(options: InitOptions, *, as_json: bool) -> None:
         show_init(report)
 
 
-class _LikeArgparse(click.Command):
+class _LikeArgparse(Command):
     """A command that accepts two more notations of argparse, which scripts for torch-model-archiver may use."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -63,8 +62,7 @@ class _LikeArgparse(click.Command):
         return f"{near[0]}{equals}{value}" if len(near) == 1 else word
 
 
-@click.command(cls=_LikeArgparse)
-@takes(BuildOptions)
+@command(BuildOptions, cls=_LikeArgparse)
 @json_option
 def build(options: BuildOptions, *, as_json: bool) -> None:
     """Pack a model into one archive.
@@ -96,8 +94,7 @@ def build(options: BuildOptions, *, as_json: bool) -> None:
         show_page(built_lines(built, found.modules, found.plan.vendored or None))
 
 
-@click.command()
-@takes(InspectOptions)
+@command(InspectOptions)
 @json_option
 def inspect(options: InspectOptions, *, as_json: bool) -> None:
     """Show the contents and problems of an archive without running it.
@@ -141,8 +138,7 @@ def _exit_code(facts: Inspection) -> ExitCode:
     return ExitCode.SHORT if errors else ExitCode.OK
 
 
-@click.command()
-@takes(DiffOptions)
+@command(DiffOptions)
 @json_option
 def diff(options: DiffOptions, *, as_json: bool) -> None:
     """Compare two archives: manifest, members, config, labels and every number of the tensors.
@@ -170,8 +166,7 @@ def diff(options: DiffOptions, *, as_json: bool) -> None:
     click.get_current_context().exit(ExitCode.OK if found.same else ExitCode.SHORT)
 
 
-@click.command()
-@takes(UnpackOptions)
+@command(UnpackOptions)
 @json_option
 def unpack(options: UnpackOptions, *, as_json: bool) -> None:
     """Extract an archive into a new folder.
@@ -197,8 +192,7 @@ def unpack(options: UnpackOptions, *, as_json: bool) -> None:
     click.echo(f"{unpacked.folder}: {count} {'file' if count == 1 else 'files'}, {_size(unpacked.bytes)}")
 
 
-@click.command()
-@takes(ExportOptions)
+@command(ExportOptions)
 @json_option
 def export(options: ExportOptions, *, as_json: bool) -> None:
     """Export an archive for Docker, KServe, SageMaker or Ray Serve.

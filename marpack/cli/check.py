@@ -1,175 +1,208 @@
-"""The command `marpack check`, its options, and its two-way comparisons."""
+"""The command `marpack check`: one verdict on an archive, and the comparison of two ways to run it."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from functools import partial
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import click
+from msgspec.structs import asdict, replace
 
-from marpack.cli.check_options import gate_options, is_across
-from marpack.cli.completion import sources
-from marpack.cli.options import limit_options, opcode_option
-from marpack.cli.run_options import RunCommand, asks, inputs_of, shape_of
+from marpack.api.declaring import Option
+from marpack.api.session_options import CheckOptions
+from marpack.cli.inputs import InputOptions, read_inputs, refuse_combinations
+from marpack.cli.options import command
 from marpack.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
+    from marpack.api.checking import CheckNotes
     from marpack.api.vouching import Attester
     from marpack.archive.protocol import Archive
-    from marpack.cli.options import Options
     from marpack.findings import Finding
-    from marpack.gate.candidate import CheckOptions
-    from marpack.gate.check import CheckSelection
     from marpack.gate.compare import Comparison, VariantRunner
     from marpack.gate.verdicts import GateReport
     from marpack.project.source import ResolvedSource
-    from marpack.render.check import CheckLines
     from marpack.runner.inputs import Input
     from marpack.runner.session import Session
 
-_HELP = """Say whether an archive may be deployed.
+_HELP = """Check whether an archive is ready to deploy.
 
 \b
 Examples:
   marpack check                              the project in this folder
   marpack check model.mar --input cat.jpg    an archive without samples
-  marpack check --hermetic                   and does it need nothing else?
-  marpack check new.mar --against old.mar    do both answer alike?
+  marpack check --hermetic                   also check that it needs nothing else
+  marpack check new.mar --against old.mar    compare the responses of two archives
   marpack check new.mar --against old.mar --slower 10%
 
-SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci), which is fetched, or a project, whose archive
-is built first when it is missing or stale.
-Integrity, static findings and pickles come first; only an archive that passes them is loaded. Then it is asked its
-packed samples and the inputs given: alone, in batches, in other forms and orders. Where nothing was answered with a
-2xx, it is not proved. The exit code is 0 if it may be deployed; else that of the first check that failed: 3 where the
-archive is damaged or unsafe, 4 where its handler does not load, otherwise 1.
+SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci) or a project. marpack builds the archive of a
+project first if it is missing or stale. Integrity, static findings and pickles come first; only an archive that passes
+them is loaded. Then marpack sends its packed samples and the inputs given: alone, in batches, in other forms and
+orders. Without a successful response (2xx), the archive is not proved. The exit code is 0 if the archive is ready to
+deploy; otherwise that of the first failed check: 3 if it is damaged or unsafe, 4 if its handler does not load, or 1.
 """
 _FILES = ("report", "junit", "sarif")  # that the verdict may be written to
-_Way = tuple[str | None, str, str, "str | None"]  # source, name, device, compiled
 
 
-@click.command(cls=RunCommand, help=_HELP)
-@click.argument("source", required=False, shell_complete=sources)
-@gate_options
-@limit_options
-@opcode_option
-def check(source: str | None, **options: Any) -> None:  # Any: click gives each option its own type
-    """Say whether an archive may be deployed."""
-    answer = across if is_across(options) else _gate
-    click.get_current_context().exit(answer(source, options))
+class CheckCommandOptions(CheckOptions, frozen=True, kw_only=True):
+    """The options of `marpack check`: those of Python, and those that only the command line has."""
+
+    compile_switch: Annotated[
+        str | None,
+        Option("Use torch.compile if the config says so: on or off.", ("--compile",), "on|off", default="on",
+               group="Model"),
+    ] = None  # fmt: skip
+    as_json: Annotated[bool, Option("Write the verdict as JSON to stdout.", ("--json",), group="Results")] = False
+    report: Annotated[str | None, Option("File for an HTML report.", metavar="FILE", group="Results")] = None
+    junit: Annotated[str | None, Option("File for a JUnit XML report.", metavar="FILE", group="Results")] = None
+    sarif: Annotated[str | None, Option("File for the findings as SARIF.", metavar="FILE", group="Results")] = None
 
 
-def _pair_of(text: str, option: str) -> tuple[str, str]:
-    """Return the two values of an option; raises UsageError unless there are two that differ."""
-    values = [value.strip() for value in text.split(",")]
-    if len(values) != 2 or not all(values) or values[0] == values[1]:
-        raise UsageError("two different values can be compared", where=f"--{option} {text}")
-    return values[0], values[1]
+_CONFLICTS = (("recorded", ("inputs", "data", "form", "kind"), "its file has whole requests"),)
+_SPELLINGS = {
+    "recorded": "requests",
+    "inputs": "input",
+    "kind": "type",
+    "headers": "header",
+    "seconds_per_check": "patience",
+}
+_ONLY_VERDICT = (  # options without effect on a comparison
+    *("only", "skip", "allow_unproved", "hermetic", "stand_ins", "junit", "sarif", "report", "attest", "key", "digest"),
+    *("require_safe", "trust_native", "max_members", "max_size", "max_ratio", "max_opcodes"),
+)
 
 
-def _check_options(options: Options, device: str, compiled: str | None) -> CheckOptions:
-    """Return how an archive is to be examined. Raises UsageError for what is no device and no switch."""
-    from marpack.api.settings import check_options
-    from marpack.cli.run_session import cache_of, tell_aside
-
-    if compiled not in (None, "on", "off"):
-        raise UsageError("this is neither on nor off", where=f"--compile {compiled}")
-    return check_options(
-        options, device=device, compiled=compiled != "off", shape=shape_of(options), cache=cache_of(), tell=tell_aside
-    )
+@command(InputOptions, CheckCommandOptions, help=_HELP)
+def check(inputs: InputOptions, options: CheckCommandOptions) -> None:
+    """Check whether an archive is ready to deploy."""
+    act = compare_variants if is_comparison(options, inputs) else judge
+    click.get_current_context().exit(act(options, inputs))
 
 
-def _gate(source: str | None, options: Options) -> int:
-    from msgspec.structs import replace
+def is_comparison(options: CheckCommandOptions, inputs: InputOptions) -> bool:
+    """Return whether two variants are compared, in place of a verdict on one archive.
 
-    from marpack.gate.check import CheckSelection
-    from marpack.project.schema import COMPARISONS, HERMETIC
+    Raises UsageError for more than one pair, and for options that only one of the two uses has.
+    """
+    from marpack.api.checking import check_combinations
+
+    check_combinations(options)
+    pairs = [name for name, value in _pairs(options) if "," in (value or "")]
+    pairs[:0] = ["against"] if options.against is not None else []
+    if len(pairs) > 1:
+        raise UsageError(f"--{pairs[0]} and --{pairs[1]} are two pairs", hint="Compare one pair at a time.")
+    compared = bool(pairs) and options.slower is None
+    unused = next((name for name in _ONLY_VERDICT if getattr(options, name)), None)
+    if compared and unused is not None:
+        what = f"--{unused.replace('_', '-')} has no effect on a comparison with --{pairs[0]}"
+        raise UsageError(what, hint="Leave one of them out.")
+    given = asdict(options) | asdict(inputs)
+    refuse_combinations(given, _CONFLICTS, _SPELLINGS)
+    if not inputs.are_given:
+        for name in ("kind", "content_type", "explain", "describe"):
+            if given[name]:
+                spelt = _SPELLINGS.get(name, name).replace("_", "-")
+                hint = "Name inputs: --input FILE… Packed samples are sent as they were packed."
+                raise UsageError(f"--{spelt} requires inputs", hint=hint)
+    return compared
+
+
+def _pairs(options: CheckCommandOptions) -> tuple[tuple[str, str | None], ...]:
+    return ("device", options.device), ("compile", options.compile_switch)
+
+
+def _with_compile(options: CheckCommandOptions, switch: str | None) -> CheckCommandOptions:
+    if switch not in (None, "on", "off"):
+        raise UsageError(f"{switch!r} is not on or off", where=f"--compile {switch}", hint="Use --compile off.")
+    return replace(options, compile=switch != "off")
+
+
+def judge(options: CheckCommandOptions, inputs: InputOptions) -> int:
+    """Check an archive, show the verdict, and return the exit code."""
+    from marpack.api import checking
     from marpack.render.output import expect_writable
 
-    further = (*((HERMETIC,) if options["hermetic"] else ()), *(COMPARISONS if options["slower"] is not None else ()))
-    choice = CheckSelection.of(options["only"], options["skip"], further)
-    settings = replace(_check_options(options, options["device"], options["compile"]), inputs=_held_inputs(options))
+    options = _with_compile(options, options.compile_switch)
+    requests = _held(options, inputs)
     for name in _FILES:
-        expect_writable(options[name], option=f"--{name}")
-    attester = _attester(options)
-    if options["slower"] is not None:
-        limits = {"slower": options["slower"], "slower_time": options["slower_time"] or settings.slower_time}
-        settings = replace(settings, against=_find(options["against"], settings, options), **limits)
-    found = _find(source, settings, options, digest=options["digest"])
-    report = _examine(found, settings, choice, attester, quiet=options["as_json"])
-    _write(report, options)
-    attester.write(report)
-    return report.exit_code
+        expect_writable(getattr(options, name), option=f"--{name}")
+    return checking.check(options, requests, _attester(options), _notes(options)).exit_code
 
 
-def _attester(options: Options) -> Attester:
-    """Return who attests what is found, before anything is looked for; raises UsageError for a key that cannot sign."""
+def _held(options: CheckCommandOptions, inputs: InputOptions) -> tuple[Input, ...]:
+    """Return the requests of the inputs; raises UsageError for inputs that are missing or too large to hold."""
+    from marpack.api.requests import defaults_of
+    from marpack.gate.candidate import held_inputs
+
+    return held_inputs(read_inputs(inputs, defaults_of(options))) if inputs.are_given else ()
+
+
+def _attester(options: CheckCommandOptions) -> Attester:
+    """Return the writer of the attestation; raises UsageError for a key that cannot sign, before the check."""
     from marpack.api.vouching import Attester
     from marpack.cli.trust import read_private_key
     from marpack.render.console import show_findings, talk
 
-    key, findings = read_private_key(options["key"]) if options["key"] is not None else (None, ())
+    key, findings = (None, ()) if options.key is None else read_private_key(str(options.key))
     show_findings(findings, talk())
-    return Attester(options["attest"], key, option="--attest", isolated=options["env"] == "isolated")
+    attest = None if options.attest is None else os.fspath(options.attest)
+    return Attester(attest, key, option="--attest", isolated=options.env == "isolated")
 
 
-def _held_inputs(options: Options) -> tuple[Input, ...]:
-    """Return the inputs named; raises UsageError for what is not there, and for more than can be held."""
-    from marpack.gate.candidate import held_inputs
-
-    return held_inputs(inputs_of(options)) if asks(options) else ()
-
-
-def _find(source: str | None, settings: CheckOptions, options: Options, *, digest: str | None = None) -> ResolvedSource:
-    """Return what a SOURCE stands for, having said what was built for it; see `marpack.project.source.resolve`."""
-    from marpack.cli.run_session import tell_built
-    from marpack.project.source import resolve
-    from marpack.render.progress import byte_bar
-
-    source_options = {"digest": digest, "trust_url": options["trust_url"], "allow_outside": options["allow_outside"]}
-    resolved = resolve(source, bar=byte_bar, cache=settings.cache, maximum=settings.limits.total, **source_options)
-    tell_built(resolved)
-    return resolved
-
-
-def _examine(
-    resolved: ResolvedSource, settings: CheckOptions, choice: CheckSelection, attester: Attester, *, quiet: bool
-) -> GateReport:
-    from msgspec.structs import replace
-
-    from marpack.gate.candidate import Candidate
-    from marpack.gate.check import check as examine
+def _notes(options: CheckCommandOptions) -> CheckNotes:
+    """Return what shows the progress of a check and writes its report."""
+    from marpack.api.checking import CheckNotes
+    from marpack.cli.session import tell_aside, tell_built
+    from marpack.gate.verdicts import CheckResult
+    from marpack.project.schema import Check
     from marpack.render.check import CheckLines
     from marpack.render.progress import byte_bar
 
-    attester.look_at(resolved.path, byte_bar)
-    lines = CheckLines(str(resolved.path), quiet=quiet)
-    settings = replace(settings, announce=lines.announce)
-    if settings.python is not None:
-        settings = replace(settings, python=partial(_without_status, lines, settings.python))
-    with lines.shown(), Candidate(resolved, settings) as candidate:
-        return examine(candidate, choice, lines)
+    class Notes(CheckNotes):
+        bar = staticmethod(byte_bar)
+        _lines: CheckLines
+
+        def tell(self, message: str) -> None:
+            self._lines.stop()  # the running check is not drawn meanwhile: a question may follow
+            tell_aside(message)
+
+        def announce(self, message: str) -> None:
+            self._lines.announce(message)
+
+        def resolved(self, resolved: ResolvedSource) -> None:
+            tell_built(resolved)
+
+        @contextmanager
+        def checking(self, resolved: ResolvedSource) -> Iterator[None]:
+            self._lines = CheckLines(str(resolved.path), quiet=options.as_json)
+            with self._lines.shown():
+                yield
+
+        def begins(self, check: Check) -> None:
+            self._lines.begins(check)
+
+        def ends(self, checked: CheckResult) -> None:
+            self._lines.ends(checked)
+
+        def finished(self, report: GateReport) -> None:
+            _write(report, options)
+
+    return Notes()
 
 
-def _without_status(lines: CheckLines, make: Callable[[Archive], str], archive: Archive) -> str:
-    """Return the interpreter that `make` returns; what goes on is not drawn meanwhile, as it may ask a question."""
-    lines.stop()
-    return make(archive)
-
-
-def _write(report: GateReport, options: Options) -> None:
-    """Write the report in every form that was asked for, and the verdict on stdout."""
+def _write(report: GateReport, options: CheckCommandOptions) -> None:
+    """Write the report in every requested format, and the verdict to stdout."""
     from marpack.render.output import show, write_whole
 
-    for name in filter(options.get, _FILES):
-        from marpack.render.check_files import FORMS
+    for name in _FILES:
+        file = getattr(options, name)
+        if file:
+            from marpack.render.check_files import FORMS
 
-        write_whole(options[name], FORMS[name](report), option=f"--{name}")
-    if options["as_json"]:
+            write_whole(file, FORMS[name](report), option=f"--{name}")
+    if options.as_json:
         show(report)
     else:
         from marpack.render.check import show_verdict
@@ -177,91 +210,72 @@ def _write(report: GateReport, options: Options) -> None:
         show_verdict(report)
 
 
-def across(source: str | None, options: Options) -> int:
-    """Compare, show, and return the exit code: 0 if every input is answered alike, and one at all, else 1."""
-    from marpack.gate.compare import VariantRunner
-    from marpack.runner.session import misplaced
+class Variant(NamedTuple):
+    """One of two ways to run the same inputs."""
 
-    ways = _ways(source, options)
-    manners = [_check_options(options, device, compiled) for _, _, device, compiled in ways]
-    given = _held_inputs(options)
-    with ExitStack() as stack:
-        opened = (_serving(way[0], each, options) for way, each in zip(ways, manners, strict=True))
-        servings = [stack.enter_context(each) for each in opened]
-        odd = (misplaced(way[2], session.loaded.device) for session, way in zip(servings, ways, strict=True))
-        comparing = VariantRunner(servings[0], servings[1], (ways[0][1], ways[1][1]), options["tolerance"])
-        inputs = given or _packed_inputs(servings, manners[0])
-        comparison = _run(comparing, inputs, tuple(filter(None, odd)), options)
-    _show(comparison, options)
-    if comparison.interrupted:
-        return ExitCode.INTERRUPTED
-    return ExitCode.OK if comparison.alike and comparison.proved else ExitCode.SHORT
+    name: str
+    options: CheckCommandOptions
 
 
-def _ways(source: str | None, options: Options) -> tuple[_Way, _Way]:
-    device, compiled = options["device"], options["compile"]
-    if options["against"] is not None:
+def variants_of(options: CheckCommandOptions) -> tuple[Variant, Variant]:
+    """Return the two variants that the options compare; raises UsageError unless they differ."""
+    if options.against is not None:
         from marpack.api.operations import shown_source
 
-        other = options["against"]
-        return (source, shown_source(source or "."), device, compiled), (other, shown_source(other), device, compiled)
-    if "," in device:
-        one, two = _pair_of(device, "device")
-        return (source, one, one, compiled), (source, two, two, compiled)
-    one, two = _pair_of(compiled, "compile")
+        options = _with_compile(options, options.compile_switch)
+        source, other = (os.fspath(each or ".") for each in (options.source, options.against))
+        return Variant(shown_source(source), options), Variant(shown_source(other), replace(options, source=other))
+    name, value = next((name, value) for name, value in _pairs(options) if "," in (value or ""))
+    values = [part.strip() for part in str(value).split(",")]
+    if len(values) != 2 or not all(values) or values[0] == values[1]:
+        hint = f"Give two different values, such as --{name} {'cpu,cuda' if name == 'device' else 'on,off'}."
+        raise UsageError("expected two different values", where=f"--{name} {value}", hint=hint)
+    if name == "device":
+        options = _with_compile(options, options.compile_switch)
+        one, two = (Variant(each, replace(options, device=each)) for each in values)
+        return one, two
     names = {"on": "compiled", "off": "not compiled"}
-    return (source, names.get(one, one), device, one), (source, names.get(two, two), device, two)
+    one, two = (Variant(names.get(each, each), _with_compile(options, each)) for each in values)
+    return one, two
 
 
-def _serving(source: str | None, settings: CheckOptions, options: Options) -> Session:
-    from marpack.cli.run_session import isolated_pool
-    from marpack.project.source import resolve
-    from marpack.render.progress import waiting
-    from marpack.runner.session import LoadProgress, Session
+def compare_variants(options: CheckCommandOptions, inputs: InputOptions) -> int:
+    """Compare two variants, show the result, and return the exit code.
 
-    class Teller(LoadProgress):
-        def loading(self) -> AbstractContextManager[object]:
-            return waiting("loading the model")
-
-    pool = isolated_pool(settings.settings, yes=options["yes"]) if settings.python else settings.settings
-    cache, target = settings.cache, settings.target
-    source_options = {name: options[name] for name in ("trust_url", "allow_outside")}
-    found = partial(resolve, cache=cache, maximum=settings.limits.total, **source_options)
-    return Session.open(
-        source, options=settings.load, target=target, settings=pool, cache=cache, resolver=found, listener=Teller()
-    )
-
-
-def _packed_inputs(servings: list[Session], settings: CheckOptions) -> tuple[Input, ...]:
-    """Return the samples of the first archive that has some; raises UsageError if none has."""
+    It is 0 if all responses are equal within the tolerance and one of them at least is a success, otherwise 1.
+    """
+    from marpack.api.checking import packed_defaults
+    from marpack.api.sessions import SessionExtras, open_session
+    from marpack.cli.session import TerminalNotes, tell_aside
+    from marpack.gate.compare import VariantRunner
     from marpack.gate.samples import packed_samples
+    from marpack.render.progress import byte_bar
+    from marpack.runner.session import Device
 
-    for session in servings:
-        inputs = tuple(sample.input for sample in packed_samples(session.archive, settings.shape).samples)
-        if inputs:
-            return inputs
-    raise UsageError("there is nothing to compare", hint="no samples are packed; name inputs: --input FILE…")
+    class Notes(TerminalNotes):
+        def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
+            """Ignore findings about the archive itself: only the responses are compared."""
 
-
-def _run(
-    comparing: VariantRunner, inputs: tuple[Input, ...], findings: tuple[Finding, ...], options: Options
-) -> Comparison:
-    from marpack.render.check import AcrossLines
-
-    lines = None if options["as_json"] else AcrossLines()
-    interrupted = False
-    try:
-        for compared in comparing.run(inputs):
-            if lines is not None:
-                lines.show(compared)
-    except KeyboardInterrupt:
-        interrupted = True  # what was compared is told all the same
-        comparing.stop()
-    return comparing.comparison(findings=findings, interrupted=interrupted)
-
-
-def _show(comparison: Comparison, options: Options) -> None:
-    if options["as_json"]:
+    variants = variants_of(options)
+    for variant in variants:
+        Device.available(variant.options.device)  # raises for a device that does not exist, before a model is loaded
+    requests = _held(options, inputs)
+    findings: list[Finding] = []
+    extras = SessionExtras(bar=byte_bar, tell=tell_aside)
+    with ExitStack() as stack:
+        sessions: list[Session] = []
+        for _, each in variants:
+            notes = Notes(findings.extend, env=each.env)
+            source = None if each.source is None else os.fspath(each.source)
+            sessions.append(stack.enter_context(open_session(source, each, notes, extras)))
+        comparing = VariantRunner(sessions[0], sessions[1], (variants[0].name, variants[1].name), options.tolerance)
+        defaults = packed_defaults(options)
+        packed = (tuple(each.input for each in packed_samples(one.archive, defaults).samples) for one in sessions)
+        requests = requests or next(filter(None, packed), ())
+        if not requests:
+            raise UsageError("no inputs to compare", hint="No samples are packed. Name inputs: --input FILE…")
+        comparison = _run(comparing, requests, tuple(findings), as_json=options.as_json)
+    if options.as_json:
         from marpack.render.output import show
 
         show(comparison)
@@ -269,3 +283,23 @@ def _show(comparison: Comparison, options: Options) -> None:
         from marpack.render.check import show_comparison
 
         show_comparison(comparison)
+    if comparison.interrupted:
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK if comparison.alike and comparison.proved else ExitCode.SHORT
+
+
+def _run(
+    comparing: VariantRunner, inputs: tuple[Input, ...], findings: tuple[Finding, ...], *, as_json: bool
+) -> Comparison:
+    from marpack.render.check import AcrossLines
+
+    lines = None if as_json else AcrossLines()
+    interrupted = False
+    try:
+        for compared in comparing.run(inputs):
+            if lines is not None:
+                lines.show(compared)
+    except KeyboardInterrupt:
+        interrupted = True  # the comparisons so far are shown
+        comparing.stop()
+    return comparing.comparison(findings=findings, interrupted=interrupted)

@@ -207,9 +207,9 @@ def _asks_json(words: Sequence[str]) -> bool:
     """Say whether stdout is to hold one JSON object; of score, only a --json that names no columns asks for it."""
     if list(words[:1]) != ["score"]:
         return "--json" in words
-    from marpack.cli.score_options import SUMMARY, spelt_json
+    from marpack.cli.score import SUMMARY, replace_json
 
-    return SUMMARY in spelt_json(words)
+    return SUMMARY in replace_json(words)
 
 
 def _bug(error: Exception) -> MarpackError:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import click
 
@@ -14,16 +14,33 @@ from marpack.cli import completion
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from marpack.api.options import Declared
-
-Options = dict[str, Any]  # Any: click gives each option its own type
+    from marpack.api.declaring import Declared
 
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 _MAX_BYTES = 1 << 62
 _MAX_SECONDS = 1_000_000  # eleven days: longer than anything here lasts, and what every system's timers take
 json_option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON to stdout.")
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_HEADER = re.compile(r"([^=:]+)(?:=|:\s*)(.*)", re.DOTALL)
+
+
+ARCHIVES = (".mar", ".tar.gz", ".tgz")
+_LAST = "Other"  # the heading of options without one
+_HEADINGS = (  # in the order of the help
+    *(
+        "Checks",
+        "Tables",
+        "A row's request, one of",
+        "Inputs",
+        "Requests",
+        "Responses",
+        "Addresses",
+        "Workers",
+        "Limits",
+    ),
+    *("Model", "Cluster", "Comparison", "Results", "Debugging", "Benchmark"),
+)
+_COLUMN = 22  # width of an option in the help
 
 
 class GroupedOption(click.Option):
@@ -34,28 +51,93 @@ class GroupedOption(click.Option):
         self.group = group
 
 
-def takes(kind: type[Struct]) -> Callable[[_Function], _Function]:
-    """Return a decorator: a command gets the options of a struct, and calls its function with that struct."""
-    from marpack.api.options import declared
+class Command(click.Command):
+    """A command whose options are the fields of structs. They are built when the command is used.
 
-    options = [each for each in declared(kind) if not each.option.only_python]
+    An option with a metavar such as FILE… takes all words up to the next option, as a shell expands `*.png`. A word
+    that names an archive is not one of them: it is the SOURCE.
+    """
 
-    def decorate(function: _Function) -> _Function:
+    def __init__(self, *args: Any, kinds: Sequence[type[Struct]] = (), **details: Any) -> None:  # Any: click's
+        self._kinds = tuple(kinds)
+        self._params: list[click.Parameter] = []
+        super().__init__(*args, **details)
+
+    @property
+    def params(self) -> list[click.Parameter]:
+        """The arguments and options."""
+        if self._kinds:
+            made = [_parameter(each) for kind in self._kinds for each in options_of(kind)]
+            self._kinds, self._params = (), made + self._params
+        return self._params
+
+    @params.setter
+    def params(self, given: list[click.Parameter]) -> None:
+        self._params = given
+
+    @property
+    def several(self) -> dict[str, str]:
+        """The spellings of the options that take several words, with the long spelling of each."""
+        found = [each for each in self.params if isinstance(each, click.Option) and (each.metavar or "").endswith("…")]
+        return {spelling: max(each.opts, key=len) for each in found for spelling in each.opts}
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Repeat an option that takes several words before each of them."""
+        several = self.several
+        spelt: list[str] = []
+        taking: str | None = None
+        for word in args:
+            if word in several:
+                taking = several[word]
+                continue
+            taking = None if word.startswith("-") and word != "-" else taking
+            spelt += [taking, word] if taking and not word.partition("#")[0].endswith(ARCHIVES) else [word]
+        if args and args[-1] in several:
+            spelt.append(args[-1])
+        return super().parse_args(ctx, spelt)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the options under their headings, in columns of one width; without headings as click does."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and isinstance(parameter, click.Option):
+                group = getattr(parameter, "group", _LAST)
+                groups.setdefault(group, []).append((record[0].ljust(_COLUMN), record[1]))
+        if set(groups) == {_LAST}:
+            super().format_options(ctx, formatter)
+            return
+        order = {heading: number for number, heading in enumerate(_HEADINGS)}
+        for group in sorted(groups, key=lambda group: (group == _LAST, order.get(group, len(order)))):
+            with formatter.section(group):
+                formatter.write_dl(groups[group], col_max=_COLUMN)
+
+
+def command(
+    *kinds: type[Struct], cls: type[Command] = Command, **details: Any
+) -> Callable[[Callable[..., Any]], Command]:  # Any: click's
+    """Return a decorator that makes a command of a function, which gets one struct of each kind."""
+
+    def decorate(function: Callable[..., Any]) -> Command:
         @wraps(function)
         def call(**given: Any) -> Any:  # Any: click gives each option its own type
-            values = {each.name: given.pop(each.name) for each in options}
-            return function(kind(**values), **given)
+            structs = [kind(**{each.name: given.pop(each.name) for each in options_of(kind)}) for kind in kinds]
+            return function(*structs, **given)
 
-        made: Any = call
-        for each in reversed(options):
-            made = _parameter(each)(made)
-        return made  # type: ignore[no-any-return]
+        return click.command(cls=cls, kinds=kinds, **details)(call)
 
     return decorate
 
 
-def _parameter(declared: Declared) -> Callable[[_Function], _Function]:
-    """Return what adds an argument or an option to a command."""
+def options_of(kind: type[Struct]) -> list[Declared]:
+    """Return the options of a struct that the command line has."""
+    from marpack.api.declaring import declared
+
+    return [each for each in declared(kind) if not each.option.only_python]
+
+
+def _parameter(declared: Declared) -> click.Parameter:
+    """Return a command's argument or option."""
     from msgspec import UNSET
 
     option, is_required = declared.option, declared.default is UNSET
@@ -68,31 +150,33 @@ def _parameter(declared: Declared) -> Callable[[_Function], _Function]:
     if is_argument:
         if details.pop("multiple", False):
             details["nargs"] = -1
-        return click.argument(declared.name, required=is_required, **details)
+        return click.Argument([declared.name], required=is_required, **details)
     text = f"{option.help}  [default: {option.default}]" if option.default else option.help
     flags = option.flags or (f"--{declared.name.replace('_', '-')}",)
-    if option.group:
-        details |= {"cls": GroupedOption, "group": option.group}
-    if not is_required:
-        shown = not isinstance(declared.default, bool | tuple | None)
+    kind = partial(GroupedOption, group=option.group) if option.group else click.Option
+    if not is_required and not details.get("multiple"):
+        shown = not isinstance(declared.default, bool | tuple | None) and not option.default
         details |= {"default": declared.default, "show_default": shown}
-    return click.option(*flags, declared.name, required=is_required, help=text, hidden=option.hidden, **details)
+    return kind([*flags, declared.name], required=is_required, help=text, hidden=option.hidden, **details)
 
 
 def _value(declared: Declared) -> dict[str, Any]:  # Any: click's
     """Return click's arguments for an option's type."""
     kinds = [each for each in (declared.type, *get_args(declared.type)) if each is not type(None)]
     choices = next((get_args(each) for each in kinds if get_origin(each) is Literal), ())
+    several = {"multiple": True} if get_origin(declared.type) is Sequence else {}
     if choices:
-        return {"type": click.Choice(choices)}
+        return {"type": click.Choice(choices), **several}
     if bool in kinds:  # if the default is True, the flag turns it off
         return {"is_flag": True, "flag_value": not declared.default}
     if declared.option.parse:
-        return {"type": _NOTATIONS[declared.option.parse]}
+        return _NOTATIONS[declared.option.parse]
+    if declared.type is Any or float in [get_args(each)[0] for each in kinds if get_origin(each) is Annotated]:
+        return {"type": tolerance}
     bounds = next((get_args(each)[1] for each in kinds if get_origin(each) is Annotated), None)
     if bounds is not None:
         return {"type": _integer(bounds.ge, bounds.le)}
-    return {"multiple": True} if get_origin(declared.type) is Sequence else {}
+    return several
 
 
 def _integer(lowest: int, highest: int | None) -> Callable[[str], int]:
@@ -108,9 +192,9 @@ def _integer(lowest: int, highest: int | None) -> Callable[[str], int]:
     return integer
 
 
-def size(text: str) -> int:
+def size(text: str | int) -> int:
     """Return a number of bytes, written as 1048576, 300M or 1.5T."""
-    match = _SIZE.fullmatch(text)
+    match = _SIZE.fullmatch(str(text))
     if match is None:
         raise click.BadParameter(f"{text!r} is not a size such as 500M or 1.5T")
     count = int(float(match[1]) * (1 << _UNITS[match[2].upper()]))
@@ -150,24 +234,46 @@ def _number(text: str | float, what: str) -> float:
         raise click.BadParameter(f"{text!r} is no {what}") from error
 
 
-def limit_options(function: _Function) -> _Function:
-    """Give a command --max-members, --max-size and --max-ratio; they arrive as `max_members` and so on."""
-    for option in (
-        click.option("--max-ratio", type=click.IntRange(1), metavar="N", help="Take what expands N times (100)."),
-        click.option("--max-size", type=size, metavar="SIZE", help="Take that many bytes unpacked (256G)."),
-        click.option("--max-members", type=click.IntRange(1), metavar="N", help="Take that many members (65536)."),
-    ):
-        function = option(function)
-    return function
+def header(text: str) -> tuple[str, str]:
+    """Return name and value of NAME=VALUE or "NAME: VALUE"; raises UsageError for a header that HTTP cannot carry."""
+    from marpack.api.requests import http_header
+    from marpack.errors import UsageError
+
+    match = _HEADER.fullmatch(text)
+    if match is None:
+        raise UsageError(
+            f"expected NAME=VALUE or 'NAME: VALUE', got {text!r}", where="--header", hint="For example: -H 'X-Trace=7'"
+        )
+    hint = "Write it on one line, as in -H 'X-Trace=7'."
+    return http_header(match[1], match[2], where=f"--header {text!r}", hint=hint)
 
 
-_NOTATIONS = {"size": size, "seconds": seconds}
+def _pairs(_: click.Context, option: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
+    """Return NAME=VALUE texts as a dict; see click's `callback`."""
+    from marpack.errors import UsageError
+
+    pairs: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        place = f"{option.opts[0]} {text}"
+        if not (key and equals and value):
+            expected = (option.metavar or "").removesuffix("…")
+            raise UsageError(f"expected {expected}, got {text!r}", where=place)
+        if key in pairs:
+            raise UsageError(f"{key} is given twice", where=place, hint="Leave one of them out.")
+        pairs[key] = value
+    return pairs
+
+
+_NOTATIONS: dict[str, dict[str, Any]] = {  # Any: click's
+    "size": {"type": size},
+    "seconds": {"type": seconds},
+    "percent": {"type": percent},
+    "headers": {"type": header, "multiple": True},
+    "pairs": {"callback": _pairs, "multiple": True},
+}
 _COMPLETIONS = {
     "sources": completion.sources,
     "members": completion.members,
     "templates": completion.template_names,
 }
-outside_option = click.option("--allow-outside", is_flag=True, help="Let a project pack files from outside its folder.")
-opcode_option = click.option(
-    "--max-opcodes", type=click.IntRange(1), metavar="N", help="Read that many opcodes of pickles (2500000)."
-)

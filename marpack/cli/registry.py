@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import click
-
 from marpack.api import operations
 from marpack.api.options import PullOptions, PushOptions
-from marpack.cli.options import json_option, takes
+from marpack.cli.options import command, json_option
 
 
-@click.command()
-@takes(PushOptions)
+@command(PushOptions)
 @json_option
 def push(options: PushOptions, *, as_json: bool) -> None:
     """Send an archive to an OCI registry, with its signature, attestation and SBOM.
@@ -36,8 +33,7 @@ def push(options: PushOptions, *, as_json: bool) -> None:
         show_page(push_lines(report))
 
 
-@click.command()
-@takes(PullOptions)
+@command(PullOptions)
 @json_option
 def pull(options: PullOptions, *, as_json: bool) -> None:
     """Fetch an archive from an OCI registry, with its signatures, attestations and SBOMs.

@@ -1,119 +1,282 @@
-"""The command `marpack run`: answer the inputs, time them, watch for changes, record samples."""
+"""The command `marpack run`: send inputs, benchmark them, watch for changes, record samples."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 import click
+from msgspec import Meta
+from msgspec.structs import asdict, replace
 
-from marpack.cli.completion import sources
-from marpack.cli.run_options import RunCommand, check, run_options
+from marpack.api.declaring import Option
+from marpack.api.options import Above0
+from marpack.api.session_options import RunOptions
+from marpack.cli.inputs import InputOptions, count_inputs, read_inputs, refuse_combinations
+from marpack.cli.options import command
 from marpack.errors import ExitCode, MarpackError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
 
-    from marpack.cli.options import Options
+    from marpack.api.sessions import Resolver
     from marpack.cli.run_output import RunOutput
+    from marpack.findings import Finding
     from marpack.gate.recording import NewProject, Recorder, RecordingSummary
+    from marpack.project.source import ResolvedSource
     from marpack.runner.benchmark import BenchmarkFigures
     from marpack.runner.client import Worker
     from marpack.runner.inputs import Input
-    from marpack.runner.pool import SpareWorkers
+    from marpack.runner.pool import PoolSettings, SpareWorkers
     from marpack.runner.results import AnsweredInput, Result
     from marpack.runner.resume import ResultsLog
-    from marpack.runner.session import PreparedModel, Session
+    from marpack.runner.session import PoolMaker, PreparedModel, Session
     from marpack.runner.watching import Watch
 
-_HELP = """Answer inputs as the server would.
+_HELP = """Run inputs through an archive and show the server's responses.
 
 \b
 Examples:
   marpack run --input samples/*.png          the project in this folder
   marpack run digits.mar -i seven.png --json
 
-SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci), which is fetched, or a project, whose archive
-is built first when it is missing or stale.
-The archive's handler runs in a process of its own: it is initialised once, then handles each input.
+SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci) or a project. marpack builds the archive of a
+project first if it is missing or stale. The handler runs in a separate process, which is initialized once.
 """
 _LOOK = 0.1  # seconds between two looks for changes while answers come
 _MAX_COUNT = 10_000  # inputs of a benchmark: they are all held in memory
 
 
-@click.command(cls=RunCommand, help=_HELP)
-@click.argument("source", required=False, shell_complete=sources)
-@run_options
-def run(source: str | None, **options: Any) -> None:  # Any: click gives each option its own type
-    """Answer inputs as the server would."""
-    check(options)
-    act = watch if options["watch"] else benchmark if options["repeat"] else answer
-    click.get_current_context().exit(act(source, options))
+class RunCommandOptions(RunOptions, frozen=True, kw_only=True):
+    """The options of `marpack run`: those of Python, and those that only the command line has."""
+
+    torchserve: Annotated[bool, Option("Import the installed torchserve's ts instead of marpack's.", group="Model")] = (
+        False
+    )
+    unpacked: Annotated[bool, Option("Run the project's files without packing them.", group="Model")] = False
+    as_json: Annotated[bool, Option("Write everything as one JSON object to stdout.", ("--json",), group="Results")] = (
+        False
+    )
+    jsonl: Annotated[bool, Option("Write one JSON object per line, as soon as it is available.", group="Results")] = (
+        False
+    )
+    output: Annotated[
+        str | None, Option("Folder for response bodies, one file each.", metavar="DIR", group="Results")
+    ] = None
+    report: Annotated[
+        str | None, Option("File for an HTML report of all responses.", metavar="FILE", group="Results")
+    ] = None
+    resume: Annotated[
+        str | None, Option("Append results to FILE; skip inputs with a result.", metavar="FILE", group="Results")
+    ] = None
+    resume_unchecked: Annotated[bool, Option("Also accept results without digests in FILE.", group="Results")] = False
+    record: Annotated[
+        bool, Option("Save responses as samples: in the project, or in a new one for a .mar.", group="Results")
+    ] = False
+    logs: Annotated[bool, Option("Show what the handler prints for each input.", group="Results")] = False
+    show_data: Annotated[bool, Option("Show what the handler gets, without secrets.", group="Debugging")] = False
+    in_process: Annotated[
+        bool, Option("Run the handler in this process, so that breakpoints work.", group="Debugging")
+    ] = False
+    pdb: Annotated[bool, Option("Open the debugger where the handler fails.", group="Debugging")] = False
+    watch: Annotated[bool, Option("Run again when a file of the project changes.", group="Debugging")] = False
+    repeat: Annotated[
+        Above0 | None, Option("Benchmark: time N passes over the inputs.", metavar="N", group="Benchmark")
+    ] = None
+    warmup: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Option("Passes before the timed ones.", metavar="N", default="1", group="Benchmark"),
+    ] = None
+
+    @property
+    def is_in_process(self) -> bool:
+        """Whether the handler runs in this process."""
+        return self.in_process or self.pdb
+
+    @property
+    def path(self) -> str | None:
+        """The source as text."""
+        return None if self.source is None else os.fspath(self.source)
+
+
+# Option, those that it excludes, and why.
+_CONFLICTS = (
+    (
+        "in_process",
+        ("workers", "timeout", "startup_timeout", "max_memory", "watch", "repeat", "trace"),
+        "the handler runs in this process",
+    ),
+    ("isolated", ("in_process", "watch"), "it needs a process with another environment"),
+    ("recorded", ("inputs", "data", "form", "kind"), "its file has whole requests"),
+    ("as_json", ("jsonl",), "they are two formats of one output"),
+    (
+        "repeat",
+        ("output", "report", "resume", "jsonl", "watch", "show_data", "trace"),
+        "a benchmark does not keep responses",
+    ),
+    ("watch", ("as_json", "jsonl", "resume", "output"), "its output is for reading on a terminal"),
+    ("unpacked", ("trace",), "only packed files exist on a server"),
+    ("record", ("watch", "repeat", "resume"), "each response is recorded once"),
+    (
+        "record",
+        ("recorded", "form", "content_type", "headers", "explain", "describe", "envelope"),
+        "a sample is the bytes of a file, sent as marpack run --input sends it",
+    ),
+)
+_SPELLINGS = {
+    "recorded": "requests",
+    "as_json": "json",
+    "inputs": "input",
+    "kind": "type",
+    "headers": "header",
+    "isolated": "env isolated",
+}
+
+
+@command(InputOptions, RunCommandOptions, help=_HELP)
+def run(inputs: InputOptions, options: RunCommandOptions) -> None:
+    """Run inputs through an archive."""
+    check_options(options, inputs)
+    act = watch if options.watch else benchmark if options.repeat else answer
+    click.get_current_context().exit(act(options, inputs))
+
+
+def check_options(options: RunCommandOptions, inputs: InputOptions) -> None:
+    """Raise UsageError for options that are missing or do not go together."""
+    if not inputs.are_given and not options.record:
+        raise UsageError("no inputs", hint="Name inputs: marpack run --input FILE…")
+    given = asdict(options) | asdict(inputs)
+    given |= {
+        "in_process": options.is_in_process,
+        "workers": options.workers > 1,
+        "isolated": options.env == "isolated",
+    }
+    refuse_combinations(given, _CONFLICTS, _SPELLINGS | ({"in_process": "pdb"} if options.pdb else {}))
+    if options.warmup is not None and not options.repeat:
+        raise UsageError("--warmup requires --repeat", hint="Add --repeat N.")
+    if options.resume_unchecked and not options.resume:
+        raise UsageError("--resume-unchecked requires --resume", hint="Add --resume FILE.")
+    if options.resume == "-" or options.report == "-":
+        raise UsageError("--resume and --report cannot write to stdout", hint="Name a file.")
+
+
+def open_session(
+    options: RunCommandOptions,
+    inputs: InputOptions,
+    stack: ExitStack,
+    on_findings: Callable[[Iterable[Finding]], None],
+    *,
+    launch: Callable[[], Worker] | None = None,
+    on_prepared: Callable[[PreparedModel], object] = lambda _: None,
+) -> Session:
+    """Load the model; the stack removes in the end what that needs. See `marpack.api.sessions.open_session`."""
+    from marpack.api import sessions
+    from marpack.cli.session import TerminalNotes, tell_aside
+    from marpack.render.progress import byte_bar
+    from marpack.runner.inputs import text_notes
+
+    class Notes(TerminalNotes):
+        def loading(self) -> AbstractContextManager[object]:
+            return nullcontext() if options.is_in_process else super().loading()  # the handler shares the terminal
+
+    notes = Notes(on_findings, env=options.env, notes=text_notes(inputs.data, options.content_type))
+    notes.on_prepared = on_prepared
+    extras = sessions.SessionExtras(
+        bar=byte_bar,
+        tell=tell_aside,
+        resolver=_unpacked_resolver(options, stack) if options.unpacked else None,
+        launch=launch,
+        pool=partial(_in_process_pool, options) if options.is_in_process else None,
+        torchserve=options.torchserve,
+        show_data=options.show_data,
+        trace=options.trace,
+    )
+    return sessions.open_session(options.path, options, notes, extras)
+
+
+def _unpacked_resolver(options: RunCommandOptions, stack: ExitStack) -> Resolver:
+    from marpack.cli.session import cache_of
+    from marpack.project.source import unpacked
+
+    def resolve(source: str | None) -> ResolvedSource:
+        return stack.enter_context(unpacked(source, cache_of(), allow_outside=options.allow_outside))
+
+    return resolve
+
+
+def _in_process_pool(options: RunCommandOptions, settings: PoolSettings) -> PoolMaker:
+    from marpack.runner.in_process import InProcessPool
+
+    os.environ.update(settings.environment or {})
+    quiet = options.as_json or options.jsonl or not sys.stdout.isatty()  # stdout is for results
+    prints = sys.stderr if quiet else sys.stdout
+    return lambda _archive, load, _config: InProcessPool(load, debug=options.pdb, prints=prints)
 
 
 def answer(
-    source: str | None,
-    options: Options,
+    options: RunCommandOptions,
+    inputs: InputOptions,
     *,
     until: Callable[[], bool] = lambda: False,
     launch: Callable[[], Worker] | None = None,
 ) -> int:
     """Answer every input once; return the exit code.
 
-    `until` is asked after every answer whether to stop; `launch` returns a worker that waits for a model.
+    `until` returns, after every response, whether to stop; `launch` returns a worker that waits for a model.
     """
-    from marpack.cli.run_options import inputs_of
+    from marpack.api.requests import defaults_of
     from marpack.cli.run_output import RunOutput
-    from marpack.cli.run_session import open_session
     from marpack.runner.client import LoadError
     from marpack.runner.results import answered_inputs
 
     with ExitStack() as stack:
-        recorder = recorder_of(source, options, stack) if options["record"] else None
+        recorder = None
+        if options.record:
+            recorder, inputs = recorder_of(options, inputs, stack)
         results_log = _open_results_log(options, stack)
-        inputs = inputs_of(options)
+        requests = read_inputs(inputs, defaults_of(options))
 
         def skip_answered(prepared: PreparedModel) -> None:
-            nonlocal inputs
+            nonlocal requests
             if results_log is not None:
-                inputs = _skip_answered(inputs, results_log, prepared, options)
+                requests = _skip_answered(requests, results_log, prepared, options)
 
-        output = stack.enter_context(RunOutput(options, results_log))
+        output = stack.enter_context(RunOutput(options, results_log, count=count_inputs(inputs)))
         try:
-            opened = open_session(
-                source, options, stack, on_findings=output.note, launch=launch, on_prepared=skip_answered
+            session = stack.enter_context(
+                open_session(options, inputs, stack, output.note, launch=launch, on_prepared=skip_answered)
             )
-            session = stack.enter_context(opened)
         except LoadError as error:
-            output.fail(error, source or ".")
+            output.fail(error, options.path or ".")
             return error.exit_code
         output.begin(session)
-        answered = answered_inputs(session.pool, inputs, batch_size=options["batch_size"] or 1)
+        answered = answered_inputs(session.pool, requests, batch_size=options.batch_size or 1)
         code = _answer_all(
             session,
             answered if recorder is None else recorder.through(answered),
             output,
-            lambda result: until() or (options["fail_fast"] and not result.ok),
+            lambda result: until() or (options.fail_fast and not result.ok),
         )
         return code if recorder is None else finish(recorder, code)
 
 
-def _open_results_log(options: Options, stack: ExitStack) -> ResultsLog | None:
-    if not options["resume"]:
+def _open_results_log(options: RunCommandOptions, stack: ExitStack) -> ResultsLog | None:
+    if not options.resume:
         return None
     from marpack.runner.resume import ResultsLog
 
-    return stack.enter_context(ResultsLog(options["resume"], unchecked=options["resume_unchecked"]))
+    return stack.enter_context(ResultsLog(options.resume, unchecked=options.resume_unchecked))
 
 
 def _skip_answered(
-    inputs: Iterator[Input], results_log: ResultsLog, prepared: PreparedModel, options: Options
+    inputs: Iterator[Input], results_log: ResultsLog, prepared: PreparedModel, options: RunCommandOptions
 ) -> Iterator[Input]:
     """Return the inputs without a result, having compared those before the first one with the file's results.
 
@@ -121,9 +284,14 @@ def _skip_answered(
     """
     from marpack.runner.resume import RunDigests
 
-    in_process = bool(options["in_process"] or options["pdb"])
-    given = {name: options[name] for name in ("env", "max_request_size")}
-    results_log.begin(RunDigests.of(prepared, in_process=in_process, **given))
+    results_log.begin(
+        RunDigests.of(
+            prepared,
+            env=options.env,
+            in_process=options.is_in_process,
+            max_request_size=options.max_request_size,
+        )
+    )
     left = results_log.unanswered(inputs)
     return chain(list(islice(left, 1)), left) if results_log.answered else left
 
@@ -152,7 +320,7 @@ def _answer_all(
     return output.end(session)
 
 
-def watch(source: str | None, options: Options) -> int:
+def watch(options: RunCommandOptions, inputs: InputOptions) -> int:
     """Answer every input, again and again, until Ctrl-C; return the exit code of an interruption.
 
     The next round's worker imports torch while this round's answers.
@@ -162,14 +330,14 @@ def watch(source: str | None, options: Options) -> int:
     from marpack.runner.session import Device
     from marpack.runner.watching import Watch
 
-    environment = Device.available(options["device"]).environment()
-    watched = Watch(_paths(source, options), without=[Path(options["report"])] if options["report"] else ())
-    spawn = partial(Worker.spawn, environment=environment, max_memory=options["max_memory"], preload=True)
-    with SpareWorkers(spawn, options["workers"]) as spares:
+    environment = Device.available(options.device).environment()
+    watched = Watch(_paths(options, inputs), without=[Path(options.report)] if options.report else ())
+    spawn = partial(Worker.spawn, environment=environment, max_memory=options.max_memory, preload=True)
+    with SpareWorkers(spawn, options.workers) as spares:
         try:
             since = None
             while True:
-                changed = _round(source, options, watched, spares, since)
+                changed = _round(options, inputs, watched, spares, since)
                 since = time.monotonic()
                 _tell_changes(changed)
         except KeyboardInterrupt:
@@ -177,7 +345,7 @@ def watch(source: str | None, options: Options) -> int:
 
 
 def _round(
-    source: str | None, options: Options, watched: Watch, spares: SpareWorkers, since: float | None
+    options: RunCommandOptions, inputs: InputOptions, watched: Watch, spares: SpareWorkers, since: float | None
 ) -> list[str]:
     """Answer every input once, and return what changed thereafter; a change meanwhile ends it early."""
     from marpack.render.console import show_error, talk
@@ -193,10 +361,10 @@ def _round(
         return bool(pending)
 
     try:
-        if answer(source, options, until=has_changed, launch=spares.take) == ExitCode.INTERRUPTED:
+        if answer(options, inputs, until=has_changed, launch=spares.take) == ExitCode.INTERRUPTED:
             raise KeyboardInterrupt
     except MarpackError as error:
-        if since is None and error.exit_code is ExitCode.USAGE and not Path(source or ".").is_dir():
+        if since is None and error.exit_code is ExitCode.USAGE and not Path(options.path or ".").is_dir():
             raise
         show_error(error)
     if pending:
@@ -224,30 +392,29 @@ def _tell_changes(changed: list[str]) -> None:
     talk().rule(f"{names}{more} changed at {time.strftime('%H:%M:%S')}", style="dim")
 
 
-def _paths(source: str | None, options: Options) -> list[Path]:
+def _paths(options: RunCommandOptions, inputs: InputOptions) -> list[Path]:
     """Return what is watched: the source, and the files that are inputs."""
-    named = [Path(name) for name in options["inputs"]]
-    fields = (field.partition("=")[2] for field in options["form"])
+    named = [Path(name) for name in inputs.inputs]
+    fields = (field.partition("=")[2] for field in inputs.form)
     named += [Path(value[1:]) for value in fields if value.startswith("@")]
-    named += [Path(options["recorded"])] if options["recorded"] else []
-    return [Path(source or "."), *(path for path in named if path.is_file())]
+    named += [Path(inputs.recorded)] if inputs.recorded else []
+    return [Path(options.path or "."), *(path for path in named if path.is_file())]
 
 
-def benchmark(source: str | None, options: Options) -> int:
+def benchmark(options: RunCommandOptions, inputs: InputOptions) -> int:
     """Time the inputs; return the exit code, 1 where some fell short or memory grows."""
-    from marpack.cli.run_options import inputs_of
+    from marpack.api.requests import defaults_of
     from marpack.cli.run_output import RunOutput
-    from marpack.cli.run_session import open_session
     from marpack.runner.client import LoadError
 
     output = RunOutput(options)
-    inputs = _held(inputs_of(options))
+    requests = _held(read_inputs(inputs, defaults_of(options)))
     try:
         with ExitStack() as stack:
-            session = stack.enter_context(open_session(source, options, stack, on_findings=output.note))
-            figures = _measure(session, inputs, options, output)
+            session = stack.enter_context(open_session(options, inputs, stack, output.note))
+            figures = _measure(session, requests, options, output)
     except LoadError as error:
-        output.fail(error, source or ".")
+        output.fail(error, options.path or ".")
         return error.exit_code
     except KeyboardInterrupt:  # caught outside, so that a worker that does not answer is killed
         return ExitCode.INTERRUPTED
@@ -266,7 +433,7 @@ def _held(inputs: Iterable[Input]) -> list[Input]:
     return held
 
 
-def _measure(session: Session, inputs: list[Input], options: Options, output: RunOutput) -> BenchmarkFigures:
+def _measure(session: Session, inputs: list[Input], options: RunCommandOptions, output: RunOutput) -> BenchmarkFigures:
     from msgspec.structs import asdict
 
     from marpack.inspection.members import model_config
@@ -276,11 +443,12 @@ def _measure(session: Session, inputs: list[Input], options: Options, output: Ru
     from marpack.torchserve.model_config import batch_size_of
 
     # As far as the server would go, unless the user says otherwise; larger ones than the inputs would never be full.
-    largest = options["batch_size"] or batch_size_of(model_config(session.archive))
-    sizes = sizes_up_to(min(largest, len(inputs) * options["repeat"]))
-    warmup = 1 if options["warmup"] is None else options["warmup"]
-    plan = BenchmarkPlan(sizes=sizes, repeat=options["repeat"], warmup=warmup)
-    if options["as_json"]:
+    largest = options.batch_size or batch_size_of(model_config(session.archive))
+    repeat = options.repeat or 1
+    sizes = sizes_up_to(min(largest, len(inputs) * repeat))
+    warmup = 1 if options.warmup is None else options.warmup
+    plan = BenchmarkPlan(sizes=sizes, repeat=repeat, warmup=warmup)
+    if options.as_json:
         figures = measure(session.pool, inputs, plan)
         show(BenchmarkReport(**asdict(output.head_of(session)), figures=figures))
         return figures
@@ -290,33 +458,36 @@ def _measure(session: Session, inputs: list[Input], options: Options, output: Ru
     return figures
 
 
-def recorder_of(source: str | None, options: Options, stack: ExitStack) -> Recorder | NewProject:
-    """Return what records the answers: in the project, or of an archive in a new one.
+def recorder_of(
+    options: RunCommandOptions, inputs: InputOptions, stack: ExitStack
+) -> tuple[Recorder | NewProject, InputOptions]:
+    """Return what records the responses, in the project or for an archive in a new one, and the options.
 
-    Without inputs, the answers to the project's samples are asked for. Raises UsageError if there are none,
-    ProjectError if the source is no project, ArchiveError for an archive that cannot become one.
+    Without inputs, the samples of the project become the inputs. Raises UsageError if there are none, ProjectError if
+    the source is not a project, ArchiveError for an archive that cannot become one.
     """
     from marpack.archive.reader import open_archive
     from marpack.gate.recording import NewProject, Recorder
     from marpack.project.load import load_project
     from marpack.project.source import is_archive
 
+    source = options.path
     if source is not None and is_archive(Path(source)):
-        _expect_inputs(options, source)
-        return NewProject(stack.enter_context(open_archive(source)))
+        _expect_inputs(inputs, source)
+        return NewProject(stack.enter_context(open_archive(source))), inputs
     project = load_project(Path(source if source is not None else "."))
-    if not options["inputs"] and not options["data"]:
-        options["inputs"] = tuple(_path(project.folder, sample.input) for sample in project.samples)
-    _expect_inputs(options, project.file)
-    return Recorder(project)
+    if not inputs.inputs and not inputs.data:
+        inputs = replace(inputs, inputs=tuple(_path(project.folder, sample.input) for sample in project.samples))
+    _expect_inputs(inputs, project.file)
+    return Recorder(project), inputs
 
 
-def _expect_inputs(options: Options, where: str) -> None:
-    if not options["inputs"] and not options["data"]:
+def _expect_inputs(inputs: InputOptions, where: str) -> None:
+    if not inputs.inputs and not inputs.data:
         raise UsageError(
-            "there is nothing to record",
+            "no inputs to record",
             where=where,
-            hint="name inputs: --record --input FILE…",
+            hint="Name inputs: --record --input FILE…",
             code="nothing-to-record",
         )
 

@@ -6,14 +6,14 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
-from marpack.cli.run_options import count_of
+from marpack.cli.session import tell_findings
 from marpack.errors import ExitCode, OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
-    from marpack.cli.options import Options
+    from marpack.cli.run import RunCommandOptions
     from marpack.findings import Finding
     from marpack.render.report.page import HtmlReport
     from marpack.render.run_json import ReportStream, RunHead
@@ -26,26 +26,29 @@ if TYPE_CHECKING:
 class RunOutput:
     """Takes a run's results and passes each to everyone who asked for it."""
 
-    def __init__(self, options: Options, results_log: ResultsLog | None = None) -> None:
+    def __init__(
+        self, options: RunCommandOptions, results_log: ResultsLog | None = None, *, count: int | None = None
+    ) -> None:
         """Open what results go to, so that what cannot be written is said before a model is loaded."""
         from marpack.render.run import Lines
         from marpack.runner.body_files import BodyFolder
 
         self._options = options
+        self._count = count  # of the inputs; None: unknown
         self._journal = results_log
-        quiet = options["as_json"] or options["jsonl"]
-        self._lines = None if quiet else Lines(logs=options["logs"])
+        quiet = options.as_json or options.jsonl
+        self._lines = None if quiet else Lines(logs=options.logs)
         self._document: ReportStream | None = None
         self._session: Session | None = None
         may_hold_files = results_log is not None
-        self._bodies = BodyFolder(options["output"], may_hold_files=may_hold_files) if options["output"] else None
+        self._bodies = BodyFolder(options.output, may_hold_files=may_hold_files) if options.output else None
         self._findings: list[Finding] = []
         self._stack = ExitStack()
         self._page: HtmlReport | None = None
-        if options["report"]:
+        if options.report:
             from marpack.render.report.page import HtmlReport
 
-            self._page = self._stack.enter_context(HtmlReport(options["report"]))
+            self._page = self._stack.enter_context(HtmlReport(options.report))
 
     def note(self, findings: Iterable[Finding]) -> None:
         """Keep what was noticed before the model was loaded, and print what matters now."""
@@ -65,12 +68,12 @@ class RunOutput:
             self._lines.head(head.loaded, head.load_logs)
         if self._page is not None:
             self._page.begin(head, session.archive)
-        self._progress = Progress(count_of(self._options)) if sys.stderr.isatty() else None
+        self._progress = Progress(self._count) if sys.stderr.isatty() else None
         self._tally = RunStatistics()
-        if self._options["as_json"]:
+        if self._options.as_json:
             with _WRITING:
                 self._document, self._session = ReportStream(sys.stdout.buffer, head), session
-        self._tells: list[Callable[[Result], None]] = [put_line] if self._options["jsonl"] else []
+        self._tells: list[Callable[[Result], None]] = [put_line] if self._options.jsonl else []
         self._tells += [each.show for each in (self._document, self._lines) if each is not None]
         session.pool.on_pause = self._flush
 
@@ -143,7 +146,7 @@ class RunOutput:
                 trace = trace_of(session, summary.answered)
                 document.close(summary, interrupted=interrupted, failure=reported, **trace)
                 close_stdout()
-            elif self._options["jsonl"] and reported is not None:
+            elif self._options.jsonl and reported is not None:
                 show_line(reported)
 
     def _summary(self, session: Session) -> Summary:
@@ -168,9 +171,9 @@ class RunOutput:
         from marpack.render.run import show_load_error, show_trace
 
         failure = Failure.of(error, archive)
-        if self._options["as_json"]:
+        if self._options.as_json:
             show(failure)
-        elif self._options["jsonl"]:
+        elif self._options.jsonl:
             show_line(failure)
         else:
             show_load_error(error)
@@ -182,7 +185,7 @@ class RunOutput:
 
         close_stdout()
         self._document = None
-        if self._options["watch"]:
+        if self._options.watch:
             raise BrokenPipeError
         return ExitCode.SHORT
 
@@ -216,15 +219,3 @@ class _Writing:
 
 
 _WRITING = _Writing()
-
-
-_TOLD = ("requirement-unmet", "program")  # notes that are printed
-
-
-def tell_findings(findings: Iterable[Finding]) -> None:
-    """Print warnings, unmet requirements and programs; a build's notes are the build's to tell."""
-    from marpack.findings import Severity
-    from marpack.render.console import show_findings, talk
-
-    reported = [each for each in findings if each.severity is not Severity.NOTE or each.code in _TOLD]
-    show_findings(reported, talk())

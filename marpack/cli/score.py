@@ -1,128 +1,101 @@
-"""The command `marpack score`: the rows of tables are answered, and the answers are new tables."""
+"""The command `marpack score`: rows of tables become requests, and their responses new tables."""
 
 from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from marpack.cli.completion import sources
-from marpack.cli.score_options import ScoreCommand, parsed, score_options
+from marpack.api.declaring import Option
+from marpack.api.session_options import ScoreOptions
+from marpack.cli.options import ARCHIVES, Command, command
 from marpack.errors import ExitCode, InterruptError, OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from marpack.archive.protocol import Archive
-    from marpack.cli.options import Options
     from marpack.runner.client import LoadError
-    from marpack.runner.session import PreparedModel
-    from marpack.scoring.parts import OutputFolder
-    from marpack.scoring.plan import ScorePlan
-    from marpack.scoring.summary import ScoreSettings, ScoreSummary
+    from marpack.scoring.summary import ScoreSummary
 
-_HELP = """Answer the rows of tables, as new tables.
+_HELP = """Score the rows of tables and write new tables.
 
 \b
 Examples:
   marpack score digits.mar --input scans/*.parquet --body png --keep id --output out
   marpack score --input t.csv --json age sex --type age=int --select p=probs[0]:float --output out
 
-Each row is a request, its answer a row of the output, in the inputs' order. SOURCE is as for marpack run. Parts appear
-whole or not at all; Ctrl-C keeps those that are whole, and the same command with --resume goes on.
+Each row becomes a request, and its response a row of the output, in the inputs' order. SOURCE is as for marpack run.
+Parts are written completely or not at all. After Ctrl-C, the same command with --resume continues.
 """
-_GO_ON = "parts that are whole are kept: the same command with --resume goes on"
+_RESUME = "Complete parts are kept: run the same command with --resume."
+SUMMARY = "--json-summary"
 
 
-@click.command(cls=ScoreCommand, help=_HELP)
-@click.argument("source", required=False, shell_complete=sources)
-@score_options
-def score(source: str | None, **options: Any) -> None:  # Any: click gives each option its own type
-    """Answer the rows of tables."""
-    from marpack.api.settings import score_plan, score_settings
+class ScoreCommandOptions(ScoreOptions, frozen=True, kw_only=True):
+    """The options of `marpack score` on the command line."""
 
-    given = parsed(options)
-    plan = score_plan(given, compiled=not given["no_compile"])
+    as_json: Annotated[
+        bool, Option("Write the summary as JSON; --json without columns does the same.", (SUMMARY,), group="Responses")
+    ] = False
+
+
+class ScoreCommand(Command):
+    """A command whose `--json` names the columns behind it and, without any, requests the summary."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Replace a `--json` without columns by `--json-summary`."""
+        return super().parse_args(ctx, replace_json(args))
+
+
+def replace_json(words: Sequence[str]) -> list[str]:
+    """Return the words with `--json-summary` in place of a `--json` that no column follows."""
+    following = [*words[1:], "-"]
+    return [
+        SUMMARY if word == "--json" and after.startswith("-") | after.endswith(ARCHIVES) else word
+        for word, after in zip(words, following, strict=False)
+    ]
+
+
+@command(ScoreCommandOptions, cls=ScoreCommand, help=_HELP)
+def score(options: ScoreCommandOptions) -> None:
+    """Score the rows of tables."""
+    from marpack.api import scoring
+    from marpack.api.sessions import SessionExtras
+    from marpack.cli.session import TerminalNotes, tell_aside, tell_findings
+    from marpack.render.progress import byte_bar
     from marpack.render.score import ScoreBar
-
-    settings = score_settings(given, ScoreBar(shown=sys.stderr.isatty()))
-    try:
-        code = _score(source, given, plan, settings)
-    except KeyboardInterrupt:
-        raise InterruptError("interrupted", where=given["output"], hint=_GO_ON) from None
-    except OutputError as error:
-        error.hint = error.hint or (f"{error.fix[:-1]}; {_GO_ON}" if _has_parts(given) else None)
-        raise
-    click.get_current_context().exit(code)
-
-
-def _score(source: str | None, options: Options, plan: ScorePlan, settings: ScoreSettings) -> int:
-    """Score all tables and tell what it adds up to; return the exit code, 1 where rows failed."""
     from marpack.runner.client import LoadError
 
+    scoring.check_options(options)
+    plan = scoring.score_plan(options)
+    settings = scoring.score_settings(options, ScoreBar(shown=sys.stderr.isatty()))
+    notes = TerminalNotes(tell_findings, env=options.env)
+    extras = SessionExtras(bar=byte_bar, tell=tell_aside)
     try:
-        scored = _scored_on_ray if options["on"] == "ray" else _scored_here
-        summary = scored(source, options, plan, settings)
-    except LoadError as error:  # at the beginning, or of a worker that died and could not be started again
-        return _tell_load_error(error, source or ".", options)
-    _tell(summary, options)
+        with _own_streams() if options.on == "ray" else nullcontext():
+            summary = scoring.score(options, plan, settings, notes, extras)
+    except LoadError as error:  # when loading, or of a worker that died and could not be started again
+        click.get_current_context().exit(_show_load_error(error, options))
+    except KeyboardInterrupt:
+        raise InterruptError("interrupted", where=options.output, hint=_RESUME) from None
+    except OutputError as error:
+        if _has_parts(options):
+            error.hint = f"{(error.hint or error.fix).rstrip('.')}. {_RESUME}"
+        raise
+    _show_summary(summary, options)
     failed = summary.failed or summary.failed_before or summary.exceeded
-    return ExitCode.SHORT if failed else ExitCode.OK
-
-
-def _scored_here(source: str | None, options: Options, plan: ScorePlan, settings: ScoreSettings) -> ScoreSummary:
-    from marpack.api.settings import score_environment
-    from marpack.cli.run_output import tell_findings
-    from marpack.cli.run_session import open_session
-    from marpack.scoring import local
-
-    with ExitStack() as stack:
-        output: list[tuple[ScorePlan, OutputFolder]] = []
-
-        def open_output(prepared: PreparedModel) -> None:
-            output.append(_open_output(plan, options, prepared.archive, stack))
-
-        session = stack.enter_context(
-            open_session(
-                source,
-                options,
-                stack,
-                on_findings=tell_findings,
-                on_prepared=open_output,
-                further=score_environment(options["workers"]),
-            )
-        )
-        summary = local.score(session.pool, *output[0], settings)
-        if not summary.complete:
-            session.pool.kill()  # and do not wait for what was sent ahead
-    return summary
-
-
-def _scored_on_ray(source: str | None, options: Options, plan: ScorePlan, settings: ScoreSettings) -> ScoreSummary:
-    from marpack.api.settings import actor_model, ray_cluster
-    from marpack.runner.session import Device
-
-    cluster = ray_cluster(options, Device.parse(options["device"]))  # before anything is built
-    from marpack.cli.run_output import tell_findings
-    from marpack.cli.run_session import prepare_archive
-    from marpack.scoring.on_ray import driver
-
-    with ExitStack() as stack:
-        stack.enter_context(_streams_of_its_own())
-        prepared = prepare_archive(source, options, stack, tell_findings)
-        output = _open_output(plan, options, prepared.archive, stack)
-        return driver.score(cluster, actor_model(options, prepared), *output, settings)
+    click.get_current_context().exit(ExitCode.SHORT if failed else ExitCode.OK)
 
 
 @contextmanager
-def _streams_of_its_own() -> Iterator[None]:
+def _own_streams() -> Iterator[None]:
     """Keep stdout and stderr for the command.
 
-    Whatever it is asked, Ray prints to stdout what becomes of its processes, and its native part logs to descriptor 2.
+    Ray always prints to stdout what happens to its processes, and its native part logs to descriptor 2.
     """
     stderr = sys.stderr
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), os.fdopen(os.dup(2), "w", 1) as ours:  # noqa: PTH123
@@ -135,45 +108,31 @@ def _streams_of_its_own() -> Iterator[None]:
             sys.stderr = stderr
 
 
-def _open_output(
-    plan: ScorePlan, options: Options, archive: Archive, stack: ExitStack
-) -> tuple[ScorePlan, OutputFolder]:
-    """Return the plan with its archive's content digest, and the folder that the stack will close."""
-    from msgspec.structs import replace
-
-    from marpack.archive.index import content_identity
-    from marpack.scoring.parts import OutputFolder
-
-    plan = replace(plan, archive=content_identity(archive))
-    folder = OutputFolder.open(options["output"], plan, resume=options["resume"])
-    return plan, stack.enter_context(folder)
-
-
-def _tell(summary: ScoreSummary, options: Options) -> None:
+def _show_summary(summary: ScoreSummary, options: ScoreCommandOptions) -> None:
     from marpack.render.layout import page_width, show_page
     from marpack.render.output import show
     from marpack.render.score import summary_lines
 
-    if options["as_json"]:
+    if options.as_json:
         show(summary)
     else:
-        show_page(summary_lines(summary, options["output"], page_width()))
+        show_page(summary_lines(summary, str(options.output), page_width()))
 
 
-def _tell_load_error(error: LoadError, archive: str, options: Options) -> int:
+def _show_load_error(error: LoadError, options: ScoreCommandOptions) -> int:
     from marpack.render.console import talk
     from marpack.render.failure import Failure
     from marpack.render.output import show
     from marpack.render.run import show_load_error
 
-    if options["as_json"]:
-        show(Failure.of(error, archive))
+    if options.as_json:
+        show(Failure.of(error, os.fspath(options.source or ".")))
         return error.exit_code
     show_load_error(error)
     if _has_parts(options):
-        talk().print(f"  [dim]hint:[/]  {_GO_ON}")
+        talk().print(f"  [dim]hint:[/]  {_RESUME}")
     return error.exit_code
 
 
-def _has_parts(options: Options) -> bool:
-    return any(Path(options["output"]).glob("part-*"))
+def _has_parts(options: ScoreCommandOptions) -> bool:
+    return any(Path(str(options.output)).glob("part-*"))

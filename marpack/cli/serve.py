@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from marpack.cli.options import takes
-from marpack.cli.run_options import RunCommand
+from marpack.cli.options import Command, command
 from marpack.cli.serve_options import ServeOptions
 from marpack.errors import MissingExtraError, UsageError
 
@@ -29,7 +28,7 @@ accepted requests.
 """
 
 
-class ServeCommand(RunCommand):
+class ServeCommand(Command):
     """A command whose `--models` takes every word up to the next option, as torchserve's does."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -47,8 +46,7 @@ class ServeCommand(RunCommand):
         return click.Command.parse_args(self, ctx, spelt)
 
 
-@click.command(cls=ServeCommand, help=_HELP)
-@takes(ServeOptions)
+@command(ServeOptions, cls=ServeCommand, help=_HELP)
 def serve(options: ServeOptions) -> None:
     """Serve archives over HTTP with TorchServe's API."""
     if options.stop:

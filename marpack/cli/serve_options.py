@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from marpack.api.options import ModelOptions, Option
+from marpack.api.declaring import Option
+from marpack.api.session_options import ModelOptions
 
 _Port = Annotated[int, Meta(ge=0, le=65535)]
 _Count = Annotated[int, Meta(ge=1)]

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
-from marpack.api.settings import Consent, isolated_python, load_of
-from marpack.cli.run_session import cache_of, tell_aside, tell_built
+from marpack.api.sessions import Consent, isolated_python, load_of
 from marpack.cli.serve_options import ServeOptions
+from marpack.cli.session import cache_of, tell_aside, tell_built
 from marpack.errors import MarpackError, UsageError
 from marpack.project.load import declared_metrics
 from marpack.project.source import resolve
@@ -300,13 +300,13 @@ def loader_of(options: ServeOptions, settings: ServeSettings) -> ModelLoader:
 
 
 def _load(options: ServeOptions, config: ServerConfig, device: Device) -> Load:
-    given = {
-        **asdict(options),
-        "envelope": options.envelope or config.service_envelope,
-        "metrics_config": options.metrics_config or (config.metrics_config and str(config.metrics_config)),
-        "max_response_size": options.max_response_size or config.max_response_size or MAX_BODY,
-    }
-    load = load_of(given, device, compiled=options.compile)
+    metrics = options.metrics_config or (config.metrics_config and str(config.metrics_config))
+    load = load_of(
+        replace(options, metrics_config=metrics),
+        device,
+        envelope=options.envelope or config.service_envelope,
+        max_response_size=options.max_response_size or config.max_response_size or MAX_BODY,
+    )
     if config.number_of_gpu == 0:
         load = replace(load, gpu_id=None)
     limits = config.limit_max_image_pixels

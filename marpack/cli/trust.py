@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from marpack.api import vouching
 from marpack.api.options import SignOptions, VerifyOptions
-from marpack.cli.options import json_option, takes
+from marpack.cli.options import command, json_option
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:
-    from marpack.api.options import Key
+    from marpack.api.declaring import Key
     from marpack.findings import Finding
     from marpack.trust.keys import PrivateKey
 
@@ -23,8 +23,7 @@ _ENVIRONMENT = "env:"
 _PASSWORD = "MARPACK_KEY_PASSWORD"  # noqa: S105 - the variable's name
 
 
-@click.command()
-@takes(SignOptions)
+@command(SignOptions)
 @json_option
 def sign(options: SignOptions, *, as_json: bool) -> None:
     """Sign an archive's file, so that others can verify its origin.
@@ -51,8 +50,7 @@ def sign(options: SignOptions, *, as_json: bool) -> None:
     show_signed(vouching.sign(named, byte_bar, where=name), as_json=as_json)
 
 
-@click.command()
-@takes(VerifyOptions)
+@command(VerifyOptions)
 @json_option
 def verify(options: VerifyOptions, *, as_json: bool) -> None:
     """Verify an archive's signature and check result.

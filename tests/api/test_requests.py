@@ -16,10 +16,10 @@ import pytest
 from lazy import torch
 from PIL import Image
 
-from marpack.api.requests import asked, asked_by_form, asked_of, payload, shape_of
+from marpack.api.requests import asked, asked_by_form, asked_of, payload, request_defaults
 from marpack.errors import UsageError
 
-SHAPE = shape_of({"max_request_size": 1 << 20})
+SHAPE = request_defaults(max_request_size=1 << 20)
 ITSELF: list[Any] = []
 ITSELF.append(ITSELF)
 
@@ -165,7 +165,7 @@ def test_several_are_called_by_their_path_or_their_place(tmp_path: Path) -> None
 
 
 def test_a_content_type_that_is_given_counts(tmp_path: Path) -> None:
-    shape = shape_of({"content_type": "text/csv", "max_request_size": 100})
+    shape = request_defaults(content_type="text/csv", max_request_size=100)
     assert asked(shape, "x", 0, "a,b").request.parts[0].content_type == "text/csv"
 
 
@@ -234,14 +234,15 @@ def test_a_picture_that_is_closed_or_cut_off_is_told() -> None:
         ({"headers": {"": "a"}}, "a header is a name and a value, both text"),
         ({"headers": {"X Y": "a"}}, "no header that HTTP can carry"),
         ({"headers": {"X": "a\r\nY: b"}}, "no header that HTTP can carry"),
-        ({"headers": ["X"]}, "headers are a dict of texts, and this is of type list"),
-        ({"content_type": 5}, "a content type is text, and this is of type int"),
+        ({"headers": 5}, "headers are a dict of strings, and this is of type int"),
+        ({"headers": ["X"]}, "a header is a name and a value, both text"),
+        ({"content_type": 5}, "a content type is a string, and this is of type int"),
         ({"content_type": "text/\ud800"}, "this is not UTF-8"),
     ],
 )
 def test_what_no_request_has(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        shape_of({"max_request_size": 1, **options})
+        request_defaults(max_request_size=1, **options)
 
 
 @pytest.mark.parametrize(

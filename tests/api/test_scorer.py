@@ -155,13 +155,13 @@ def test_without_select_the_answer_is_the_body(archive: str) -> None:
 
 
 WRONG = [
-    ({"archive": None}, "needs an archive"),
+    ({"archive": None}, "archive: None is not a path"),
     ({"archive": 5}, "not a path"),
-    ({"mapping": {"text": "t"}}, "told by a RowMapping"),
-    ({"batch_size": 0}, "whole number above 0"),
-    ({"workers": 1.5}, "whole number above 0"),
+    ({"mapping": {"text": "t"}}, "mapping"),
+    ({"batch_size": 0}, "an integer of 1 or more"),
+    ({"workers": 1.5}, "an integer of 1 or more"),
     ({"target": "sagemaker"}, "is not one of"),
-    ({"timeout": -1}, "a number of seconds"),
+    ({"timeout": -1}, "a finite number above 0"),
     ({"envelope": "x"}, "is not one of"),
 ]
 

@@ -161,7 +161,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "a report in a folder's place": (["--junit", "."], "it is a folder"),
     "a report without a name": (["--sarif", ""], "it has no name"),
     "no such device": (["--device", "tpu"], "no such device: tpu"),
-    "no such switch": (["--compile", "maybe"], "neither on nor off"),
+    "no such switch": (["--compile", "maybe"], "'maybe' is not on or off"),
     "no such target": (["--target", "mars"], "mars"),
     "no patience": (["--patience", "0"], "--patience"),
     "no time": (["--timeout", "-1"], "--timeout"),
@@ -170,24 +170,27 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "no ratio": (["--max-ratio", "0"], "--max-ratio"),
     "no such option": (["--quick"], "No such option"),
     "inputs that are not there": (["--input", "nowhere.txt"], "nowhere.txt"),
-    "inputs of two kinds": (["--requests", "a.jsonl", "--data", "x"], "--requests does not go with --data"),
-    "what is of inputs, for none": (["--explain"], "--explain is of inputs, and there are none"),
+    "inputs of two kinds": (["--requests", "a.jsonl", "--data", "x"], "--requests and --data exclude each other"),
+    "what is of inputs, for none": (["--explain"], "--explain requires inputs"),
     "a field without a value": (["--form", "x"], "name=value"),
-    "a header that is none": (["-H", "x"], "name=value"),
+    "a header that is none": (["-H", "x"], "expected NAME=VALUE"),
     "what cannot be left unproved": (["--allow-unproved", "everything"], "'inputs', 'gpu'"),
     "stand-ins perhaps": (["--stand-ins", "perhaps"], "'on', 'off', 'auto'"),
-    "a waiver for a pair": (["--against", "x.mar", "--allow-unproved", "gpu"], "--allow-unproved is of the gate"),
+    "a waiver for a pair": (
+        ["--against", "x.mar", "--allow-unproved", "gpu"],
+        "--allow-unproved has no effect on a comparison",
+    ),
     "one device twice": (["--device", "cpu,cpu"], "two different values"),
     "three devices": (["--device", "cpu,cuda,cuda:1"], "two different values"),
     "half a pair": (["--compile", "on,"], "two different values"),
-    "an odd pair": (["--compile", "on,maybe"], "neither on nor off"),
+    "an odd pair": (["--compile", "on,maybe"], "'maybe' is not on or off"),
     "two pairs": (["--device", "cpu,cuda", "--compile", "on,off"], "--device and --compile are two pairs"),
-    "a gate's option for a pair": (["--against", "x.mar", "--only", "loads"], "--only is of the gate"),
-    "a report of a pair": (["--against", "x.mar", "--junit", "x.xml"], "--junit is of the gate"),
-    "slower than nothing": (["--slower", "10%"], "--slower is of the cost beside another archive"),
-    "time for nothing": (["--slower-time", "5"], "--slower-time is of the cost beside another archive"),
-    "time for no bound": (["--against", ".", "--slower-time", "5"], "--slower-time is of the cost"),
-    "slower than a device": (["--device", "cpu,cuda", "--slower", "10%"], "--slower is of the cost"),
+    "a gate's option for a pair": (["--against", "x.mar", "--only", "loads"], "--only has no effect on a comparison"),
+    "a report of a pair": (["--against", "x.mar", "--junit", "x.xml"], "--junit has no effect on a comparison"),
+    "slower than nothing": (["--slower", "10%"], "--slower requires --against"),
+    "time for nothing": (["--slower-time", "5"], "--slower-time requires --slower"),
+    "time for no bound": (["--against", ".", "--slower-time", "5"], "--slower-time requires --slower"),
+    "slower than a device": (["--device", "cpu,cuda", "--slower", "10%"], "--slower requires --against"),
     "two pairs, one timed": (["--against", ".", "--device", "cpu,cuda", "--slower", "10"], "are two pairs"),
     "half a per cent": (["--against", ".", "--slower", "0.5%"], "0.5% is not between 1% and 1000%"),
     "too many per cent": (["--against", ".", "--slower", "1001"], "1001 is not between 1% and 1000%"),
@@ -377,7 +380,7 @@ class TestAcross:
 
     def test_without_samples_there_is_nothing_to_compare(self, tmp_path: Path):
         path = str(archive(tmp_path, samples={}))
-        assert "name inputs: --input" in marpack(path, "--against", path, code=2).stderr
+        assert "Name inputs: --input" in marpack(path, "--against", path, code=2).stderr
 
     @pytest.mark.parametrize("device", ["cpu,cuda:77", "cuda:77", "mps"])
     def test_a_device_that_is_not_here_is_an_error(self, device: str, mar: str):

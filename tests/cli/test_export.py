@@ -9,7 +9,8 @@ import pytest
 from exporting.exports import MakeMar
 
 import marpack
-from marpack.api.options import ExportOptions, declared
+from marpack.api.declaring import declared
+from marpack.api.options import ExportOptions
 from marpack.cli.main import main
 from marpack.exporting.export import MARKER, TARGETS
 

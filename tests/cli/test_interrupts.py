@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from marpack.cli import check, run
+from marpack.cli.inputs import InputOptions
 from marpack.cli.interrupts import Interrupts
 from marpack.errors import ExitCode
 
@@ -246,7 +247,7 @@ def test_a_comparison_that_is_interrupted_kills_its_workers(monkeypatch: pytest.
         def comparison(self, **_: object) -> str:
             return "a comparison"
 
-    assert check._run(Stuck(), (), (), {"as_json": True}) == "a comparison"
+    assert check._run(Stuck(), (), (), as_json=True) == "a comparison"
     assert killed
 
 
@@ -264,9 +265,9 @@ def test_a_benchmark_that_is_interrupted_kills_its_workers(monkeypatch: pytest.M
     def measure(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("marpack.cli.run_session.open_session", session)
-    monkeypatch.setattr("marpack.cli.run_options.inputs_of", lambda _: [])
+    monkeypatch.setattr("marpack.cli.run.open_session", session)
+    monkeypatch.setattr("marpack.cli.run.read_inputs", lambda *_: [])
     monkeypatch.setattr("marpack.cli.run_output.RunOutput", lambda _: SimpleNamespace(note=None))
     monkeypatch.setattr(run, "_measure", measure)
-    assert run.benchmark("x.mar", {}) == ExitCode.INTERRUPTED
+    assert run.benchmark(run.RunCommandOptions("x.mar"), InputOptions()) == ExitCode.INTERRUPTED
     assert ends == [KeyboardInterrupt]  # by which a session knows that it is to kill, not to wait

@@ -3,7 +3,9 @@
 import click
 import pytest
 
-from marpack.cli.options import limit_options, seconds, size, tolerance
+from marpack.api.options import LimitOptions
+from marpack.cli.options import command, header, seconds, size, tolerance
+from marpack.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -55,14 +57,27 @@ def test_seconds_end_where_timers_do() -> None:
 
 
 def test_a_limit_is_one_at_least() -> None:
-    @click.command()
-    @limit_options
-    def command(**given: int) -> None:
-        taken.update(given)
+    @command(LimitOptions)
+    def limited(options: LimitOptions) -> None:
+        taken.append(options)
 
-    taken: dict[str, int] = {}
-    command.main(["--max-members", "1", "--max-size", "1", "--max-ratio", "1"], standalone_mode=False)
-    assert taken == {"max_members": 1, "max_size": 1, "max_ratio": 1}
+    taken: list[LimitOptions] = []
+    limited.main(["--max-members", "1", "--max-size", "1", "--max-ratio", "1"], standalone_mode=False)
+    assert taken == [LimitOptions(max_members=1, max_size=1, max_ratio=1)]
     for name in ("--max-members", "--max-size", "--max-ratio"):
         with pytest.raises(click.BadParameter):
-            command.main([name, "0"], standalone_mode=False)
+            limited.main([name, "0"], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("X-Trace=7", ("X-Trace", "7")), ("A=b=c", ("A", "b=c")), ("A=", ("A", "")), ("A: b=c", ("A", "b=c"))],
+)
+def test_a_header_is_split_at_its_first_separator(text: str, expected: tuple[str, str]) -> None:
+    assert header(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "A", "=b", ": b", "A b=c", "A=b\nc", "A=b\rc", "A=b\0c"])
+def test_an_invalid_header_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        header(text)

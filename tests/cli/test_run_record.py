@@ -108,10 +108,10 @@ def test_stdout_holds_the_result_and_nothing_else(folder: Path):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--form", "data=x"], "--record does not go with --form"),
-        (["-i", "samples", "--header", "A=b"], "--record does not go with --header"),
-        (["-i", "samples", "--content-type", "text/plain"], "--record does not go with --content-type"),
-        (["-i", "samples", "--explain"], "--record does not go with --explain"),
+        (["--form", "data=x"], "--record and --form exclude each other"),
+        (["-i", "samples", "--header", "A=b"], "--record and --header exclude each other"),
+        (["-i", "samples", "--content-type", "text/plain"], "--record and --content-type exclude each other"),
+        (["-i", "samples", "--explain"], "--record and --explain exclude each other"),
         (["-i", "samples", "--repeat", "2"], "--repeat"),
         (["-i", "gone.txt"], "there is no such input"),
     ],

@@ -171,7 +171,7 @@ def test_what_ends_it_leaves_whole_parts_and_the_rest_is_scored_later(
     assert process.returncode == code
     if code == 130:
         assert json.loads(said)["code"] == "interrupted"
-        assert "--resume goes on" in json.loads(said)["hint"]
+        assert "with --resume" in json.loads(said)["hint"]
         assert aside.splitlines()[0] == "error: interrupted"
         assert not list(tmp_path.glob("out/.*"))
     before = len(scored(tmp_path / "out"))
@@ -290,7 +290,7 @@ open({str(tmp_path / "loaded")!r}, "w")
         (tmp_path / "loaded").unlink()
         done = score(*asked, "--part-rows", 10, "--resume", code=4)
         assert "not again" in done.stderr
-        assert "--resume goes on" in done.stderr
+        assert "with --resume" in done.stderr
 
 
 def test_a_full_disk_is_said_and_leaves_whole_parts(echo: str, tmp_path: Path):
@@ -304,7 +304,7 @@ def test_a_full_disk_is_said_and_leaves_whole_parts(echo: str, tmp_path: Path):
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[0].endswith(f": {os.strerror(errno.EFBIG)}")
-    assert "--resume goes on" in done.stderr
+    assert "with --resume" in done.stderr
     assert numbers(tmp_path / "out") == list(range(20))
     assert [each.name for each in (tmp_path / "out").iterdir()] == ["part-00000-000000000000.parquet"]
 
@@ -345,9 +345,9 @@ def test_without_pyarrow_one_sentence_names_the_extra(echo: str, tmp_path: Path)
 
 OUT = ("--output", "out")
 WRONG: list[tuple[tuple[str, ...], str]] = [
-    (("--text", "t", *OUT), "there is nothing to score"),
-    (("--input", *OUT), "there is nothing to score"),
-    (("--input", "t.parquet", "--text", "t"), "there is no place for the results"),
+    (("--text", "t", *OUT), "no tables to score"),
+    (("--input", *OUT), "no tables to score"),
+    (("--input", "t.parquet", "--text", "t"), "no folder for the results"),
     (("--input", "t.parquet", *OUT), "a row's request comes from one of body, text, json, json_object"),
     (("--input", "t.parquet", "--text", "t", "--body", "t", *OUT), "body and text is given"),
     (("--input", "none.parquet", "--text", "t", *OUT), "there is no such file or folder"),
@@ -360,7 +360,7 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     (("--input", "t.parquet", "--text", "id", *OUT), "the column id is of type int64, which is no text"),
     (("--input", "t.parquet", "--text", "t", "--keep", "ids", *OUT), "there is no column ids"),
     (("--input", "t.parquet", "--text", "t", "--keep", "id", "id", *OUT), "two columns of the output would be called"),
-    (("--input", "t.parquet", "--text", "t", "--select", "a", *OUT), "this is a name, = and what it stands for"),
+    (("--input", "t.parquet", "--text", "t", "--select", "a", *OUT), "expected NAME=PATH"),
     (("--input", "t.parquet", "--text", "t", "--select", "a=b", "a=c", *OUT), "a is given twice"),
     (("--input", "t.parquet", "--text", "t", "--select", "a=b[", *OUT), "this is no path into an answer"),
     (("--input", "t.parquet", "--text", "t", "--select", "a=b:number", *OUT), "'number' is no type"),
@@ -370,8 +370,8 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     (("--input", "t.parquet", "--json", "t", "--type", "t=number", *OUT), "'number' is no type"),
     (("--input", "t.parquet", "--text", "t", "--root", ".", *OUT), "a root is where the files of a path column lie"),
     (("--input", "t.parquet", "--path", "t", "--root", "none", *OUT), "the root is no folder"),
-    (("--input", "t.parquet", "--text", "t", "--allow-private", *OUT), "--allow-private is for addresses"),
-    (("--input", "t.parquet", "--text", "t", "--header", "a", *OUT), "a header is given as name=value"),
+    (("--input", "t.parquet", "--text", "t", "--allow-private", *OUT), "--allow-private requires --url"),
+    (("--input", "t.parquet", "--text", "t", "--header", "a", *OUT), "expected NAME=VALUE"),
     (("--input", "t.parquet", "--text", "t", "--max-errors", "few", *OUT), "'few' is no number of rows"),
     (("--input", "t.parquet", "--text", "t", "--max-errors", "101%", *OUT), "'101%' is no number of rows"),
     (("--input", "t.parquet", "--text", "t", "--device", "cpu0", *OUT), "cpu0"),

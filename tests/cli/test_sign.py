@@ -151,7 +151,11 @@ WRONG = {
         2,
         "the public half",
     ),
-    "two ways attested": (("check", "probe.mar", "--attest", "a.json", "--device", "cpu,cuda"), 2, "--attest is of"),
+    "two ways attested": (
+        ("check", "probe.mar", "--attest", "a.json", "--device", "cpu,cuda"),
+        2,
+        "--attest has no effect",
+    ),
 }
 
 

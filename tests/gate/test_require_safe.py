@@ -10,10 +10,10 @@ from gate.archives import archive, examine, project
 from isal import isal_zlib
 
 import marpack
-from marpack.api.settings import Noticing
+from marpack.api.sessions import SessionNotes
 from marpack.archive.reader import open_archive
 from marpack.cli.main import marpack as command
-from marpack.cli.run_output import tell_findings
+from marpack.cli.session import tell_findings
 from marpack.errors import ArchiveError, ExitCode, UsageError
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate, CheckOptions
@@ -76,7 +76,7 @@ def test_a_project_cannot_weaken_it(tmp_path: Path) -> None:
 def test_run_and_score_report_programs(native: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found: list[Finding] = []
     with open_archive(native) as opened:
-        Noticing(found.extend, env="isolated").opened(ResolvedSource(path=native), opened)
+        SessionNotes(found.extend, env="isolated").opened(ResolvedSource(path=native), opened)
     assert [(each.code, each.severity) for each in found] == [("program", Severity.NOTE)]
     tell_findings(found)
     assert "program" in capsys.readouterr().err

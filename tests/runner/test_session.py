@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from lazy import torch
 
-from marpack.api.settings import load_of
+from marpack.api.session_options import ModelOptions
+from marpack.api.sessions import load_of
 from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, DamagedArchiveError, DeviceUnavailableError, TorchrunError, UsageError
@@ -93,7 +94,7 @@ def test_a_number_beyond_the_devices_there_are_is_refused(monkeypatch: pytest.Mo
 def test_a_device_that_only_the_system_has_is_refused_by_the_worker(make_mar):
     if torch.cuda.is_available():
         pytest.skip("there is CUDA here")
-    load = load_of({}, Device.parse("cuda:1"), compiled=True)
+    load = load_of(ModelOptions(), Device.parse("cuda:1"))
     with pytest.raises(DeviceUnavailableError) as caught:
         Session.open(str(make_mar("def handle(data, context): return data")), options=load)
     assert (caught.value.where, caught.value.exit_code) == ("--device cuda:1", 2)

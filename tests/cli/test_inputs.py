@@ -7,9 +7,10 @@ from typing import Any
 import click
 import pytest
 
+from marpack.cli.inputs import InputOptions, count_inputs, read_inputs
 from marpack.cli.main import COMMANDS, marpack
-from marpack.cli.run_options import count_of, header, inputs_of
 from marpack.errors import UsageError
+from marpack.runner.inputs import RequestDefaults
 
 # With the group's own settings: a command keeps the help option that it was first asked with.
 MARPACK = click.Context(marpack, **marpack.context_settings)
@@ -39,6 +40,7 @@ def test_nothing_is_asked_for_by_itself() -> None:
         "workers": 1,
         "device": "auto",
         "env": "current",
+        "compile": True,
     }
 
 
@@ -70,8 +72,8 @@ def test_help_lists_the_options_under_their_headings_in_one_column() -> None:
     assert re.findall(r"^(\w+):$", text, re.MULTILINE) == [
         "Inputs", "Requests", "Workers", "Model", "Results", "Debugging", "Benchmark", "Other",
     ]  # fmt: skip
-    assert "\nWorkers:\n  --batch-size N          R" in text
-    assert "\nOther:\n  -h, --help              S" in text
+    assert "\n  --batch-size N          R" in text
+    assert "\n  -h, --help              S" in text
 
 
 @pytest.mark.parametrize(("name", "least"), [("--batch-size", 1), ("--workers", 1), ("--repeat", 1), ("--warmup", 0)])
@@ -81,26 +83,24 @@ def test_a_count_has_a_least_value(name: str, least: int) -> None:
         options(name, str(least - 1))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"), [("X-Trace=7", ("X-Trace", "7")), ("A=b=c", ("A", "b=c")), ("A=", ("A", ""))]
-)
-def test_a_header_is_split_at_its_first_equals_sign(text: str, expected: tuple[str, str]) -> None:
-    assert header(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "A", "=b", "A b=c", "A:=c", "A=b\nc", "A=b\rc", "A=b\0c"])
-def test_what_is_no_header_is_said(text: str) -> None:
-    with pytest.raises(UsageError):
-        header(text)
+def named(*words: str) -> InputOptions:
+    """Return the options of these words that name inputs."""
+    given = options(*words)
+    return InputOptions(**{name: given[name] for name in InputOptions.__struct_fields__})
 
 
 def test_inputs_come_from_files_then_texts_then_the_form(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a")
-    given = options("--form", "k=v", "--data", "b", "--data", "c", "-i", str(tmp_path / "a.txt"))
-    assert [found.name.rpartition("/")[2] for found in inputs_of(given)] == ["a.txt", "data[0]", "data[1]", "form"]
-    assert count_of(given) == 4
-    assert count_of(options("--requests", "r.jsonl")) is None
-    assert count_of(options("-i", "@list", "--data", "x")) is None
+    given = named("--form", "k=v", "--data", "b", "--data", "c", "-i", str(tmp_path / "a.txt"))
+    assert [found.name.rpartition("/")[2] for found in read_inputs(given, RequestDefaults())] == [
+        "a.txt",
+        "data[0]",
+        "data[1]",
+        "form",
+    ]
+    assert count_inputs(given) == 4
+    assert count_inputs(named("--requests", "r.jsonl")) is None
+    assert count_inputs(named("-i", "@list", "--data", "x")) is None
 
 
 @pytest.mark.parametrize("words", [["-i", "gone.png"], ["--requests", "gone.jsonl"], ["-i", ".", "--type", "video"]])
@@ -109,7 +109,7 @@ def test_what_is_not_there_is_said_before_anything_is_read(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError):
-        inputs_of(options(*words))
+        read_inputs(named(*words), RequestDefaults())
 
 
 @pytest.mark.parametrize(
@@ -126,6 +126,6 @@ def test_what_is_not_there_is_said_before_anything_is_read(
 def test_a_folders_files_are_chosen_by_kind(tmp_path: Path, kind: str, expected: list[str]) -> None:
     for name in ("a.png", "b.PNG", "c.jpg", "d.xyz", "e.json", "plain"):
         (tmp_path / name).write_bytes(b"x")
-    given = options("-i", str(tmp_path), "--type", kind)
-    assert [found.name.rpartition("/")[2] for found in inputs_of(given)] == expected
-    assert count_of(given) == len(expected)
+    given = named("-i", str(tmp_path), "--type", kind)
+    assert [found.name.rpartition("/")[2] for found in read_inputs(given, RequestDefaults())] == expected
+    assert count_inputs(given) == len(expected)

@@ -1,0 +1,132 @@
+"""The operation of `marpack check`: an archive and what is requested of it become one verdict."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from marpack.api.operations import cache_of
+from marpack.api.requests import headers_of
+from marpack.api.sessions import Consent, SessionExtras, isolated_python, pool_settings, resolver_of
+from marpack.archive.protocol import no_progress
+from marpack.errors import UsageError
+from marpack.gate.candidate import Candidate
+from marpack.gate.candidate import CheckOptions as GateOptions
+from marpack.gate.check import CheckSelection
+from marpack.gate.check import check as examine
+from marpack.gate.verdicts import CheckProgress
+from marpack.project.schema import COMPARISONS, HERMETIC, SAFETY
+from marpack.protocol.targets import Target
+from marpack.runner.inputs import RequestDefaults
+from marpack.runner.session import Device
+
+if TYPE_CHECKING:
+    from marpack.api.session_options import CheckOptions
+    from marpack.api.vouching import Attester
+    from marpack.archive.protocol import Archive, Bar
+    from marpack.gate.verdicts import GateReport
+    from marpack.project.source import ResolvedSource
+    from marpack.runner.inputs import Input
+
+
+class CheckNotes(CheckProgress):
+    """Receives the progress of a check, from finding the archive to its report."""
+
+    bar: Bar = staticmethod(no_progress)
+
+    def tell(self, message: str) -> None:
+        """Receive a message while an environment is made."""
+
+    def announce(self, message: str) -> None:
+        """Receive a message about generated requests before they are sent."""
+
+    def resolved(self, resolved: ResolvedSource) -> None:
+        """Receive the archive that a source stands for."""
+
+    def checking(self, resolved: ResolvedSource) -> AbstractContextManager[object]:  # noqa: ARG002 - for subclasses
+        """Return the context in which the checks run."""
+        return nullcontext()
+
+    def finished(self, report: GateReport) -> None:
+        """Receive the report, before an attestation is written."""
+
+
+def check(
+    options: CheckOptions, inputs: tuple[Input, ...], attester: Attester, notes: CheckNotes | None = None
+) -> GateReport:
+    """Return the verdict on an archive; its problems are in the report.
+
+    Raises UsageError, ProjectError, ArchiveError and RegistryError for the source and the options.
+    """
+    check_combinations(options)
+    notes = notes or CheckNotes()
+    optional = (*((HERMETIC,) if options.hermetic else ()), *(COMPARISONS if options.slower is not None else ()))
+    selection = CheckSelection.of(options.only, options.skip, optional)
+    settings = replace(gate_options(options, notes), inputs=inputs)
+    resolver = partial(resolver_of, bar=notes.bar, maximum=settings.limits.total)
+    if options.slower is not None:
+        other = resolver(replace(options, digest=None))(os.fspath(options.against or "."))
+        notes.resolved(other)
+        time = options.slower_time or settings.slower_time
+        settings = replace(settings, against=other, slower=options.slower, slower_time=time)
+    found = resolver(options)(None if options.source is None else os.fspath(options.source))
+    notes.resolved(found)
+    attester.look_at(found.path, notes.bar)
+    with notes.checking(found), Candidate(found, settings) as candidate:
+        report = examine(candidate, selection, notes)
+    notes.finished(report)
+    attester.write(report)
+    return report
+
+
+def check_combinations(options: CheckOptions) -> None:
+    """Raise UsageError for options that do not go together."""
+    if options.slower is None and options.slower_time is not None:
+        raise UsageError("--slower-time requires --slower", hint="Add --against OTHER --slower N%.")
+    if options.slower is not None and options.against is None:
+        raise UsageError("--slower requires --against", hint="Add --against OTHER.")
+    if "inputs" in options.allow_unproved and (options.hermetic or HERMETIC in options.only):
+        hint = "Name inputs, or leave one of the options out."
+        raise UsageError("the check hermetic needs a proof, which --allow-unproved inputs gives up", hint=hint)
+    if options.trust_native and not options.require_safe:
+        raise UsageError("--trust-native has no effect without --require-safe", hint="Add --require-safe.")
+    is_left_out = SAFETY in options.skip or (options.only and SAFETY not in options.only)
+    if options.require_safe and is_left_out:
+        hint = f"Run the check {SAFETY}, or leave --require-safe out."
+        raise UsageError(f"--require-safe needs the check {SAFETY}, which is left out", hint=hint)
+
+
+def gate_options(options: CheckOptions, notes: CheckNotes) -> GateOptions:
+    """Return how the gate examines an archive; raises UsageError, DeviceUnavailableError among them."""
+    device = Device.available(options.device)
+
+    def python(archive: Archive) -> str:
+        return isolated_python(archive, notes.tell, Consent(options.yes))
+
+    return GateOptions(
+        load=SessionExtras().load(options, device),
+        settings=pool_settings(options, device),
+        device=device,
+        python=python if options.env == "isolated" else None,
+        shape=packed_defaults(options),
+        allow_unproved=frozenset(options.allow_unproved),
+        stand_ins=options.stand_ins,
+        announce=notes.announce,
+        target=Target(options.target) if options.target else None,
+        require_safe=options.require_safe,
+        trust_native=options.trust_native,
+        limits=options.limits,
+        seconds_per_check=options.seconds_per_check,
+        tolerance=options.tolerance,
+        max_opcodes=options.max_opcodes,
+        cache=cache_of(notes.bar),
+    )
+
+
+def packed_defaults(options: CheckOptions) -> RequestDefaults:
+    """Return what the requests of packed samples have in common; all else is as they were packed."""
+    return RequestDefaults(headers=headers_of(options.headers), max_request_size=options.max_request_size)

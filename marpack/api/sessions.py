@@ -1,0 +1,328 @@
+"""From the options of a session to a loaded model, with consent to downloads and notes about the source."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable  # a struct's field has it
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from marpack.api.operations import cache_of
+from marpack.api.session_options import ModelOptions, SessionOptions, WorkerOptions
+from marpack.archive.protocol import no_progress
+from marpack.errors import UnconfirmedDownloadError
+from marpack.protocol.messages import Load
+from marpack.protocol.targets import Target
+from marpack.runner.session import Device, LoadProgress, PreparedModel, Session, misplaced, prepare
+from marpack.torchserve.http import MAX_BODY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from marpack.archive.protocol import Archive, Bar
+    from marpack.findings import Finding
+    from marpack.project.source import ResolvedSource
+    from marpack.runner.client import Worker
+    from marpack.runner.pip_sizes import Download
+    from marpack.runner.pool import ModelPool, PoolSettings
+    from marpack.runner.session import PoolMaker
+
+    Resolver = Callable[[str | None], ResolvedSource]
+
+_LISTED = 8  # files that are named before a download
+
+
+def ignore(_: object) -> None:
+    """Do nothing with a message or findings."""
+
+
+def load_of(
+    options: ModelOptions,
+    device: Device,
+    *,
+    envelope: str | None = None,
+    max_response_size: int = MAX_BODY,
+    batch_size: int | None = None,
+    torchserve: bool = False,
+    show_data: bool = False,
+    trace: bool = False,
+) -> Load:
+    """Return how a model is loaded; its folder and target are set when its archive is open."""
+    return Load(
+        model_dir="",
+        gpu_id=device.gpu_id(),
+        device=None if device.override is None else device.name,
+        batch_size=batch_size,
+        envelope=envelope,
+        metrics_config=None if options.metrics_config is None else os.fspath(options.metrics_config),
+        torchserve=torchserve,
+        compile=options.compile,
+        trust_pickle=options.trust_pickle,
+        show_data=show_data,
+        max_response_size=max_response_size,
+        trace=trace,
+    )
+
+
+def pool_settings(
+    options: SessionOptions,
+    device: Device,
+    launch: Callable[[], Worker] | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> PoolSettings:
+    """Return how workers are kept.
+
+    Args:
+        options: The timeouts, and if they are a WorkerOptions, the number of workers and their memory limit.
+        device: Where the model runs.
+        launch: Returns a worker that waits for a model, in place of a new one.
+        variables: Environment variables of the workers, beside this process's.
+    """
+    from marpack.runner.pool import PoolSettings
+
+    environment = {**(device.environment() or os.environ), **variables} if variables else device.environment()
+    workers = options if isinstance(options, WorkerOptions) else WorkerOptions()
+    return PoolSettings(
+        workers=workers.workers,
+        timeout=options.timeout,
+        startup_timeout=options.startup_timeout,
+        max_memory=workers.max_memory,
+        environment=environment,
+        launch=launch,
+    )
+
+
+class SessionNotes(LoadProgress):
+    """Passes on findings about a source and its model, before and after the model is loaded."""
+
+    def __init__(
+        self,
+        on_findings: Callable[[Iterable[Finding]], object] = ignore,
+        *,
+        env: str = "current",
+        notes: Iterable[Finding] = (),
+    ) -> None:
+        """Take the receiver of findings, the workers' environment, and findings about the inputs."""
+        self.on_findings = on_findings
+        self.on_prepared: Callable[[PreparedModel], object] = ignore
+        self._env = env
+        self._notes = notes
+
+    def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
+        """Pass on a build's warnings, programs, differences from the server, and unmet requirements."""
+        from marpack.inspection.members import find_programs, model_config, program_findings
+        from marpack.runner.environments import requirement_notes
+        from marpack.runner.session import sequence_warning
+
+        self.on_findings(resolved.findings)
+        self.on_findings(program_findings(tuple(find_programs(archive)), archive.source))
+        self.on_findings(self._notes)
+        warning = sequence_warning(model_config(archive))
+        self.on_findings([warning] if warning else [])
+        if self._env == "current":
+            self.on_findings(requirement_notes(archive))
+
+    def prepared(self, prepared: PreparedModel) -> None:
+        """Call `on_prepared`, before the model is loaded."""
+        self.on_prepared(prepared)
+
+
+class SessionExtras(Struct, frozen=True, kw_only=True):
+    """What a command gives a session beside its options.
+
+    Args:
+        bar: Shows the progress of downloads, builds and extractions.
+        tell: Receives messages while an environment is made.
+        resolver: Finds the archive of a source; None: the one of the options.
+        launch: Returns a worker that waits for a model, in place of a new one.
+        variables: Environment variables of the workers, beside this process's.
+        pool: Makes the pool from its settings, in place of the one that the options name.
+        torchserve: Whether the worker imports the installed torchserve's `ts`.
+        show_data: Whether the worker prints what the handler gets.
+        trace: Whether the worker reports what the handler accesses outside its archive.
+    """
+
+    bar: Bar = no_progress
+    tell: Callable[[str], object] = ignore
+    resolver: Resolver | None = None
+    launch: Callable[[], Worker] | None = None
+    variables: Mapping[str, str] | None = None
+    pool: Callable[[PoolSettings], PoolMaker] | None = None
+    torchserve: bool = False
+    show_data: bool = False
+    trace: bool = False
+
+    def load(self, options: SessionOptions, device: Device) -> Load:
+        """Return how a session's model is loaded."""
+        return load_of(
+            options,
+            device,
+            envelope=options.envelope,
+            max_response_size=options.max_response_size,
+            batch_size=options.batch_size if isinstance(options, WorkerOptions) else None,
+            torchserve=self.torchserve,
+            show_data=self.show_data,
+            trace=self.trace,
+        )
+
+    def resolver_of(self, options: SessionOptions) -> Resolver:
+        """Return what finds the archive of a session's source."""
+        return self.resolver or resolver_of(options, self.bar)
+
+
+_NO_EXTRAS = SessionExtras()
+
+
+def resolver_of(options: SessionOptions, bar: Bar = no_progress, maximum: int | None = None) -> Resolver:
+    """Return what finds the archive of a source, of at most so many bytes; see `marpack.project.source.resolve`."""
+    from marpack.project.source import resolve
+
+    return partial(
+        resolve,
+        bar=bar,
+        cache=cache_of(bar),
+        maximum=maximum,
+        digest=options.digest,
+        trust_url=options.trust_url,
+        allow_outside=options.allow_outside,
+    )
+
+
+def open_session(
+    source: str | None, options: SessionOptions, notes: SessionNotes | None = None, extras: SessionExtras = _NO_EXTRAS
+) -> Session:
+    """Load the model of a source.
+
+    Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
+    """
+    notes = notes or SessionNotes(env=options.env)
+    device = Device.available(options.device)
+    settings = pool_settings(options, device, extras.launch, extras.variables)
+    pool: PoolSettings | PoolMaker = settings
+    if extras.pool is not None:
+        pool = extras.pool(settings)
+    elif options.env == "isolated":
+        pool = isolated_pool(settings, extras.tell, Consent(options.yes))
+    session = Session.open(
+        source,
+        options=extras.load(options, device),
+        target=Target(options.target) if options.target else None,
+        settings=pool,
+        cache=cache_of(extras.bar),
+        resolver=extras.resolver_of(options),
+        listener=notes,
+    )
+    mismatch = misplaced(device.name, session.loaded.device)
+    notes.on_findings([mismatch] if mismatch else [])
+    return session
+
+
+def prepare_session(
+    source: str | None, options: SessionOptions, notes: SessionNotes, extras: SessionExtras = _NO_EXTRAS
+) -> PreparedModel:
+    """Open the archive of a source and check it, for other processes that load the model; see `open_session`."""
+    return prepare(
+        extras.resolver_of(options)(source),
+        options=extras.load(options, Device.parse(options.device)),
+        target=Target(options.target) if options.target else None,
+        cache=cache_of(extras.bar),
+        opened=notes.opened,
+    )
+
+
+def answer_on_terminal(question: str) -> bool | None:
+    """Ask on stderr and return the answer from stdin; None unless both are a terminal."""
+    if not (sys.stdin and sys.stderr and sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size < 1e9 else f"{size / 1e9:,.1f} GB"
+
+
+class Consent(Struct, frozen=True):
+    """How a large download, or one of unknown size, is confirmed."""
+
+    yes: bool = False  # it is, beforehand
+    ask: Callable[[str], bool | None] = answer_on_terminal  # returns None without a terminal
+    hint: str = "Add --yes to confirm it (in Python: yes=True)."
+
+    def confirm(self, download: Download, tell: Callable[[str], object]) -> None:
+        """Show a download, and ask if it is large or of unknown size; raises UnconfirmedDownloadError if declined."""
+        from marpack.runner.environments import UNASKED
+
+        if download.size == 0:  # they are files on this machine
+            return
+        size = "unknown size" if download.size is None else _megabytes(download.size)
+        reason = f" ({download.reason})" if download.reason else ""
+        files = ", ".join([*download.files[:_LISTED], *(["…"] if len(download.files) > _LISTED else [])])
+        tell(f"download for the archive's requirements: {size}{reason}{': ' if files else ''}{files}")
+        if self.yes is True or (download.size is not None and download.size <= UNASKED):
+            return
+        answer = self.ask(f"Download packages of {size}? [y/N] ")
+        if not answer:
+            verdict = "was declined" if answer is False else "needs a confirmation"
+            what = f"the download of the archive's requirements, {size}{reason}, {verdict}"
+            raise UnconfirmedDownloadError(what, where="--env isolated", hint=self.hint)
+
+
+def isolated_pool(
+    settings: PoolSettings, tell: Callable[[str], object] = ignore, consent: Consent | None = None
+) -> PoolMaker:
+    """Return what makes a pool of workers in the environment that an archive's requirements ask for."""
+    from marpack.runner.pool import LocalPool
+
+    def made(archive: Archive, load: Load, config: Mapping[str, Any]) -> ModelPool:
+        isolated = replace(settings.as_served(config), python=isolated_python(archive, tell, consent))
+        return LocalPool(load, isolated, folder=archive.materialize)
+
+    return made
+
+
+def isolated_python(archive: Archive, tell: Callable[[str], object] = ignore, consent: Consent | None = None) -> str:
+    """Return the interpreter of the environment that an archive's requirements ask for.
+
+    Raises IsolationError, and UnconfirmedDownloadError for a download that is not confirmed.
+    """
+    from marpack.archive.index import content_identity
+    from marpack.runner.environments import IsolationError, has_requirements, isolated
+
+    if not has_requirements(archive):
+        tell("the archive has no requirements: this environment is used as it is")
+        return sys.executable
+    path = archive.materialize() / str(archive.manifest.model.requirements_file)
+    consent = consent or Consent()
+    try:
+        made = isolated(
+            path,
+            root=environments_folder(),
+            environ=os.environ,
+            approve=lambda download: consent.confirm(download, tell),
+            content=lambda: content_identity(archive),
+            on_start=lambda: tell("installing the archive's requirements, this once"),
+        )
+    except IsolationError as error:
+        if error.output:
+            tell(error.output.rstrip())
+        raise
+    if made.seconds is not None:
+        tell(f"made an environment for them in {made.seconds:.1f} s")
+    return made.python
+
+
+def environments_folder() -> Path:
+    """Return the folder of the environments that archives' requirements were installed in."""
+    folder = os.environ.get("MARPACK_CACHE_DIR")
+    if folder:
+        return Path(folder).absolute() / "environments"
+    import platformdirs
+
+    return platformdirs.user_cache_path("marpack") / "environments"

@@ -1,0 +1,77 @@
+"""Consent to a download, on a terminal and without one."""
+
+import io
+
+import pytest
+
+from marpack.api.sessions import Consent, answer_on_terminal
+from marpack.errors import UnconfirmedDownloadError
+from marpack.runner.pip_sizes import Download
+
+
+@pytest.mark.parametrize(
+    ("size", "yes", "answer", "asks", "goes_on"),
+    [
+        (0, False, None, False, True),
+        (500_000_000, False, None, False, True),
+        (500_000_001, False, None, True, False),
+        (500_000_001, False, False, True, False),
+        (500_000_001, False, True, True, True),
+        (500_000_001, True, None, False, True),
+        (500_000_001, "no", None, True, False),  # only True is a yes
+        (None, False, None, True, False),
+        (None, False, True, True, True),
+        (None, True, None, False, True),
+    ],
+)
+def test_a_large_download_or_one_of_unknown_size_is_confirmed(
+    size: int | None, yes: bool, answer: bool | None, asks: bool, goes_on: bool
+) -> None:
+    asked: list[str] = []
+    told: list[str] = []
+
+    def ask(question: str) -> bool | None:
+        asked.append(question)
+        return answer
+
+    consent, download = (
+        Consent(yes, ask),
+        Download(("big-1.0-py3-none-any.whl",), size, "" if size is not None else "why"),
+    )
+    if goes_on:
+        consent.confirm(download, told.append)
+    else:
+        with pytest.raises(UnconfirmedDownloadError) as caught:
+            consent.confirm(download, told.append)
+        assert caught.value.exit_code == 2
+        assert "--yes" in str(caught.value.hint)
+    assert bool(asked) is asks
+    if size != 0:
+        assert ("500.0 MB" if size else "unknown") in told[0]
+        assert "big-1.0" in told[0]
+
+
+class Typed(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stdin", "stderr", "answer"),
+    [
+        (Typed("y\n"), Typed(), True),
+        (Typed("YES\n"), Typed(), True),
+        (Typed("\n"), Typed(), False),
+        (Typed(""), Typed(), False),  # Ctrl-D
+        (io.StringIO("y\n"), Typed(), None),
+        (Typed("y\n"), io.StringIO(), None),
+        (None, Typed(), None),
+    ],
+)
+def test_only_a_terminal_is_asked(
+    stdin: io.StringIO | None, stderr: io.StringIO, answer: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", stdin)
+    monkeypatch.setattr("sys.stderr", stderr)
+    assert answer_on_terminal("really? ") is answer
+    assert stderr.getvalue() == ("" if answer is None else "really? ")
