@@ -230,7 +230,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Wait for nothing, and give the list of what would have been waited."""
     waited: list[float] = []
-    monkeypatch.setattr("marpack.archive.oci.blobs.time.sleep", waited.append)
+    monkeypatch.setattr("marpack.archive.oci.repository.time.sleep", waited.append)
     return waited
 
 

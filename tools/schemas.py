@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from marpack.archive.extraction import Unpacked
-from marpack.archive.transfers import PullReport, PushReport
+from marpack.archive.oci import PullReport, PushReport
 from marpack.exporting.export import Exported
 from marpack.gate.compare import Comparison
 from marpack.gate.verdicts import GateReport

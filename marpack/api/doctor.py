@@ -34,7 +34,6 @@ EXTRAS = {
     "score": ("pyarrow>=20",),
     "ray": ("ray[data]>=2.60,<2.64; python_version < '3.14'", "pyarrow>=20"),
     "sign": ("cryptography>=45.0.1",),
-    "oci": ("oras>=0.2.40", "requests>=2.32.2", "urllib3>=2.2.1"),
     "serve": ("aiohttp>=3.14.5", "uvloop>=0.21; sys_platform != 'win32'"),
 }
 # Of what a stock server has, what handlers import beside torch.

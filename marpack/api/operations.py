@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         PushOptions,
         UnpackOptions,
     )
-    from marpack.archive import transfers
+    from marpack.archive import oci
     from marpack.archive.cache import Cache
     from marpack.archive.extraction import Unpacked
     from marpack.archive.protocol import Archive, Bar
@@ -117,7 +117,7 @@ def shown_source(source: str) -> str:
     """Return a SOURCE as reports name it: an address without what may be secret in it."""
     if "://" not in source:
         return source
-    from marpack.archive.remote import public_address
+    from marpack.archive.addresses import public_address
 
     return public_address(source)
 
@@ -189,31 +189,31 @@ def _path(named: Name | None) -> Path | None:
     return None if named is None else Path(named)
 
 
-def push(options: PushOptions, bar: Bar) -> transfers.PushReport:
+def push(options: PushOptions, bar: Bar) -> oci.PushReport:
     """Send an archive to a registry. Both sides are examined before anything is sent."""
-    from marpack.archive.oci import push as pushing
-    from marpack.archive.oci.reference import Reference
+    from marpack.archive.addresses import Reference
+    from marpack.archive.oci import transfer
     from marpack.archive.oci.session import RegistrySession
 
     with RegistrySession(Reference.parse(options.reference), plain_http=options.plain_http) as session:
-        pushing.writable_tag(session)
+        transfer.check_tag(session.reference)
         attach = tuple(map(Path, options.attach))
-        plan = pushing.plan_push(Path(options.source), attach, beside=not options.no_attach, bar=bar)
-        return pushing.push(session, plan, bar=bar)
+        plan = transfer.plan_push(Path(options.source), attach, beside=not options.no_attach, bar=bar)
+        return transfer.push(session, plan, bar=bar)
 
 
-def pull(options: PullOptions, bar: Bar) -> transfers.PullReport:
+def pull(options: PullOptions, bar: Bar) -> oci.PullReport:
     """Fetch an archive from a registry."""
     from marpack.api.options import limits_of
-    from marpack.archive.oci import pull as pulling
-    from marpack.archive.oci.reference import Reference
+    from marpack.archive.addresses import Reference
+    from marpack.archive.oci import transfer
     from marpack.archive.oci.session import RegistrySession
 
     output = None if options.output is None else os.fspath(options.output)
     maximum = limits_of(max_size=options.max_size).total
     with RegistrySession(Reference.parse(options.reference), plain_http=options.plain_http) as session:
         attached = not options.no_attached
-        return pulling.pull(session, output, replace=options.force, attached=attached, maximum=maximum, bar=bar)
+        return transfer.pull(session, output, replace=options.force, attached=attached, maximum=maximum, bar=bar)
 
 
 def plan_build(options: BuildOptions, bar: Bar) -> PlanResult:

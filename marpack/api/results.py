@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from rich.filesize import decimal
 
 from marpack import trust as outcomes
-from marpack.archive import extraction, transfers
+from marpack.archive import extraction, oci
 from marpack.errors import shortened
 from marpack.exporting import export
 from marpack.gate import verdicts
@@ -113,14 +113,14 @@ class Exported(Shown, export.Exported, frozen=True, kw_only=True):
         return _quoted(self.folder), _counted(len(self.files), "file"), _counted(len(self.findings), "finding")
 
 
-class PushReport(Shown, transfers.PushReport, frozen=True, kw_only=True):
+class PushReport(Shown, oci.PushReport, frozen=True, kw_only=True):
     """What `push` sent, the fields of `marpack push --json`."""
 
     def _briefly(self) -> tuple[str, ...]:
         return _quoted(self.reference), decimal(self.size), f"{len(self.attached)} attached"
 
 
-class PullReport(Shown, transfers.PullReport, frozen=True, kw_only=True):
+class PullReport(Shown, oci.PullReport, frozen=True, kw_only=True):
     """What `pull` fetched, the fields of `marpack pull --json`."""
 
     def _briefly(self) -> tuple[str, ...]:

@@ -1,148 +1,102 @@
-"""Whole files from elsewhere, each fetched once into this user's cache.
+"""Whole remote files, each fetched once into this user's cache.
 
-<cache>/blobs/<key>/<name>        a file as it was verified when it was fetched; the key is its SHA-256, where that was
-                                  known before
-<cache>/blobs/<key>/<name>.json   what the file looked like then: one that was touched since is fetched again
+<cache>/blobs/<key>/<name>        a verified file; the key is its SHA-256, if that was given
+<cache>/blobs/<key>/<name>.json   the file's state at that time: a file that changed since is fetched again
 """
 
 import errno
 import hashlib
 import os
-import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from marpack.archive.addresses import public_address
 from marpack.archive.cache import Cache, FileState
 from marpack.archive.names import check_member_name
-from marpack.archive.protocol import Bar, Progress, is_in_registry, no_progress
-from marpack.archive.remote import Download, open_whole, public_address
+from marpack.archive.protocol import Bar, Progress, no_progress
 from marpack.archive.staging import staged_file
 from marpack.errors import (
     DamagedArchiveError,
     ExtractionError,
     LimitExceededError,
     UnsafeArchiveError,
-    UsageError,
     convert_os_errors,
-    shortened,
 )
 
-_IN_USE = 24 * 3600  # seconds after it was last asked for, within which somebody may still work with a file
+_IN_USE = 24 * 3600  # seconds after its last use, within which a process may still work with a file
 _BLOCK = 1 << 20  # bytes
-_MAX_NAME = 200  # bytes: a stamp's and a temporary file's are longer
+_MAX_NAME = 200  # bytes: the names of a stamp and of a temporary file are longer
 _UNNAMED = "file"
 _STAMP = ".json"
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
-
-
-def split_digest(source: str) -> tuple[str, str | None]:
-    """Return an address without the `#sha256=…` behind it, and that; raises UsageError for anything else behind #."""
-    address, mark, fragment = source.partition("#")
-    name, _, sha256 = fragment.partition("=")
-    if not mark:
-        return address, None
-    if name != "sha256" or not _SHA256.fullmatch(sha256):
-        what = f"'#{shortened(fragment)}' is no digest"
-        raise UsageError(what, where=public_address(address), hint="write #sha256= and 64 hexadecimal digits")
-    return address, sha256.lower()
-
-
-def with_digest(source: str | None, digest: str | None) -> str | None:
-    """Return a SOURCE with the digest of its file, `sha256:<hex>`, if one is given; raises UsageError."""
-    if digest is None:
-        return source
-    where = f"--digest {shortened(digest)}".strip()
-    name, _, sha256 = digest.partition(":")
-    if name != "sha256" or not _SHA256.fullmatch(sha256):
-        raise UsageError("this is no digest", where=where, hint="write sha256: and 64 hexadecimal digits")
-    if source is None or "://" not in source or is_in_registry(source):
-        hint = "a registry's archive is named by its own: oci://HOST/REPOSITORY@sha256:…"
-        raise UsageError("it is for a file at an http, https or s3 address", where=where, hint=hint)
-    address, other = split_digest(source)
-    if other not in (None, sha256.lower()):
-        raise UsageError(f"the address says another: {other}", where=where, hint="leave the wrong one out")
-    return f"{address}#sha256={sha256.lower()}"
 
 
 def fetch_whole(address: str, cache: Cache, *, sha256: str | None, maximum: int, bar: Bar = no_progress) -> Path:
-    """Return a file at an address as one of the cache, whole; what is there already is not fetched again.
+    """Return a remote file as one of the cache, whole; fetch it unless it is there.
 
     Args:
-        address: http, https or s3, or whatever else fsspec reads.
-        cache: Its folder is where the file lies.
-        sha256: That of its bytes, lower-case hex; None: it is taken as it comes, and again once it has changed there.
+        address: http, https or s3, or any other that fsspec reads.
+        cache: The file is in its folder.
+        sha256: Of its bytes, lower-case hex; None: any bytes, fetched again once the server's version changes.
         maximum: Bytes that it may have.
-        bar: Shows how far it is.
+        bar: Shows the progress.
 
-    Raises NotAnArchiveError where nothing can be had, DamagedArchiveError for other bytes than these or too few,
+    Raises NotAnArchiveError for a file that cannot be fetched, DamagedArchiveError for other bytes or too few,
     LimitExceededError, MissingExtraError; ExtractionError if the cache cannot be written.
     """
-    where, name = public_address(address), _name_of(address)
+    from marpack.archive.remote import open_whole  # noqa: PLC0415 - nothing of HTTP where the file is there
+
+    where, name = public_address(address), unquote(urlsplit(address).path).rpartition("/")[2]
+    try:
+        check_member_name(name)
+        if name.startswith(".") or name.endswith(_STAMP) or len(os.fsencode(name)) > _MAX_NAME:
+            name = _UNNAMED
+    except UnsafeArchiveError:
+        name = _UNNAMED
     if sha256 is not None and (path := find_kept(cache, sha256, name)):
         return path
     with open_whole(address) as download:
         check_size(download.size or 0, maximum, where)
-        key = sha256 or _key(address, download)
-        path = find_kept(cache, key, name) if download.version and sha256 is None else None
-        copy = partial(_copy, download, where, sha256, maximum)
-        return path or keep(cache, key, name, copy, size=download.size or 0, bar=bar)
+        version = (address.partition("#")[0], download.size, download.version)
+        key = sha256 or hashlib.sha256(repr(version).encode()).hexdigest()
+        if sha256 is None and download.version and (path := find_kept(cache, key, name)):
+            return path
+
+        def copy(file: BinaryIO, progress: Progress | None) -> None:
+            sha, count = hashlib.sha256(), 0
+            while block := download.read(_BLOCK):
+                count += len(block)
+                check_size(count, maximum, where)
+                file.write(block)
+                sha.update(block)
+                if progress is not None:
+                    progress(len(block))
+            if download.size is not None and count != download.size:
+                what = f"the connection broke off after {count:,} of {download.size:,} bytes"
+                raise DamagedArchiveError(what, where=where, hint="try again")
+            if sha256 is not None and sha.hexdigest() != sha256:
+                what = f"the file has another digest: sha256:{sha.hexdigest()}"
+                hint = f"it should be sha256:{sha256}; ask the source of that digest"
+                raise DamagedArchiveError(what, where=where, hint=hint, code="digest-mismatch")
+
+        return keep(cache, key, name, copy, size=download.size or 0, bar=bar)
 
 
 def check_size(size: int, maximum: int, where: str) -> None:
-    """Raise LimitExceededError for an archive that is larger than may be fetched."""
+    """Raise LimitExceededError for an archive with more bytes than may be fetched."""
     if size > maximum:
-        what = f"the archive has {size:,} bytes; {maximum:,} is the most"
-        raise LimitExceededError(what, where=where, hint="--max-size raises it")
-
-
-def _name_of(address: str) -> str:
-    """Return the name under which a file is kept: its own, if that can be a file's."""
-    name = unquote(urlsplit(address).path).rpartition("/")[2]
-    try:
-        check_member_name(name)
-    except UnsafeArchiveError:
-        return _UNNAMED
-    return _UNNAMED if name.startswith(".") or name.endswith(_STAMP) or len(os.fsencode(name)) > _MAX_NAME else name
-
-
-def _key(address: str, download: Download) -> str:
-    """Return what tells a file from others at this address, and before or after."""
-    parts = (address.partition("#")[0], download.size, download.version)
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
-def _copy(
-    download: Download, where: str, sha256: str | None, maximum: int, file: BinaryIO, progress: Progress | None
-) -> None:
-    sha, count = hashlib.sha256(), 0
-    while block := download.read(_BLOCK):
-        count += len(block)
-        if count > maximum:
-            what = f"it has more bytes than {maximum:,}, which is the most"
-            raise LimitExceededError(what, where=where, hint="--max-size raises it")
-        file.write(block)
-        sha.update(block)
-        if progress is not None:
-            progress(len(block))
-    if download.size is not None and count != download.size:
-        what = f"the connection broke off after {count:,} of {download.size:,} bytes"
-        raise DamagedArchiveError(what, where=where, hint="try again")
-    if sha256 is not None and sha.hexdigest() != sha256:
-        what = f"these are other bytes than were asked for: their digest is sha256:{sha.hexdigest()}"
-        hint = f"it should be sha256:{sha256}; ask whoever told you that"
-        raise DamagedArchiveError(what, where=where, hint=hint, code="digest-mismatch")
+        what = f"the archive has at least {size:,} bytes; the maximum is {maximum:,}"
+        raise LimitExceededError(what, where=where, hint="raise it with --max-size")
 
 
 def find_kept(cache: Cache, key: str, name: str) -> Path | None:
-    """Return a file of the cache that nobody has touched since it was fetched, and note that it is used now."""
+    """Return a file of the cache that did not change since it was fetched, and note its use."""
     path = cache.root / "blobs" / key / name
     try:
         same = msgspec.json.decode(_stamp(path).read_bytes(), type=FileState) == _state(path)
@@ -162,17 +116,18 @@ def keep(
     size: int,
     bar: Bar,
 ) -> Path:
-    """Write a file into the cache, whole or not at all, and return where it lies; `size` bytes are to come, 0: unknown.
+    """Write a file into the cache, whole or not at all, and return its path; `size` is its bytes, or 0 if unknown.
 
-    What is kept under one key never changes. What `copy` raises leaves nothing behind. Raises ExtractionError if the
-    cache cannot be written, or has no room.
+    A key's contents never change. An error of `copy` leaves nothing behind. Raises ExtractionError if the cache cannot
+    be written, or has no room.
     """
     path = cache.root / "blobs" / key / name
     cache.prepare()
-    with _writable(cache.root):
+    hint = "set MARPACK_CACHE_DIR to a folder that you can write"
+    with convert_os_errors(ExtractionError, "the cache cannot be written", where=str(cache.root), hint=hint):
         path.parents[1].mkdir(mode=0o700, exist_ok=True)
         if size > (free := shutil.disk_usage(cache.root).free):
-            raise OSError(errno.ENOSPC, f"{size:,} bytes are to come, and there is room for {free:,}")
+            raise OSError(errno.ENOSPC, f"the file has {size:,} bytes, and {free:,} are free")
         with bar("fetching", size) as progress, staged_file(path, replace=True, durable=True) as file:
             copy(file, progress)
         with staged_file(_stamp(path), replace=True) as stamp:
@@ -191,8 +146,12 @@ def _state(path: Path) -> FileState:
 
 
 def evict(blobs: Path, limit: int, *, keep: Path | None = None, unused: float = _IN_USE) -> None:
-    """Remove what was used least recently, and not within `unused` seconds, until the rest fits the bound."""
-    for used, stamp in sorted(_stamps(blobs), reverse=True):
+    """Remove the least recently used files, except those of the last `unused` seconds, until the rest fits."""
+    stamps = []
+    for stamp in blobs.glob(f"*/*{_STAMP}"):
+        with suppress(OSError):  # another process removes it at the same time
+            stamps.append((stamp.stat().st_mtime, stamp))
+    for used, stamp in sorted(stamps, reverse=True):
         path = stamp.with_name(stamp.name.removesuffix(_STAMP))
         with suppress(OSError):  # a file that cannot be removed, or that another process removes, does not end the loop
             is_orphan = not path.exists()
@@ -201,17 +160,3 @@ def evict(blobs: Path, limit: int, *, keep: Path | None = None, unused: float = 
                 path.unlink(missing_ok=True)
                 stamp.unlink()
                 path.parent.rmdir()
-
-
-def _stamps(blobs: Path) -> Iterator[tuple[float, Path]]:
-    """Yield when each file of the cache was used last, and its stamp."""
-    for stamp in blobs.glob(f"*/*{_STAMP}"):
-        with suppress(OSError):  # another process removes it at the same time
-            yield stamp.stat().st_mtime, stamp
-
-
-@contextmanager
-def _writable(root: Path) -> Iterator[None]:
-    hint = "set MARPACK_CACHE_DIR to a folder of yours"
-    with convert_os_errors(ExtractionError, "the cache cannot be written", where=str(root), hint=hint):
-        yield

@@ -41,7 +41,8 @@ def open_archive(
             return found
         source = found
     if isinstance(source, str) and "://" in source:
-        from marpack.archive.download import fetch_whole, split_digest  # noqa: PLC0415 - as above
+        from marpack.archive.addresses import split_digest  # noqa: PLC0415 - as above
+        from marpack.archive.download import fetch_whole  # noqa: PLC0415 - as above
 
         address, sha256 = split_digest(source)
         limits, cache = limits or Limits(), cache or Cache()

@@ -71,7 +71,7 @@ def resolve(
     ArchiveError for what is fetched.
     """
     if digest is not None:
-        from marpack.archive.download import with_digest  # noqa: PLC0415 - as the docstring says
+        from marpack.archive.addresses import with_digest  # noqa: PLC0415 - as the docstring says
 
         source = with_digest(source, digest)
     if source is not None and is_in_registry(source):
@@ -114,10 +114,9 @@ def _resolve_reference(source: str, bar: Bar, cache: Cache | None, maximum: int 
 def _resolve_address(
     source: str, bar: Bar, cache: Cache | None, maximum: int | None, *, trusted: bool | None
 ) -> ResolvedSource:
+    from marpack.archive.addresses import is_exposed, public_address, split_digest  # noqa: PLC0415 - as above
     from marpack.archive.cache import Cache  # noqa: PLC0415 - as the docstring says
-    from marpack.archive.download import fetch_whole, split_digest  # noqa: PLC0415 - as above
-    from marpack.archive.http_opener import is_exposed  # noqa: PLC0415 - as above
-    from marpack.archive.remote import public_address  # noqa: PLC0415 - as above
+    from marpack.archive.download import fetch_whole  # noqa: PLC0415 - as above
 
     address, sha256 = split_digest(source)
     where, scheme = public_address(address), address.partition("://")[0].lower()

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rich.filesize import decimal
 
 from marpack.archive.extraction import Unpacked
-from marpack.archive.transfers import Attachment, PullReport, PushReport
+from marpack.archive.oci import Attachment, PullReport, PushReport
 from marpack.findings import Finding
 from marpack.gate.verdicts import GateReport
 from marpack.inspection.diff import Diff, FieldDifference

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import click
 from rich.filesize import decimal
 
-from marpack.archive.transfers import Attachment, PullReport, PushReport
+from marpack.archive.oci import Attachment, PullReport, PushReport
 from marpack.render.layout import clean, fact
 
 

@@ -18,7 +18,7 @@ from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from msgspec import Struct
 
-from marpack.archive.remote import public_address
+from marpack.archive.addresses import public_address
 from marpack.errors import UsageError, first_line
 from marpack.torchserve.http import TooLargeError
 from marpack.version import __version__

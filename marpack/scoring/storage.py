@@ -10,7 +10,8 @@ from typing import Any, BinaryIO
 
 from msgspec import Struct
 
-from marpack.archive.remote import check_address, from_file_system, public_address
+from marpack.archive.addresses import public_address
+from marpack.archive.remote import check_address, from_file_system
 from marpack.errors import UsageError, did_you_mean
 from marpack.torchserve.http import TooLargeError
 

@@ -19,7 +19,7 @@ from refusals import has_code
 
 from marpack.archive import remote
 from marpack.archive.cache import Cache
-from marpack.archive.http_opener import WaitBudget
+from marpack.archive.http import WaitBudget
 from marpack.archive.protocol import Limits
 from marpack.archive.reader import open_archive
 from marpack.archive.remote import (
@@ -132,7 +132,7 @@ def test_credentials_are_for_the_host_they_are_given_for(site: str):
     assert Answers.asked == [("/moved.png", f"Basic {token}"), ("/a.png", None)]
 
 
-@pytest.mark.parametrize("address", ["http://user:secret@host:port/x", "http://user:secret@host/a b?key=secret"])
+@pytest.mark.parametrize("address", ["http://user:secret@host:port/x", "http://user:secret@[host/a?key=secret"])
 def test_what_is_no_address_is_not_shown_either(address: str):
     with pytest.raises(UsageError, check=has_code("invalid-address")) as caught:
         fetch(address)
@@ -176,6 +176,9 @@ class Kept:
     def __init__(self, data: bytes = DATA, version: str = "1") -> None:
         self.data, self.version = data, version
         self.asked: list[tuple[int, int]] = []
+
+    def close(self) -> None:
+        pass
 
     def last(self, count: int) -> FetchedRange:
         return FetchedRange(self.data[-count:], max(0, len(self.data) - count), len(self.data), self.version)
@@ -335,7 +338,7 @@ def test_a_server_that_knows_no_ranges_sends_all_of_it_if_that_is_not_too_much(s
     assert open_remote(f"{site}/whole").read_at(7, 50) == DATA[7:57]
     with pytest.raises(NotAnArchiveError, check=has_code("no-ranges", "download")):
         open_remote(f"{site}/large")
-    with pytest.raises(NotAnArchiveError, check=has_code("connection-failed", "IncompleteRead")):
+    with pytest.raises(NotAnArchiveError, check=has_code("connection-failed", "0 of 33,554,432")):
         open_remote(f"{site}/torn")
     with pytest.raises(NotAnArchiveError, check=has_code("wrong-range")):
         open_remote(f"{site}/nowhere")
@@ -431,6 +434,6 @@ def test_a_tar_elsewhere_is_refused(odd: type[Odd]):
 def test_a_package_that_is_missing_is_named_without_secrets():
     if importlib.util.find_spec("smbprotocol"):
         pytest.skip("smbprotocol is installed here")
-    with pytest.raises(UsageError, check=has_code("missing-package", "smb://", "smbprotocol", "pip install")) as caught:
+    with pytest.raises(UsageError, check=has_code("missing-package", "smb://", "smbprotocol", "pip")) as caught:
         open_remote("smb://me:secret@host/x.mar")
     assert caught.value.where == "smb://host/x.mar"

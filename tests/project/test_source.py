@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 from registries import FakeRegistry
 
+from marpack.archive.addresses import Reference
 from marpack.archive.cache import Cache
-from marpack.archive.oci.push import plan_push, push
-from marpack.archive.oci.reference import Reference
 from marpack.archive.oci.session import RegistrySession
+from marpack.archive.oci.transfer import plan_push, push
 from marpack.archive.reader import open_archive
 from marpack.errors import LimitExceededError, MarpackError, NoProjectError
 from marpack.project.load import load_project

@@ -1,39 +1,35 @@
-"""Requests to one registry: credentials for its own host alone, time limits, redirects, and refusals as errors."""
+"""Requests to one registry: its credentials go to its own host only, and its refusals become errors (OCI 1.1)."""
 
+import base64
 import re
+import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any, Self
-from urllib.parse import urljoin, urlsplit
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlencode, urljoin, urlsplit
 
 import msgspec
-import requests
-import urllib3.exceptions
-from requests.exceptions import ConnectTimeout, SSLError, Timeout
+from msgspec import Struct
 
-from marpack.archive.http_opener import TIMEOUT, WaitBudget, is_loopback
-from marpack.archive.oci.credentials import Credentials, TextAnswer
-from marpack.archive.oci.reference import Reference
-from marpack.errors import MarpackError, RegistryError, first_line, shortened
-from marpack.version import __version__
+from marpack.archive.addresses import Reference, is_loopback
+from marpack.archive.http import MAX_REDIRECTS, HttpClient, HttpError, HttpResponse, WaitBudget
+from marpack.errors import MarpackError, RegistryError, UsageError, first_line, shortened
 
-CONNECT = 10  # seconds to reach a host
-_STORING = 600  # seconds that a registry may take over what it was sent: some hash it all before they answer
-_REDIRECTS = 5
-_MOVED = {301, 302, 303, 307, 308}
+_STORING = 600  # seconds that a registry may take to store a blob: some hash all of it before they respond
 _BUSY = {429, 502, 503, 504}
-_PAUSES = (0.5, 2.0, 5.0)  # seconds before a request to a registry that is busy is sent again
+_PAUSES = (0.5, 2.0, 5.0)  # seconds before a request to a busy registry is repeated
 _LONGEST_PAUSE = 60.0  # seconds that a registry may ask for
-_BLOCK = 1 << 16  # bytes
-_MAX_ERROR = 64 << 10  # bytes of an answer that says why not
+_MAX_ERROR = 64 << 10  # bytes of an error's body
 _MAX_TOKEN = 1 << 20  # bytes
-BROKEN = (urllib3.exceptions.HTTPError, OSError)  # what reading from a connection may raise
-LIES = "nothing of it is kept; ask whoever runs the registry"  # what to do about one that sends other bytes
-_FULL_NUMBER = re.compile(r"\d{1,6}")
+_DOCKER_CONFIG = "~/.docker/config.json"  # shared by docker, oras and others
+_BASIC = re.compile(r"(?:^|,)\s*basic\b", re.IGNORECASE)
+_BEARER = re.compile(r"(?:^|,)\s*bearer\b(.*)", re.IGNORECASE)
+_PARAMETER = re.compile(r'([A-Za-z]+)="([^"]*)"')
 
-Body = Callable[[], Any]  # Any: bytes, or what has `read` and a length; made anew for each time that it is sent
+Body = bytes | Callable[[], Iterable[bytes]]  # the latter makes it anew for each time that it is sent
 
 
 class CutError(RegistryError):
@@ -43,99 +39,50 @@ class CutError(RegistryError):
     fix = "Try it again."
 
 
-class _Problem(msgspec.Struct, frozen=True):
+class _Problem(Struct, frozen=True):
     code: str = ""
     message: str | None = None
 
 
-class _Problems(msgspec.Struct, frozen=True):
+class _Problems(Struct, frozen=True):
     errors: list[_Problem]
 
 
-class Answer:
-    """An answer whose body is still to come."""
-
-    def __init__(self, response: requests.Response, where: str) -> None:
-        self._response = response
-        self.where = where
-        self.status: int = response.status_code
-        self.headers: Mapping[str, str] = response.headers
-        self.url: str = response.url
-
-    @property
-    def length(self) -> int | None:
-        """Bytes that the body is said to have; None: nothing is said."""
-        text = self.headers.get("Content-Length", "")
-        return int(text) if text.isdecimal() and len(text) < 20 else None
-
-    def read(self, count: int, budget: WaitBudget) -> bytes:
-        """Return up to `count` of the body's next bytes, none at its end.
-
-        Raises CutError where the connection broke off, RegistryError where too little comes for too long.
-        """
-        received: bytes = b""
-        try:
-            with budget.waiting(lambda: len(received)):
-                received = self._response.raw.read1(min(count, _BLOCK), decode_content=False)
-        except TimeoutError:
-            what = f"it is too slow: {budget.spent:.0f} s were waited for it"
-            raise RegistryError(what, where=self.where, code="too-slow") from None
-        except BROKEN as error:
-            raise CutError(f"the connection broke off: {first_line(error)}", where=self.where) from None
-        return received
-
-    def read_whole(self, maximum: int) -> bytes:
-        """Return the whole body; raises RegistryError for more than `maximum` bytes, and as `read` does."""
-        data, budget = bytearray(), WaitBudget()
-        while block := self.read(_BLOCK, budget):
-            data += block
-            if len(data) > maximum:
-                raise RegistryError(
-                    f"it sends more than {maximum:,} bytes", where=self.where, code="response-too-large"
-                )
-        if self.length is not None and len(data) < self.length and self._response.request.method != "HEAD":
-            raise CutError(f"the connection broke off after {len(data):,} of {self.length:,} bytes", where=self.where)
-        return bytes(data)
+class _Login(Struct, frozen=True):
+    auth: str | None = None  # Base64 of USER:PASSWORD
 
 
-class _Connection(requests.Session):
-    """A session that neither follows redirects nor knows other users than those that it is given."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.auth = lambda request: request  # else a ~/.netrc would be asked, for each host
-        self.headers.update({"User-Agent": f"marpack/{__version__}", "Accept-Encoding": "identity"})
+class _DockerConfig(Struct, frozen=True, rename="camel"):
+    auths: dict[str, _Login] | None = None
+    cred_helpers: dict[str, str] | None = None  # host → suffix of a program's name
+    creds_store: str | None = None  # such a suffix, for all hosts
 
 
-class _Tokens:
-    """Asks a server for tokens, as all else is asked; see `TokenClient`."""
+class _HelperLogin(Struct, frozen=True, rename="pascal"):
+    username: str
+    secret: str
 
-    def __init__(self, session: "RegistrySession") -> None:
-        self._session = session
 
-    def get(self, url: str, **options: Any) -> TextAnswer:  # Any: requests'
-        return self.request("GET", url, **options)
-
-    def request(self, method: str, url: str, **options: Any) -> TextAnswer:  # Any: requests'
-        given = {name: options[name] for name in ("headers", "params") if options.get(name)}
-        with self._session.sent(method, url, **given) as answer:
-            return TextAnswer(answer.status, answer.read_whole(_MAX_TOKEN).decode("utf-8", "replace"))
+class _Token(Struct, frozen=True):
+    token: str | None = None
+    access_token: str | None = None
 
 
 class RegistrySession:
-    """One repository of a registry, asked over http or https. Close it, or use it in a `with`."""
+    """Requests to one repository of a registry. Close it, or use it in a `with`."""
 
     def __init__(self, reference: Reference, *, plain_http: bool = False) -> None:
-        """Take where to ask, and whether plain http will do for more than this machine; nothing is asked yet."""
+        """Take the repository, and whether plain http is allowed beyond this machine; nothing is requested yet."""
         self.reference = reference
+        self.where = str(reference)
         self.base = reference.base(plain_http=plain_http)
         self._plain = plain_http
-        self._http = _Connection()
-        self._credentials = Credentials(reference, _Tokens(self), plain_http=plain_http)
+        self._http = HttpClient()
+        self._login: str | None = None  # Base64, once it was read
         self._authorization: str | None = None
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -145,186 +92,189 @@ class RegistrySession:
         self.close()
 
     @contextmanager
-    def ask(
+    def request(
         self,
         method: str,
         address: str,
         *,
-        fine: tuple[int, ...] = (HTTPStatus.OK,),
+        expected: tuple[int, ...] = (HTTPStatus.OK,),
         headers: Mapping[str, str] | None = None,
         body: Body | None = None,
-    ) -> Iterator[Answer]:
-        """Give the answer to a request, of one of the statuses that are fine.
+        budget: WaitBudget | None = None,
+    ) -> Iterator[HttpResponse]:
+        """Give the response to a request. Log in, follow redirects, and repeat it while the registry is busy.
 
         Args:
-            method: As HTTP has it.
-            address: Whole, or what follows the repository's, with its slash.
-            fine: Other statuses are raised as errors.
+            method: An HTTP method.
+            address: A URL, or the rest of one after the repository's.
+            expected: Other statuses raise RegistryError.
             headers: Beside the usual ones.
-            body: Makes what is sent, for each time that it is.
+            body: What is sent.
+            budget: The time to wait for the response and its body.
 
-        Raises RegistryError, CutError, UsageError.
+        Raises RegistryError, CutError, UsageError; so does reading the response within the `with`.
         """
-        with self._answered(method, urljoin(self.base + "/", address), headers or {}, body) as answer:
-            if answer.status not in fine:
-                raise self._refused(answer, method)
-            yield answer
-
-    @contextmanager
-    def _answered(self, method: str, url: str, headers: Mapping[str, str], body: Body | None) -> Iterator[Answer]:
-        """Ask again where credentials are wanted, somewhere else is pointed to, or the registry is busy."""
-        pauses, redirects, asked_who = iter(_PAUSES), iter(range(_REDIRECTS)), False
-        while True:
-            with self.sent(method, url, headers=headers, body=body) as answer:
-                if answer.status == HTTPStatus.UNAUTHORIZED and self._is_own(url) and not asked_who:
-                    asked_who, again = True, self._authorize(answer)
-                elif answer.status in _MOVED and body is None and method in ("GET", "HEAD"):
-                    again = next(redirects, None) is not None
-                    url = self._allowed(urljoin(url, answer.headers.get("Location", "")))
-                elif answer.status in _BUSY and (pause := next(pauses, None)) is not None:
-                    again = True
-                    time.sleep(_pause_asked_for(answer, pause))
-                else:
-                    again = False
-                if not again:
-                    yield answer
+        url = urljoin(self.base + "/", address)
+        is_reading = method in ("GET", "HEAD")
+        budget = budget or (WaitBudget() if is_reading else WaitBudget(_STORING, idle=_STORING))
+        pauses, redirects, asked = iter(_PAUSES), 0, False
+        with self._errors():
+            while True:
+                own = {"Authorization": self._authorization} if self._authorization and self._is_own(url) else {}
+                self._check_safe(url)
+                with self._http.request(
+                    method, url, headers={**(headers or {}), **own}, body=body, budget=budget
+                ) as response:
+                    if response.status == HTTPStatus.UNAUTHORIZED and self._is_own(url) and not asked:
+                        asked = True
+                        if self._authorize(response):
+                            continue
+                    elif response.redirect and is_reading and redirects < MAX_REDIRECTS:
+                        redirects, url = redirects + 1, response.redirect
+                        continue
+                    elif response.status in _BUSY and (pause := next(pauses, None)) is not None:
+                        wanted = response.headers.get("Retry-After", "")  # seconds, or a date, which is ignored
+                        is_number = wanted.isdecimal() and len(wanted) < 7
+                        time.sleep(min(float(wanted), _LONGEST_PAUSE) if is_number else pause)
+                        continue
+                    if response.status not in expected:
+                        raise self._refused(response, method)
+                    yield response
                     return
 
-    @contextmanager
-    def sent(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str] | None = None,
-        body: Body | None = None,
-    ) -> Iterator[Answer]:
-        """Give the answer to one request, whatever it is; the registry's credentials go to its own host alone."""
-        allowed = self._allowed(url)
-        own = {"Authorization": self._authorization} if self._authorization and self._is_own(url) else {}
-        with self._failures(urlsplit(url).netloc.rpartition("@")[2]):
-            response = self._http.request(
-                method,
-                allowed,
-                headers={**(headers or {}), **own},
-                params=params,
-                data=None if body is None else body(),
-                stream=True,
-                allow_redirects=False,
-                timeout=(CONNECT, TIMEOUT if body is None else _STORING),
-            )
-        with response:
-            yield Answer(response, str(self.reference))
+    def read_whole(self, response: HttpResponse, maximum: int) -> bytes:
+        """Return a response's body. Raises RegistryError for more than `maximum` bytes, HttpError for less than all."""
+        data = response.read_up_to(maximum + 1)
+        if len(data) > maximum:
+            what = f"the registry sends more than {maximum:,} bytes"
+            raise RegistryError(what, where=self.where, code="response-too-large")
+        return data
 
     @contextmanager
-    def _failures(self, host: str) -> Iterator[None]:
-        """Turn what goes wrong on the way to a host into errors of ours."""
-        where = str(self.reference)
+    def _errors(self) -> Iterator[None]:
         try:
             yield
-        except SSLError as error:
-            hint = "is its certificate signed by whom this machine trusts? REQUESTS_CA_BUNDLE names others"
-            what = f"no safe connection to {host}: {_reason(error)}"
-            hint = f"{hint}; --plain-http is for registries without"
-            raise RegistryError(what, where=where, hint=hint, code="tls-failed") from None
-        except ConnectTimeout:
-            what = f"{host} cannot be reached: no answer in {CONNECT} s"
-            raise RegistryError(what, where=where, code="unreachable") from None
-        except Timeout:
-            raise CutError(f"{host} does not answer: {TIMEOUT} s were waited for it", where=where) from None
-        except requests.ConnectionError as error:
-            if _is_unreachable(error):
-                what = f"{host} cannot be reached: {_reason(error)}"
-                raise RegistryError(what, where=where, code="unreachable") from None
-            raise CutError(f"the connection broke off: {_reason(error)}", where=where) from None
-        except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-            raise RegistryError(f"{host} cannot be asked: {_reason(error)}", where=where) from None
-
-    def _authorize(self, answer: Answer) -> bool:
-        """Find what a 401 asks for; say whether there is any."""
-        before, self._authorization = self._authorization, None
-        self._authorization = self._credentials.answer(answer)
-        return self._authorization is not None and self._authorization != before
+        except HttpError as error:
+            if error.code in ("connection-failed", "timed-out"):
+                raise CutError(error.what, where=self.where) from None
+            hint = error.hint
+            if error.code == "tls-failed":
+                hint = "trust the registry's certificate with REQUESTS_CA_BUNDLE; --plain-http needs none"
+            raise RegistryError(error.what, where=self.where, hint=hint, code=error.code) from None
 
     def _is_own(self, url: str) -> bool:
-        return _origin(url) == _origin(self.base)
+        parts, own = urlsplit(url), urlsplit(self.base)
+        ports = [each.port or {"http": 80, "https": 443}.get(each.scheme) for each in (parts, own)]
+        return (parts.scheme, parts.hostname, ports[0]) == (own.scheme, own.hostname, ports[1])
 
-    def _allowed(self, url: str) -> str:
-        """Return an address that may be asked; raises RegistryError for one that would give up https."""
+    def _check_safe(self, url: str) -> None:
+        """Raise RegistryError for a URL that would give up https."""
         parts = urlsplit(url)
         if parts.scheme == "https" or (parts.scheme == "http" and (self._plain or is_loopback(parts.hostname))):
-            return url
+            return
         raise RegistryError(
-            f"it points to {parts.scheme}://{parts.hostname}, and what is said there is heard by everyone",
-            where=str(self.reference),
+            f"the registry points to {parts.scheme}://{parts.hostname}, which is not encrypted",
+            where=self.where,
             hint="--plain-http allows it, within a network of your own",
             code="insecure-address",
         )
 
-    def _refused(self, answer: Answer, method: str) -> MarpackError:
-        """Return the error that an answer stands for."""
-        where, status = str(self.reference), answer.status
-        problem = _Problem() if method == "HEAD" else _problem_of(answer)
+    def _authorize(self, refused: HttpResponse) -> bool:
+        """Set the authorization that a 401 asks for; return whether there is a new one."""
+        before, self._authorization = self._authorization, None
+        if self._login is None:
+            self._login = _find_login(self.reference) or ""
+        basic = f"Basic {self._login}" if self._login else None
+        challenges = refused.headers.get("Www-Authenticate", "")
+        bearer = _BEARER.search(challenges)
+        if bearer is None and _BASIC.search(challenges):
+            self._authorization = basic
+        elif bearer is not None:
+            challenge = dict(reversed(_PARAMETER.findall(bearer[1])))  # the first of each name counts
+            query = urlencode({name: challenge[name] for name in ("service", "scope") if challenge.get(name)})
+            realm = challenge.get("realm", "")
+            url = f"{realm}{'&' if '?' in realm else '?'}{query}" if query else realm
+            self._check_safe(url)
+            headers = {"Authorization": basic} if basic else {}
+            with self._http.request("GET", url, headers=headers, budget=WaitBudget()) as response:
+                if response.status == HTTPStatus.OK:
+                    self._authorization = _read_token(self.read_whole(response, _MAX_TOKEN), self.reference.host)
+        return self._authorization is not None and self._authorization != before
+
+    def _refused(self, response: HttpResponse, method: str) -> MarpackError:
+        """Return the error for a response of an unexpected status."""
+        status, host, problem = response.status, self.reference.host, _Problem()
+        try:  # the first problem of the registry's list (OCI distribution, "Error Codes")
+            if method != "HEAD":
+                body = self.read_whole(response, _MAX_ERROR)
+                problem = next(iter(msgspec.json.decode(body, type=_Problems).errors), problem)
+        except (MarpackError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # a proxy's page, or nothing
         said = f": {shortened(problem.message or problem.code, 200)}" if problem.message or problem.code else ""
-        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            return self._not_allowed(status, said)
-        if status == HTTPStatus.NOT_FOUND:
-            hint = "check host, repository and tag; some registries hide what one may not see, too"
-            return RegistryError(f"there is no such thing in the registry{said}", where=where, hint=hint)
-        if status in _BUSY:
-            what = f"the registry is too busy: it answers {status}{said}"
-            return RegistryError(what, where=where, hint="try later", code="registry-busy")
-        if problem.code in ("DIGEST_INVALID", "SIZE_INVALID"):
-            hint = "does anything still write to the file? push it again"
-            what = f"what arrived there is not what was announced{said}"
-            return RegistryError(what, where=where, hint=hint, code="upload-mismatch")
-        what = f"the registry answers {status} to {method}{said}"
-        hint = "" if problem.code else "is it an OCI registry? check the host"
-        return RegistryError(what, where=where, hint=hint or None, code="unexpected-status")
-
-    def _not_allowed(self, status: int, said: str) -> MarpackError:
-        host = self.reference.host
-        if self._credentials.known:
-            what, hint = f"the registry refuses the credentials for {host}", f"log in again: docker login {host}"
-            code = "credentials-refused"
+        hint: str | None = None
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and self._login:
+            what = f"the registry refuses the credentials for {host} ({status}{said})"
+            hint, code = f"log in again: docker login {host}, or oras login {host}", "credentials-refused"
+        elif status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            what = f"the registry requires credentials, and none are stored for {host} ({status}{said})"
+            hint, code = f"log in: docker login {host}, or oras login {host}", "credentials-missing"
+        elif status == HTTPStatus.NOT_FOUND:
+            what, code = f"not found in the registry{said}", RegistryError.code
+            hint = "check host, repository and tag; some registries also hide what you may not read"
+        elif status in _BUSY:
+            what, code = f"the registry is too busy: it responds {status}{said}", "registry-busy"
+            hint = "try again later"
+        elif problem.code in ("DIGEST_INVALID", "SIZE_INVALID"):
+            what, code = f"the registry received other bytes than announced{said}", "upload-mismatch"
+            hint = "check that nothing writes to the file, and push it again"
         else:
-            what, hint = f"the registry wants credentials, and none are known for {host}", f"docker login {host}"
-            code = "credentials-missing"
-        return RegistryError(
-            f"{what} ({status}{said})", where=str(self.reference), hint=f"{hint}; oras login does, too", code=code
-        )
+            what, code = f"the registry responds {status} to {method}{said}", "unexpected-status"
+            hint = None if problem.code else "check that the host is an OCI registry"
+        return RegistryError(what, where=self.where, hint=hint, code=code)
 
 
-def _origin(url: str) -> tuple[str, str | None, int | None]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-
-
-def _problem_of(answer: Answer) -> _Problem:
-    """Return the first problem that a registry lists (OCI distribution, "Error Codes"); an empty one for none."""
+def _find_login(reference: Reference) -> str | None:
+    """Return the stored credentials of a registry, in Base64. Raises UsageError for a file that cannot be read."""
+    key = reference.credentials_key
+    alias = key.replace("localhost", "127.0.0.1") if "localhost" in key else key.replace("127.0.0.1", "localhost")
     try:
-        found = msgspec.json.decode(answer.read_whole(_MAX_ERROR), type=_Problems)
-    except (RegistryError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _Problem()  # a proxy's page, or nothing
-    return found.errors[0] if found.errors else _Problem()
+        config = msgspec.json.decode(Path(_DOCKER_CONFIG).expanduser().read_bytes(), type=_DockerConfig)
+        for host in dict.fromkeys((key, alias)):
+            stored = (config.auths or {}).get(host, _Login()).auth
+            if stored:
+                return stored
+            for suffix in ((config.cred_helpers or {}).get(host), config.creds_store):
+                if suffix and (login := _ask_helper(suffix, host)):
+                    return base64.b64encode(f"{login.username}:{login.secret}".encode()).decode()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        raise UsageError(
+            f"the credentials of docker and oras cannot be read: {first_line(error)}",
+            where=_DOCKER_CONFIG,
+            hint=f"log in again: docker login {reference.host}",
+            code="invalid-credentials-file",
+        ) from error
+    return None
 
 
-def _pause_asked_for(answer: Answer, usual: float) -> float:
-    """Return the seconds to wait before asking again; a date in Retry-After counts as nothing asked for."""
-    asked = _FULL_NUMBER.fullmatch(answer.headers.get("Retry-After", ""))
-    return usual if asked is None else min(float(asked[0]), _LONGEST_PAUSE)
+def _ask_helper(suffix: str, host: str) -> _HelperLogin | None:
+    """Return the credentials of docker's credential helper; None if it has none, or is not installed."""
+    words = [f"docker-credential-{suffix}", "get"]
+    try:
+        done = subprocess.run(words, input=host.encode(), capture_output=True, check=False)  # noqa: S603 - docker's own
+    except OSError:
+        return None
+    return msgspec.json.decode(done.stdout, type=_HelperLogin) if done.returncode == 0 else None
 
 
-def _is_unreachable(error: requests.ConnectionError) -> bool:
-    inner = error.args[0] if error.args else None
-    reason = getattr(inner, "reason", inner)
-    return isinstance(reason, urllib3.exceptions.NewConnectionError | urllib3.exceptions.ProxyError)
-
-
-def _reason(error: Exception) -> str:
-    """Return what lies at the bottom of an error, without the addresses that those above it show."""
-    inner = error.args[0] if error.args else error
-    reason = getattr(inner, "reason", None) or inner
-    text = str(reason).rpartition(": ")[2] if isinstance(reason, urllib3.exceptions.NewConnectionError) else str(reason)
-    return shortened(text, 160) or type(error).__name__
+def _read_token(data: bytes, host: str) -> str:
+    try:
+        found = msgspec.json.decode(data, type=_Token)
+        token = found.token or found.access_token
+        if not token or not token.isascii() or not token.isprintable():
+            raise ValueError("it has no token")
+    except (ValueError, RecursionError) as error:
+        what = f"the registry's token cannot be read: {first_line(error)}"
+        raise RegistryError(what, where=host, code="invalid-token") from error
+    return f"Bearer {token}"

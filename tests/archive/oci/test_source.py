@@ -8,11 +8,11 @@ import pytest
 from refusals import has_code, has_facts
 from registries import Asked, FakeRegistry, Reply, sha256
 
+from marpack.archive.addresses import Reference
 from marpack.archive.cache import Cache
-from marpack.archive.oci.push import plan_push, push
-from marpack.archive.oci.reference import Reference
 from marpack.archive.oci.session import RegistrySession
 from marpack.archive.oci.source import FetchedArchive, fetch_archive
+from marpack.archive.oci.transfer import plan_push, push
 from marpack.archive.protocol import Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import DamagedArchiveError, ExtractionError, LimitExceededError
@@ -71,7 +71,7 @@ def test_without_ranges_it_is_fetched_whole(address: str, fake: FakeRegistry, ca
     fake.rules = [without_ranges]
     with open_archive(address, limits=Limits(), cache=cache) as archive:
         assert archive.source == str(fetched(address, cache).path)
-    with pytest.raises(LimitExceededError, check=has_facts(" 100 ")):
+    with pytest.raises(LimitExceededError, check=has_facts(" 100")):
         open_archive(address, limits=Limits(total=100), cache=cache)
 
 
@@ -115,7 +115,7 @@ def test_a_lie_leaves_nothing(address: str, fake: FakeRegistry, cache: Cache, ma
 
 
 def test_it_may_be_too_large(address: str, cache: Cache):
-    with pytest.raises(LimitExceededError, check=has_facts(" 100 ")):
+    with pytest.raises(LimitExceededError, check=has_facts(" 100")):
         fetched(address, cache, maximum=100)
 
 

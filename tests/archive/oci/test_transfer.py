@@ -11,12 +11,11 @@ import pytest
 from refusals import has_code
 from registries import Asked, FakeRegistry, Reply, log_in, served, sha256
 
-from marpack.archive.oci.manifests import ARCHIVE_TYPE, EMPTY, TITLE
-from marpack.archive.oci.pull import pull
-from marpack.archive.oci.push import plan_push, push
-from marpack.archive.oci.reference import Reference
+from marpack.archive.addresses import Reference
+from marpack.archive.oci import AttachmentKind, PullReport, PushReport
+from marpack.archive.oci.repository import ARCHIVE_TYPE, EMPTY, TITLE
 from marpack.archive.oci.session import RegistrySession
-from marpack.archive.transfers import AttachmentKind, PullReport, PushReport
+from marpack.archive.oci.transfer import plan_push, pull, push
 from marpack.errors import (
     DamagedArchiveError,
     LimitExceededError,
@@ -221,10 +220,10 @@ def test_what_others_attached_is_left(fake: FakeRegistry, mar: Path, tmp_path: P
 
 
 UNFIT: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "nothing": (lambda folder: folder / "none.mar", "there is no such file"),
+    "nothing": (lambda folder: folder / "none.mar", "the file does not exist"),
     "a folder": (lambda folder: folder, "a model folder cannot be pushed"),
-    "another suffix": (lambda folder: (folder / "digits.mar").rename(folder / "digits.zip"), "is named ….mar"),
-    "hidden": (lambda folder: (folder / "digits.mar").rename(folder / ".digits.mar"), "is named ….mar"),
+    "another suffix": (lambda folder: (folder / "digits.mar").rename(folder / "digits.zip"), "must end in .mar"),
+    "hidden": (lambda folder: (folder / "digits.mar").rename(folder / ".digits.mar"), "must end in .mar"),
     "a control character": (lambda folder: (folder / "digits.mar").rename(folder / "a\nb.mar"), "control"),
 }
 
@@ -247,7 +246,7 @@ def test_what_cannot_be_attached(data: bytes, mar: Path, tmp_path: Path):
     assert caught.value.where == f"--attach {tmp_path / 'x.json'}"
 
 
-@pytest.mark.parametrize(("name", "message"), [("none.json", "cannot be read"), (".", "this is no file")])
+@pytest.mark.parametrize(("name", "message"), [("none.json", "cannot be read"), (".", "not a file")])
 def test_what_is_no_file_cannot_be_attached(name: str, message: str, mar: Path, tmp_path: Path):
     with pytest.raises(UsageError, match=message):
         plan_push(mar, [tmp_path / name])
@@ -293,9 +292,9 @@ def manifest_of(data: bytes, **changes: Any) -> bytes:
 DATA = b"what the registry holds"
 LAYER = json.loads(manifest_of(DATA))["layers"][0]
 NO_ARCHIVES: dict[str, tuple[bytes, type[MarpackError], str]] = {
-    "a page": (b"<html>", NotAnArchiveError, "no OCI registry answers there"),
-    "a list": (b"[]", NotAnArchiveError, "no OCI registry answers there"),
-    "too deep": (b"[" * 100_000, NotAnArchiveError, "no OCI registry answers there"),
+    "a page": (b"<html>", NotAnArchiveError, "not an OCI registry"),
+    "a list": (b"[]", NotAnArchiveError, "not an OCI registry"),
+    "too deep": (b"[" * 100_000, NotAnArchiveError, "not an OCI registry"),
     "an index": (
         b'{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []}',
         NotAnArchiveError,
@@ -309,18 +308,22 @@ NO_ARCHIVES: dict[str, tuple[bytes, type[MarpackError], str]] = {
     "an image": (
         manifest_of(DATA, artifactType=None, config={"mediaType": "image", "digest": sha256(b""), "size": 0}),
         NotAnArchiveError,
-        "this holds no archive: it is image",
+        "not an archive, but image",
     ),
-    "another artifact": (manifest_of(DATA, artifactType="x"), NotAnArchiveError, "this holds no archive: it is x"),
-    "no layer": (manifest_of(DATA, layers=[]), NotAnArchiveError, "this holds 0 layers, an archive has one"),
-    "two layers": (manifest_of(DATA, layers=[LAYER, LAYER]), NotAnArchiveError, "this holds 2 layers"),
-    "another layer": (manifest_of(DATA, layers=[{**LAYER, "mediaType": "y"}]), NotAnArchiveError, "its layer is y"),
+    "another artifact": (manifest_of(DATA, artifactType="x"), NotAnArchiveError, "not an archive, but x"),
+    "no layer": (manifest_of(DATA, layers=[]), NotAnArchiveError, "this has 0 layers, an archive has one"),
+    "two layers": (manifest_of(DATA, layers=[LAYER, LAYER]), NotAnArchiveError, "this has 2 layers"),
+    "another layer": (
+        manifest_of(DATA, layers=[{**LAYER, "mediaType": "y"}]),
+        NotAnArchiveError,
+        "not an archive, but y",
+    ),
     "no digest": (manifest_of(DATA, layers=[{**LAYER, "digest": "md5:1"}]), DamagedArchiveError, "cannot be read"),
     "no size": (manifest_of(DATA, layers=[{**LAYER, "size": -1}]), DamagedArchiveError, "cannot be read"),
     "schema 1": (manifest_of(DATA, schemaVersion=1), DamagedArchiveError, "cannot be read"),
     "another size": (manifest_of(DATA, layers=[{**LAYER, "size": 5}]), DamagedArchiveError, "it has 23 bytes"),
-    "another blob": (manifest_of(DATA, layers=[{**LAYER, "digest": sha256(b"x")}]), RegistryError, "no such thing"),
-    "too large": (manifest_of(DATA, layers=[{**LAYER, "size": 1 << 40}]), LimitExceededError, "1,073,741,824 is the"),
+    "another blob": (manifest_of(DATA, layers=[{**LAYER, "digest": sha256(b"x")}]), RegistryError, "not found"),
+    "too large": (manifest_of(DATA, layers=[{**LAYER, "size": 1 << 40}]), LimitExceededError, "1,073,741,824"),
 }
 
 

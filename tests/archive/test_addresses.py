@@ -1,6 +1,6 @@
 import pytest
 
-from marpack.archive.oci.reference import Reference, is_loopback
+from marpack.archive.addresses import Reference, is_exposed, is_loopback
 from marpack.errors import UsageError
 
 SHA = "sha256:" + "a" * 64
@@ -28,33 +28,33 @@ WRONG = {
     "https://host/digits:1.0": "begins with oci://",
     "oci:/host/digits:1.0": "begins with oci://",
     "": "begins with oci://",
-    "oci://": "names no host",
-    "oci:///digits:1.0": "names no host",
-    "oci://host": "names no repository",
-    "oci://host/": "names no repository",
-    "oci://host/:1.0": "names no repository",
-    "oci://host:port/digits:1.0": "'host:port' is no host",
-    "oci://host:99999/digits:1.0": "'host:99999' is no host",
-    "oci://host:0/digits:1.0": "is no host",
-    "oci://-host/digits:1.0": "is no host",
-    "oci://ann:secret@host/digits:1.0": "names a user",
-    "oci://host/Digits:1.0": "letters in lower case",
-    "oci://host/a//b:1.0": "is no repository's name",
-    "oci://host/../b:1.0": "is no repository's name",
+    "oci://": "has no host",
+    "oci:///digits:1.0": "has no host",
+    "oci://host": "has no repository",
+    "oci://host/": "has no repository",
+    "oci://host/:1.0": "has no repository",
+    "oci://host:port/digits:1.0": "'host:port' is not a host",
+    "oci://host:99999/digits:1.0": "'host:99999' is not a host",
+    "oci://host:0/digits:1.0": "is not a host",
+    "oci://-host/digits:1.0": "is not a host",
+    "oci://ann:secret@host/digits:1.0": "contains a user",
+    "oci://host/Digits:1.0": "lower-case letters",
+    "oci://host/a//b:1.0": "is not a repository",
+    "oci://host/../b:1.0": "is not a repository",
     "oci://host/digits": "neither a tag nor a digest",
-    "oci://host/digits:": "'' is no tag",
-    "oci://host/digits:-x": "is no tag",
-    "oci://host/digits:" + "x" * 129: "is no tag",
-    "oci://host/digits:1.0:2": "is no tag",
-    "oci://host/digits@sha256:abc": "is no digest",
-    "oci://host/digits@": "is no digest",
-    "oci://host/digits@sha512:" + "a" * 128: "is no digest",
-    "oci://host/digits@sha256:" + "A" * 64: "is no digest",
-    "oci://host/dig its:1.0": "' ' in the address",
-    "oci://host/digits:1.0?x=1": "'?' in the address",
-    "oci://host/digits\\x:1.0": "in the address",
-    "oci://host/digits\n:1.0": "in the address",
-    "oci://host/" + "a" * 260 + ":1": "255 is the most",
+    "oci://host/digits:": "'' is not a tag",
+    "oci://host/digits:-x": "is not a tag",
+    "oci://host/digits:" + "x" * 129: "is not a tag",
+    "oci://host/digits:1.0:2": "is not a tag",
+    "oci://host/digits@sha256:abc": "is not a digest",
+    "oci://host/digits@": "is not a digest",
+    "oci://host/digits@sha512:" + "a" * 128: "is not a digest",
+    "oci://host/digits@sha256:" + "A" * 64: "is not a digest",
+    "oci://host/dig its:1.0": "contains ' '",
+    "oci://host/digits:1.0?x=1": "'?'",
+    "oci://host/digits\\x:1.0": "",
+    "oci://host/digits\n:1.0": "",
+    "oci://host/" + "a" * 260 + ":1": "maximum is 254",
 }
 
 
@@ -86,6 +86,22 @@ def test_only_this_machine_is_asked_without_tls(text: str, plain: bool, base: st
 def test_docker_keeps_its_own_registrys_credentials_under_another_name():
     assert Reference.parse("oci://docker.io/me/b:1").credentials_key == "https://index.docker.io/v1/"
     assert Reference.parse("oci://host:5000/b:1").credentials_key == "host:5000"
+
+
+@pytest.mark.parametrize(
+    ("address", "exposed"),
+    [
+        ("https://a.example/x", False),
+        ("http://127.0.0.1:8080/x", False),
+        ("http://[::1]/x", False),
+        ("http://localhost/x", False),
+        ("http://a.example/x", True),
+        ("HTTP://127.0.0.1.example/x", True),
+        ("http://user@127.0.0.1@a.example/x", True),
+    ],
+)
+def test_plain_http_is_for_this_machine(address: str, exposed: bool):
+    assert is_exposed(address) is exposed
 
 
 @pytest.mark.parametrize(("host", "own"), [("127.8.8.8", True), ("[::1]", True), ("10.0.0.1", False), (None, False)])

@@ -1,0 +1,278 @@
+"""Archives pushed to and pulled from a registry, with their signatures, attestations and SBOMs."""
+
+import io
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from msgspec import Struct
+
+from marpack.archive.addresses import Reference
+from marpack.archive.copying import file_digest
+from marpack.archive.download import check_size
+from marpack.archive.index import content_digest
+from marpack.archive.names import check_member_name
+from marpack.archive.oci import Attachment, AttachmentKind, PullReport, PushReport
+from marpack.archive.oci.repository import (
+    ARCHIVE_TYPE,
+    CONTENT_DIGEST,
+    EMPTY,
+    EMPTY_CONFIG,
+    LAYER_OF,
+    LAYER_TYPES,
+    MANIFEST_TYPE,
+    MAX_ATTACHMENT,
+    MODEL_NAME,
+    MODEL_VERSION,
+    TITLE,
+    Descriptor,
+    ImageManifest,
+    RegistryBlob,
+    RemoteArchive,
+    copy_verified,
+    describe,
+    encoded,
+    fetch_manifest,
+    find_archive,
+    kind_of,
+    put_manifest,
+    put_referrer,
+    read_manifest,
+    referrers,
+    upload,
+)
+from marpack.archive.oci.session import RegistrySession
+from marpack.archive.oci.source import title_of
+from marpack.archive.protocol import Bar, no_progress
+from marpack.archive.reader import open_archive
+from marpack.archive.staging import staged_file
+from marpack.errors import (
+    DamagedArchiveError,
+    OutputError,
+    OutputExistsError,
+    UsageError,
+    convert_os_errors,
+    located,
+)
+
+_MAX_ATTACHMENTS = 64
+
+
+class PushPlan(Struct, frozen=True, kw_only=True):
+    """The archive and the attachments to push, read once."""
+
+    path: Path
+    layer: Descriptor
+    annotations: dict[str, str]
+    attachments: tuple[tuple[Attachment, bytes], ...] = ()
+
+
+def plan_push(path: Path, attach: Sequence[Path] = (), *, beside: bool = True, bar: Bar = no_progress) -> PushPlan:
+    """Read an archive and its attachments.
+
+    Args:
+        path: A .mar or a .tar.gz.
+        attach: Files to attach.
+        beside: Also attach the files beside it under the usual names: x.mar.sig, x.mar.intoto.json, x.mar.cdx.json.
+        bar: Shows the progress of reading.
+
+    Raises UsageError for files that cannot be pushed, ArchiveError for a file that is not an archive.
+    """
+    if not path.is_file():
+        what = "a model folder cannot be pushed" if path.is_dir() else "the file does not exist"
+        raise UsageError(what, where=str(path), hint="name a .mar or a .tar.gz; marpack build makes one")
+    with open_archive(path) as archive:
+        form, model = archive.form, archive.manifest.model
+        known = {MODEL_NAME: model.name, MODEL_VERSION: model.version, CONTENT_DIGEST: content_digest(archive)}
+    suffix = LAYER_TYPES[LAYER_OF[form]]
+    if not path.name.endswith(suffix) or path.name.startswith("."):
+        hint = f"rename it: {path.name.lstrip('.').split('.')[0] or 'model'}{suffix}"
+        raise UsageError(f"the name of an archive of this form must end in {suffix}", where=str(path), hint=hint)
+    with located(str(path)):
+        check_member_name(path.name)
+    usual = [path.with_name(path.name + kind.suffix) for kind in AttachmentKind] if beside else []
+    files = [*attach, *(each for each in usual if each.is_file() and each not in attach)]
+    with bar("reading", path.stat().st_size) as progress:
+        digest = f"sha256:{file_digest(path, progress)}"
+    return PushPlan(
+        path=path,
+        layer=Descriptor(
+            media_type=LAYER_OF[form], annotations={TITLE: path.name}, size=path.stat().st_size, digest=digest
+        ),
+        annotations={name: str(value) for name, value in known.items() if value is not None},
+        attachments=tuple(map(_read_attachment, files)),
+    )
+
+
+def _read_attachment(path: Path) -> tuple[Attachment, bytes]:
+    where = f"--attach {path}"
+    with convert_os_errors(UsageError, "it cannot be read", where=where):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError("not a file", where=where, hint="name the signature, attestation or SBOM itself")
+        if status.st_size > MAX_ATTACHMENT:
+            what = f"it has {status.st_size:,} bytes; the maximum is {MAX_ATTACHMENT:,}"
+            raise UsageError(what, where=where, code="attachment-too-large")
+        data = path.read_bytes()
+    kind = kind_of(data, where)
+    found = describe(data, kind)
+    return Attachment(kind=kind, file=str(path), digest=found.digest, size=found.size), data
+
+
+def check_tag(reference: Reference) -> str:
+    """Return the tag to set; raise UsageError for a reference without one, or with a digest beside it."""
+    if reference.tag is None or reference.digest is not None:
+        hint = f"write oci://{reference.host}/{reference.repository}:TAG"
+        what = "an archive is pushed under a tag; its digest follows from its bytes"
+        raise UsageError(what, where=str(reference), hint=hint, code="tag-required")
+    return reference.tag
+
+
+def push(session: RegistrySession, plan: PushPlan, *, bar: Bar = no_progress) -> PushReport:
+    """Send the blobs that the registry does not have; set the tag last. Raises RegistryError."""
+    tag = check_tag(session.reference)
+    manifest = ImageManifest(
+        schema_version=2,
+        media_type=MANIFEST_TYPE,
+        artifact_type=ARCHIVE_TYPE,
+        config=EMPTY_CONFIG,
+        layers=(plan.layer,),
+        annotations=plan.annotations,
+    )
+    subject = describe(encoded(manifest), MANIFEST_TYPE, artifact_type=manifest.artifact_type)
+
+    @contextmanager
+    def opened() -> Iterator[BinaryIO]:
+        with plan.path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size != plan.layer.size:
+                what, hint = "the file changed while it was pushed", "push it again"
+                raise UsageError(what, where=str(plan.path), hint=hint, code="file-changed")
+            yield file
+
+    with bar("pushing", plan.layer.size) as progress:
+        sent = upload(session, plan.layer, opened, progress)
+    sent += upload(session, EMPTY_CONFIG, lambda: io.BytesIO(EMPTY))
+    put_manifest(session, manifest, subject.digest, MANIFEST_TYPE)
+    for attachment, data in plan.attachments:
+        layer = describe(data, attachment.kind, annotations={TITLE: Path(attachment.file).name})
+        sent += upload(session, layer, lambda data=data: io.BytesIO(data))  # type: ignore[misc]  # bound at once
+        referrer = ImageManifest(
+            schema_version=2,
+            media_type=MANIFEST_TYPE,
+            artifact_type=layer.media_type,
+            config=EMPTY_CONFIG,
+            layers=(layer,),
+            subject=subject,
+        )
+        put_referrer(session, referrer, subject.digest)
+    put_manifest(session, manifest, tag, MANIFEST_TYPE)
+    return PushReport(
+        source=str(plan.path),
+        reference=str(session.reference.by_digest(subject.digest)),
+        digest=subject.digest,
+        archive=plan.layer.digest,
+        size=plan.layer.size,
+        sent=sent,
+        attached=tuple(attachment for attachment, _ in plan.attachments),
+    )
+
+
+def pull(
+    session: RegistrySession,
+    output: str | None = None,
+    *,
+    replace: bool = False,
+    attached: bool = True,
+    maximum: int,
+    bar: Bar = no_progress,
+) -> PullReport:
+    """Fetch an archive and its attachments beside it, each checked against its digest: all of them, or none.
+
+    Args:
+        session: Of the reference to fetch.
+        output: The file, or a folder (an existing one, or one with a final slash); None: the current folder.
+        replace: Whether existing files may be replaced.
+        attached: Whether to fetch signatures, attestations and SBOMs as well.
+        maximum: Bytes that the archive may have.
+        bar: Shows the progress.
+
+    Raises RegistryError, ArchiveError for other content, OutputExistsError, OutputError.
+    """
+    remote = find_archive(session)
+    check_size(remote.layer.size, maximum, session.where)
+    suffix = LAYER_TYPES[remote.layer.media_type]
+    if output is None or output.endswith("/") or Path(output).is_dir():
+        target = Path(output or "") / title_of(remote.layer, session.reference)
+    elif output.endswith(suffix):
+        target = Path(output)
+    else:
+        what = f"the server recognizes an archive's form by its name: this one's must end in {suffix}"
+        hint = "name a folder, and the file gets its own name"
+        raise UsageError(what, where=f"-o {output}", hint=hint, code="wrong-suffix")
+    attachments, left = _find_attachments(session, remote, target) if attached else ([], ())
+    layers: list[tuple[Descriptor | Attachment, Path]] = [(remote.layer, target)]
+    layers += [(each, Path(each.file)) for each in attachments]
+    new = {path for _, path in layers if not os.path.lexists(path)}
+    if not replace and (existing := next((path for _, path in layers if path not in new), None)):
+        raise OutputExistsError("the output exists already", where=str(existing), hint="pass --force to replace it")
+
+    with ExitStack() as undo, convert_os_errors(OutputError, "the archive cannot be written", where=str(target)):
+
+        def remember(path: Path) -> Callable[..., None]:
+            def on_exit(kind: type[BaseException] | None, *_: object) -> None:
+                if kind is None and path in new:  # it got its name, and loses it if another file does not get one
+                    undo.callback(path.unlink, missing_ok=True)
+
+            return on_exit
+
+        # Files get their names in reverse order: the archive, which is the first, is the last.
+        with ExitStack() as files, bar("pulling", sum(layer.size for layer, _ in layers)) as progress:
+            staged = []
+            for _, path in layers:
+                files.push(remember(path))
+                staged.append(files.enter_context(staged_file(path, replace=replace)))
+            for (layer, _), file in zip(layers, staged, strict=True):
+                copy_verified(RegistryBlob(session, layer.digest), layer.digest, layer.size, file, progress=progress)
+        undo.pop_all()
+    return PullReport(
+        reference=str(session.reference.by_digest(remote.digest)),
+        digest=remote.digest,
+        file=str(target),
+        archive=remote.layer.digest,
+        size=remote.layer.size,
+        attached=tuple(attachments),
+        left=left,
+    )
+
+
+def _find_attachments(
+    session: RegistrySession, remote: RemoteArchive, target: Path
+) -> tuple[list[Attachment], tuple[str, ...]]:
+    """Return the attachments to fetch, with their files, and the kinds of the other referrers.
+
+    The first of a kind gets the usual name, the next a number before its suffix.
+    """
+    kinds, left, found = set(AttachmentKind), [], dict[str, Attachment]()
+    for digest, name in referrers(session, remote.digest):
+        if name not in kinds or len(found) == _MAX_ATTACHMENTS:
+            left.append(name or "unknown")
+            continue
+        where, kind = f"{session.where}: {digest}", AttachmentKind(name)
+        manifest = read_manifest(fetch_manifest(session, digest), session.where)
+        if manifest.subject is None or manifest.subject.digest != remote.digest:
+            what = "it is listed as a referrer, but refers to another manifest"
+            raise DamagedArchiveError(what, where=where, code="referrer-mismatch")
+        if len(manifest.layers) != 1:
+            raise DamagedArchiveError(f"it has {len(manifest.layers)} files; an attachment has one", where=where)
+        layer = manifest.layers[0]
+        if layer.size > MAX_ATTACHMENT:
+            raise DamagedArchiveError(f"it has {layer.size:,} bytes; the maximum is {MAX_ATTACHMENT:,}", where=where)
+        if layer.digest in found:
+            continue
+        count = sum(each.kind is kind for each in found.values()) + 1
+        file = target.with_name(f"{target.name}{f'.{count}' if count > 1 else ''}{kind.suffix}")
+        found[layer.digest] = Attachment(kind=kind, file=str(file), digest=layer.digest, size=layer.size)
+    return list(found.values()), tuple(left)
