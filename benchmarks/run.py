@@ -75,7 +75,7 @@ from marpack.protocol.messages import Load, Predict, ToWorker
 from marpack.torchserve.http import Part, Request
 from marpack.torchserve.metrics import LogHandler
 from marpack.worker.model_loader import HandlerLoader
-from marpack.worker.prints import StdoutWriter
+from marpack.worker.captured_output import StdoutWriter
 import msgspec
 
 out = os.dup(1)

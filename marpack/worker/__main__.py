@@ -1,10 +1,9 @@
-"""The child: `python -m marpack.worker FD MARKER MEMORY PARENT` loads one model and answers on the socket it was given.
+"""The child: `python -m marpack.worker FD MARKER MEMORY PARENT` loads one model and responds on the socket FD.
 
 With a further word, `preload`, it imports torch while it waits for the model; with `offline`, it leaves the network;
 with `zygote`, it imports torch and forks such processes.
 """
 
-import contextlib
 import importlib
 import logging
 import os
@@ -14,21 +13,22 @@ import socket
 import sys
 import threading
 import time
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from msgspec.structs import replace
 
 from marpack.protocol.messages import Dying, FromWorker, Load, LoadFailed, Pipe, Predict, ToWorker
 from marpack.torchserve.metrics import LogHandler
-from marpack.worker.model_loader import HandlerLoader, unwatched
-from marpack.worker.prints import StdoutWriter, close_stdin, flush
+from marpack.worker.captured_output import StdoutWriter, close_stdin, flush
+from marpack.worker.model_loader import During, HandlerLoader
 from marpack.worker.service import InferenceService
 from marpack.worker.trouble import last_words
 
 if TYPE_CHECKING:
     from marpack.worker.tracing import Tracer
 
-# What a model's first request would import; by name, since not every environment has them all.
+# Modules that a model's first request imports; by name, since not every environment has them all.
 _PRELOADED = (
     "torch",
     "numpy",
@@ -46,17 +46,17 @@ _PRELOADED = (
 # keep the cores busy: such a machine was 10 to 20 times slower. Results do not depend on it.
 _SPINNING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
 
-# Seconds for what a handler is at when its parent is gone: more than a parent gives that asks it to end.
+# Seconds for a handler to finish its batch when its parent is gone: more than a parent that ends it gives.
 _FAREWELL = 3.0
 
 
 def main(descriptor: int, marker: bytes, max_memory: int) -> int:
-    """Load the model that the first message names, then answer until the parent goes away; return the exit code.
+    """Load the model that the first message names, then respond until the parent goes away; return the exit code.
 
     Args:
         descriptor: The connected socket.
-        marker: What to print after loading and after each batch, so that the parent can tell whose prints are whose.
-        max_memory: Bytes of data this process may have; 0: no bound.
+        marker: Bytes to print after loading and after each batch, so that the parent can assign prints to batches.
+        max_memory: Bytes of data that this process may have; 0: no limit.
     """
     os.set_inheritable(descriptor, False)  # the author's subprocesses are not our clients
     if max_memory:
@@ -77,7 +77,7 @@ def main(descriptor: int, marker: bytes, max_memory: int) -> int:
 
 
 def _converse(load: Load, pipe: Pipe, prints: StdoutWriter, tracer: "Tracer | None" = None) -> int:
-    during = tracer.during if tracer else unwatched
+    during: During = tracer.during if tracer else nullcontext
     own, loader = os.getpid(), HandlerLoader(load, during=during)
     service: InferenceService | None = None
     message: ToWorker | None = load
@@ -90,13 +90,13 @@ def _converse(load: Load, pipe: Pipe, prints: StdoutWriter, tracer: "Tracer | No
             else:
                 service, reply = loader.run()
                 service.take_lines = prints.take_lines
-        except BaseException as error:  # noqa: BLE001 - the worker's loop: what would end it is told first
+        except BaseException as error:  # noqa: BLE001 - the worker's loop: the parent gets every exception
             if service is None:
                 reply = loader.failure(error)
             else:
                 reply = Dying(last_words(error, load.model_dir), getattr(error, "answered", ()))
         if os.getpid() != own:
-            os._exit(0)  # the handler forked and let its child return: only one of them may answer
+            os._exit(0)  # the handler forked and let its child return: only one of them may respond
         prints.end_batch()
         if tracer is not None:
             reply = replace(reply, touched=tracer.taken())
@@ -124,7 +124,7 @@ def end_with_parent(descriptor: int) -> None:
 
 
 def bound_spinning() -> None:
-    """Let idle threads of OpenMP sleep soon, unless a variable of the user's says how they wait.
+    """Let idle threads of OpenMP sleep soon, unless the user sets how they wait.
 
     It has an effect until OpenMP is loaded, with torch.
     """
@@ -133,9 +133,9 @@ def bound_spinning() -> None:
 
 
 def preload() -> None:
-    """Import what takes long, and is no model's own."""
+    """Import the modules that take long and that most models need."""
     for name in _PRELOADED:
-        with contextlib.suppress(ImportError):
+        with suppress(ImportError):
             importlib.import_module(name)
 
 

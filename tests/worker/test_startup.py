@@ -93,12 +93,12 @@ def test_a_module_that_no_worker_comes_up_with_is_told(make_folder):
 
 @pytest.mark.parametrize("name", ["builtins", "sys", "os", "helpers", "parser", "calendar", "_mine"])
 def test_names_that_no_worker_stumbles_over(name: str):
-    assert not startup._shadows(name)
+    assert not startup._may_break_worker(name)
 
 
 @pytest.mark.parametrize("name", ["json", "_struct", "select", "yaml", "typing_extensions", "cuda"])
 def test_names_that_a_worker_may_stumble_over(name: str):
-    assert startup._shadows(name)
+    assert startup._may_break_worker(name)
 
 
 def test_torchruns_first_process():

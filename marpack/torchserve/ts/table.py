@@ -118,7 +118,7 @@ _ELSEWHERE = {
     "merrors": "ts.metrics.metric_cache_errors",
     "np": "numpy",
     "ort": "onnxruntime",
-    "setup_ort_session": "marpack.worker.loaders.onnx:open_session",
+    "setup_ort_session": "marpack.worker.loaders.formats:open_session",
     "torchvision_version": "torchvision:__version__",
     "transforms": "torchvision.transforms",
     "version": "packaging.version",

@@ -19,7 +19,7 @@ from marpack.protocol.diagnostics import Explained, attempt, note, tell_output
 from marpack.protocol.targets import HandlerSettings, TargetDifference, keep_settings, settings_for, settings_of
 from marpack.torchserve.labels import LABELS_NAME, LabelError, load_label_mapping
 from marpack.weights.kind import SERVED, WeightsFormat
-from marpack.worker.loaders import compilation, device, eager, formats, onnx
+from marpack.worker.loaders import compilation, device, eager, formats
 from marpack.worker.loaders.diagnosis import hint_without_loader, import_torchvision, kind_of, note_cause
 from marpack.worker.stages import timed
 
@@ -326,7 +326,7 @@ def _load_whole_model(handler: BaseHandler, weights: str, settings: HandlerSetti
         job = formats.Job(path=Path(weights), device=where, trust_pickle=settings.trust_pickle)
         handler.model = formats.load_model(kind, job)
     elif kind is WeightsFormat.ONNX:
-        handler.model = onnx.open_session(weights, handler.map_location)
+        handler.model = formats.open_session(weights, handler.map_location)
     else:
         raise NoLoaderError(
             f"the server has no loader for weights like {Path(weights).name}",

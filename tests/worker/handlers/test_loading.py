@@ -106,7 +106,7 @@ REFUSED = [
     ("safetensors", "w.pt", True, Exception, "weights-format", "is safetensors", "target: marpack"),
     ("text", "w.onnx", False, Exception, "weights-format", "its use here needs ONNX", "whole"),
     ("torchscript", "w.pth", False, NoLoaderError, None, "no loader for weights like w.pth", "name the file .pt"),
-    ("safetensors", "w.safetensors", False, NoLoaderError, None, "w.safetensors", "target: marpack"),
+    ("safetensors", "w.safetensors", False, NoLoaderError, None, "w.safetensors", "model_file"),
     ("safetensors", "w.safetensors", True, NoLoaderError, None, "reads no safetensors", "target: marpack"),
     ("export", "w.pt2", False, NoLoaderError, None, "w.pt2", "target: marpack"),
     ("text", "w.so", False, NoLoaderError, None, "w.so", "target: marpack"),
@@ -305,7 +305,7 @@ def failure_of(call, folder):
     ("kind", "eager", "words", "hint"),
     [
         ("state_dict", False, "is state_dict, and its use here needs TorchScript", "add the model's class"),
-        ("whole", False, "is whole pickled model", "save TorchScript, or model.state_dict()"),
+        ("whole", False, "is whole pickled model", "save TorchScript as .pt, or model.state_dict()"),
         ("whole", True, "calls netfile.Net, torch.nn.modules.linear.Linear;", "save model.state_dict() instead"),
         ("torchscript", True, "is TorchScript, and its use here needs state_dict", "drop model_file (--model-file)"),
     ],

@@ -19,7 +19,6 @@ from weights.exports import changed, with_guard, with_node
 from marpack.errors import WeightsError
 from marpack.weights.kind import WeightsFormat
 from marpack.worker.loaders import eager, formats
-from marpack.worker.loaders import onnx as onnx_loader
 from marpack.worker.loaders.diagnosis import kind_of
 
 BATCH = torch.ones(1, 3)
@@ -150,7 +149,7 @@ def test_onnx_with_several_inputs_and_outputs(model_dir, job):
 )
 def test_onnx_inputs_are_checked(model_dir, job, call, message):
     write_onnx(model_dir / "w.onnx", inputs=("a", "b"))
-    with pytest.raises(onnx_loader.ModelInputError, match=message):
+    with pytest.raises(formats.ModelInputError, match=message):
         call(load("w.onnx", job))
 
 
@@ -170,7 +169,7 @@ def test_onnx_says_when_there_is_no_gpu_provider(model_dir, notes):
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         pytest.skip("this ONNX Runtime has CUDA")
     with pytest.warns(UserWarning, match="CUDAExecutionProvider"):
-        onnx_loader.open_session(str(model_dir / "w.onnx"), "cuda")
+        formats.open_session(str(model_dir / "w.onnx"), "cuda")
     assert "onnxruntime-gpu" in notes()["onnx-provider"].hint
 
 

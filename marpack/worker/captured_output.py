@@ -1,4 +1,4 @@
-"""The child's stdin and stdout: prints marked per batch, a stdin that is closed, and what `--show-data` prints."""
+"""The child's stdin and stdout: prints marked per batch, a closed stdin, and the lines of `--show-data`."""
 
 import io
 import os
@@ -29,22 +29,22 @@ _OURS = {"url_path", "explain"}  # headers that the server's frontend adds
 
 
 class StdoutWriter:
-    """The way to the parent's log pipe, whatever the author does to stdout."""
+    """Writes to the parent's log pipe, whatever the author does to stdout."""
 
     def __init__(self, marker: bytes) -> None:
-        """Take what tells the parent that a batch's output ends here."""
+        """Take the marker that tells the parent that a batch's output ends here."""
         self._marker = marker
         self._descriptor = os.dup(1)  # the author may close theirs
         self._waiting: list[str] = []
-        sys.stdout = _Stdout(sys.stdout, before=self.write_out)
-        os.register_at_fork(after_in_child=self._waiting.clear)  # or a child's print would say it once more
+        sys.stdout = _Stdout(sys.stdout, before=self.write_waiting)
+        os.register_at_fork(after_in_child=self._waiting.clear)  # or a child's print would write them once more
 
     def put(self, line: str) -> None:
-        """Leave a line to be written with what comes after it: the author's next print, or the end of the batch."""
+        """Leave a line to be written with the author's next print, or at the end of the batch."""
         self._waiting.append(line)
 
     def take_lines(self) -> tuple[str, ...]:
-        """Return what waits, which is then written by nobody; nothing, if not all of it is one line each."""
+        """Return the waiting lines, which are then not written; nothing, if not all of them are one line each."""
         if not all(map(str.isprintable, self._waiting)):
             return ()
         lines = tuple(self._waiting)
@@ -52,24 +52,17 @@ class StdoutWriter:
         return lines
 
     def end_batch(self) -> None:
-        """Write out whatever waits, and the marker after it."""
+        """Write the waiting lines, and the marker after them."""
         flush()
-        self._write(self._taken() + self._marker)
+        self.write_waiting(self._marker)
 
-    def write_out(self) -> None:
-        """Write what waits."""
+    def write_waiting(self, end: bytes = b"") -> None:
+        """Write the waiting lines, and `end` after them."""
+        text = end
         if self._waiting:
-            self._write(self._taken())
-
-    def _taken(self) -> bytes:
-        if not self._waiting:
-            return b""
-        self._waiting.append("")  # which ends the last line, too
-        text = "\n".join(self._waiting)
-        self._waiting.clear()
-        return text.encode("utf-8", "backslashreplace")
-
-    def _write(self, text: bytes) -> None:
+            self._waiting.append("")  # which ends the last line, too
+            text = "\n".join(self._waiting).encode("utf-8", "backslashreplace") + end
+            self._waiting.clear()
         while text:
             try:
                 text = text[os.write(self._descriptor, text) :]
@@ -81,8 +74,8 @@ class _Stdout(io.TextIOWrapper):
     """A stdout that writes line by line, PYTHONUNBUFFERED or not: nothing printed before a crash is lost."""
 
     def __init__(self, stdout: TextIO, *, before: Callable[[], None]) -> None:
-        """Take the place of a stdout, and what is to be done before anything is printed to it."""
-        _flush(stdout)
+        """Replace a stdout; call `before` before anything is printed to it."""
+        stdout.flush()
         file = io.BufferedWriter(io.FileIO(1, "w", closefd=False))
         super().__init__(file, encoding=stdout.encoding, errors=stdout.errors, line_buffering=True)
         self._before = before
@@ -94,22 +87,18 @@ class _Stdout(io.TextIOWrapper):
 
 def flush() -> None:
     """Write out what the standard streams hold."""
-    _flush(sys.stdout)
-    _flush(sys.stderr)
-
-
-def _flush(stream: TextIO) -> None:
-    try:  # noqa: SIM105 - twice per batch, and `suppress` costs as much as the flush
-        stream.flush()
-    except Exception:  # noqa: BLE001, S110 - the author closed it, or put something else in its place
-        pass
+    for stream in (sys.stdout, sys.stderr):
+        try:  # noqa: SIM105 - twice per batch, and `suppress` costs as much as the flush
+            stream.flush()
+        except Exception:  # noqa: BLE001, S110 - the author closed it, or replaced it
+            pass
 
 
 class StdinError(WorkerDeath):
     """The author's code reads stdin, as `input()` and `breakpoint()` do."""
 
     kind = "stdin"
-    hint = "take it out; to debug, run with --pdb, or with --in-process"
+    hint = "remove it; to debug, run with --pdb, or with --in-process"
 
 
 class _ClosedStdin(io.RawIOBase):
@@ -124,15 +113,15 @@ class _ClosedStdin(io.RawIOBase):
 
 
 def close_stdin() -> None:
-    """Let what reads stdin fail at once as it would fail in the end; what a child of the handler's reads stays open."""
+    """Fail reads of stdin at once, as they would in the end; stdin stays open for children of the handler."""
     read, _ = os.pipe()  # the other end is this process's as long as it lives
     os.dup2(read, 0)
     os.close(read)
     sys.stdin = io.TextIOWrapper(io.BufferedReader(_ClosedStdin()), encoding="utf-8")
 
 
-def shown(handle: Handle, tell: Callable[[str], None]) -> Handle:
-    """Return an entry point that tells what it gets, line by line, before it is called."""
+def show_data(handle: Handle, tell: Callable[[str], None]) -> Handle:
+    """Return an entry point that prints its data, line by line, before it is called."""
 
     def handle_shown(data: Any, context: Any) -> Any:  # Any: the author's
         for line in lines_of(data, context):
@@ -155,64 +144,47 @@ def lines_of(data: Any, context: Any) -> Iterator[str]:
     for index, row in enumerate(rows):
         fields = row.items() if isinstance(row, dict) else (("row", row),)
         for name, value in fields:
-            yield _cut(f"{index} {name}: {_kind(value)}{_HIDDEN if _is_secret(name) else describe(value)}")
-        headers = _headers(context, index)
-        if headers:
-            yield _cut(f"{index} headers: {describe(headers)}")
-
-
-def _headers(context: Any, index: int) -> dict[str, Any]:
-    try:
-        every: Mapping[str, Any] = context.get_all_request_header(index)
-    except (TypeError, IndexError, AttributeError):
-        return {}  # while initialising there are none
-    sent = {name: value for name, value in every.items() if name not in _OURS}
-    return {name: value for name, value in sent.items() if not isinstance(value, dict) or value.get("content-type")}
-
-
-def _kind(value: object) -> str:
-    return "" if isinstance(value, dict | list) else f"{type(value).__name__} "
+            kind = "" if isinstance(value, dict | list) else f"{type(value).__name__} "
+            yield _cut(f"{index} {name}: {kind}{_HIDDEN if _is_secret(name) else describe(value)}")
+        try:
+            headers: Mapping[str, Any] = context.get_all_request_header(index)
+        except (TypeError, IndexError, AttributeError):
+            continue  # while initialising there are none
+        sent = {name: value for name, value in headers.items() if name not in _OURS}
+        kept = {name: value for name, value in sent.items() if not isinstance(value, dict) or value.get("content-type")}
+        if kept:
+            yield _cut(f"{index} headers: {describe(kept)}")
 
 
 def describe(value: Any, depth: int = 0) -> str:
     """Return a value in short: sizes instead of bytes, the first of many items, nothing secret."""
     if isinstance(value, bytes | bytearray):
-        return f"of {len(value):,} bytes{_described_bytes(bytes(value[:_MAX_LENGTH]))}"
+        start = bytes(value[:_MAX_LENGTH])
+        try:
+            shown = repr(_hide_secrets(start.decode("utf-8")))
+        except UnicodeDecodeError:
+            shown = f"{start[:_BYTES].hex(' ')}{' …' if len(start) > _BYTES else ''}"
+        return f"of {len(value):,} bytes{', ' if value else ''}{shown if value else ''}"
     if isinstance(value, dict | list | tuple):
-        return _described_items(value, depth)
+        first, last, what = ("{", "}", "keys") if isinstance(value, dict) else ("[", "]", "items")
+        if depth == _DEPTH:
+            return f"{first}…{last}"
+        if isinstance(value, dict):
+            pairs = islice(value.items(), _ITEMS)
+            items = [f"{key}: {_HIDDEN if _is_secret(key) else describe(item, depth + 1)}" for key, item in pairs]
+        else:
+            items = [describe(item, depth + 1) for item in value[:_ITEMS]]
+        more = [f"… {len(value)} {what}"] if len(value) > _ITEMS else []
+        return first + ", ".join(items + more) + last
     if isinstance(value, str):
-        return repr(_without_secrets(value[:_MAX_LENGTH]))
-    shape = getattr(value, "shape", None)
-    if shape is not None:
+        return repr(_hide_secrets(value[:_MAX_LENGTH]))
+    if (shape := getattr(value, "shape", None)) is not None:
         return f"{list(shape)} {getattr(value, 'dtype', '')}".rstrip()
     return repr(value) if isinstance(value, int | float | bool | None) else "…"
 
 
-def _described_bytes(beginning: bytes) -> str:
-    if not beginning:
-        return ""
-    try:
-        text = beginning.decode("utf-8")
-    except UnicodeDecodeError:
-        return f", {beginning[:_BYTES].hex(' ')}{' …' if len(beginning) > _BYTES else ''}"
-    return f", {_without_secrets(text)!r}"
-
-
-def _without_secrets(text: str) -> str:
+def _hide_secrets(text: str) -> str:
     return _BEARER.sub(rf"\1 {_HIDDEN}", _SECRET_PAIR.sub(rf"\1{_HIDDEN}", text))
-
-
-def _described_items(value: dict[Any, Any] | list[Any] | tuple[Any, ...], depth: int) -> str:
-    first, last, what = ("{", "}", "keys") if isinstance(value, dict) else ("[", "]", "items")
-    if depth == _DEPTH:
-        return f"{first}…{last}"
-    if isinstance(value, dict):
-        pairs = islice(value.items(), _ITEMS)
-        items = [f"{key}: {_HIDDEN if _is_secret(key) else describe(item, depth + 1)}" for key, item in pairs]
-    else:
-        items = [describe(item, depth + 1) for item in value[:_ITEMS]]
-    more = [f"… {len(value)} {what}"] if len(value) > _ITEMS else []
-    return first + ", ".join(items + more) + last
 
 
 def _is_secret(name: object) -> bool:

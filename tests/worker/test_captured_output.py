@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from marpack.torchserve.context import RequestProcessor
-from marpack.worker.prints import describe, lines_of, shown
+from marpack.worker.captured_output import describe, lines_of, show_data
 
 
 class FakeContext:
@@ -58,7 +58,7 @@ def test_what_an_envelope_hands_on_is_shown_too():
 
 def test_lines_stay_lines_and_the_handler_gets_what_was_shown():
     told: list[str] = []
-    handle = shown(lambda data, context: data, told.append)
+    handle = show_data(lambda data, context: data, told.append)
     row = {"body": "a\nb" + "x" * 1000}
     assert handle([row], FakeContext()) == [row]
     assert len(told) == 1
