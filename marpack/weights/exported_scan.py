@@ -1,9 +1,14 @@
-"""What loading a torch.export program would run: text that torch turns into code, and members that it unpickles."""
+"""What loading a torch.export program would run: text that torch turns into code, and members that it unpickles.
+
+torch gives `expr_str` to `sympy.sympify`, which evaluates it as Python, and pastes guards, names and some strings into
+Python source that it executes. So every key of the JSON must be known (torch refuses others, too), and every text must
+have the form that its key requires: a program with any other text is not recognised, or dangerous.
+"""
 
 import re
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct
@@ -12,20 +17,9 @@ from marpack.archive.zip_format import STORED
 from marpack.weights.expressions import OperatorKind, guard_problem, is_plain_text, operator_kind, symbolic_problem
 from marpack.weights.pickle_machine import OpcodeBudget
 from marpack.weights.pickle_stream import PickledCall, PickledDict
-from marpack.weights.program_schema import (
-    Argument,
-    ConstantInput,
-    ExportedProgram,
-    Graph,
-    ModuleCallSignature,
-    PayloadConfig,
-    Strict,
-    TreeSpec,
-)
 from marpack.weights.torch_files import TorchZip
 from marpack.weights.zip_entries import NotZipError, ZipEntry
 
-T = TypeVar("T")
 JSON_LIMIT = 64 * 1024 * 1024  # bytes of one description
 _MAX_PROBLEMS = 10  # of one member and kind
 _MAX_SHOWN = 80  # characters of a text in a message
@@ -39,6 +33,34 @@ _PICKLED = re.compile(
     r"|serialized_(?:state_dict|constants|example_inputs)\.(?:pt|json))"
 )
 _RAW = {"weights": re.compile(r"weight_\d+"), "constants": re.compile(r"tensor_\d+")}
+
+# The keys of torch/_export/serde/schema.py, by their values; those of texts are in `_text_problems`.
+_NUMBERS = frozenset(
+    """
+    as_bool as_bools as_int as_ints as_int_lists as_layout as_memory_format as_none as_scalar_type dtype index
+    is_hop_single_tensor_return is_param is_single_tensor_return kind layout major max_val min_val minor persistent
+    requires_grad use_pickle
+    """.split()  # noqa: SIM905 - a list of words reads best as words
+)
+_FLOATS = frozenset({"as_float", "as_floats", "as_float_lists", "real", "imag"})
+_NUMERIC = _NUMBERS | _FLOATS
+_OBJECTS = frozenset(
+    """
+    arg as_complex as_custom_obj as_device as_expr as_graph as_nested_tensors as_optional_tensor as_optional_tensors
+    as_sym_bool as_sym_bools as_sym_float as_sym_floats as_sym_int as_sym_ints as_tensor as_tensors buffer
+    buffer_mutation constant_input custom_obj device gradient_to_parameter gradient_to_user_input graph graph_module
+    hint input_specs inputs loss_output module_call_graph nodes output_specs outputs parameter parameter_mutation
+    schema_version signature sizes storage_offset strides tensor_constant tensor_meta token user_input
+    user_input_mutation user_output value
+    """.split()  # noqa: SIM905 - as above
+)
+_MAPS = {  # objects with any names as keys, and a key whose values theirs are like
+    **dict.fromkeys(("sym_bool_values", "sym_float_values", "sym_int_values", "tensor_values"), "arg"),
+    **dict.fromkeys(("as_string_to_argument", "custom_obj_values", "treespec_namedtuple_fields"), "arg"),
+    **dict.fromkeys(("config", "range_constraints"), "arg"),
+    "metadata": "torch_version",
+    "opset_version": "major",
+}
 # Containers that torch rebuilds from a description without importing anything.
 _CONTAINERS = frozenset(
     "builtins.tuple builtins.list builtins.dict collections.OrderedDict collections.deque".split()  # noqa: SIM905
@@ -54,7 +76,7 @@ class Problem(Struct, frozen=True):
 
 
 class ExportedScan(Struct, frozen=True):
-    """What the members of a torch.export program are to torch."""
+    """How torch reads the members of a torch.export program."""
 
     expanded: int  # bytes that came out of compressed members
     problems: tuple[Problem, ...] = ()
@@ -66,7 +88,7 @@ def scan_exported(archive: TorchZip, budget: OpcodeBudget, limit: int = JSON_LIM
     """Read every description in a torch.export program.
 
     Args:
-        archive: A zip that torch.export.load takes for one.
+        archive: A zip that torch.export.load accepts as one.
         budget: Of the opcodes of its example inputs.
         limit: Bytes that compressed members may expand to.
     """
@@ -76,25 +98,68 @@ def scan_exported(archive: TorchZip, budget: OpcodeBudget, limit: int = JSON_LIM
     for entry in archive.entries:
         name = entry.name.lower()
         if _PROGRAM.fullmatch(name):
-            problems += _program(members, entry)
+            problems += members.check_json(entry, "graph_module")[1]
         elif match := _CONFIG.fullmatch(name):
-            problems += _config(members, entry, match[1], raw)
+            described, found = members.check_json(entry, "config")
+            problems += found
+            _note_raw(raw, name.rpartition("/")[0], _RAW[match[1]], described)
         elif _EXAMPLES.fullmatch(name) and entry.size:
-            problems += _examples(members, entry, budget)
+            problems += members.check_examples(entry, budget)
     pickled = [entry for entry in archive.entries if _PICKLED.fullmatch(entry.name.lower())]
     numbers = frozenset(entry for entry in pickled if raw.get(entry.name.lower()))
     configs = frozenset(entry for entry in pickled if _CONFIG.fullmatch(entry.name.lower()))
     return ExportedScan(limit - members.left, tuple(problems), numbers, frozenset(pickled) - numbers - configs)
 
 
+def _note_raw(raw: dict[str, bool], folder: str, names: re.Pattern[str], described: dict[str, object]) -> None:
+    """Note which members of a folder are raw numbers, as its config describes them."""
+    config = described.get("config")
+    for payload in config.values() if isinstance(config, dict) else ():
+        path = payload.get("path_name") if isinstance(payload, dict) else None
+        if isinstance(path, str):
+            is_raw = names.fullmatch(path) is not None and payload.get("use_pickle") is False
+            member = f"{folder}/{path.lower()}"
+            raw[member] = is_raw and raw.get(member, True)
+
+
 class _Members:
-    """The members of one zip, opened within a bound on what compressed ones expand to."""
+    """The members of one zip, read within a limit on the bytes that compressed ones expand to."""
 
     def __init__(self, archive: TorchZip, limit: int) -> None:
         self._archive = archive
         self.left = limit
 
-    def open(self, entry: ZipEntry) -> BinaryIO:
+    def check_json(self, entry: ZipEntry, needed: str) -> tuple[dict[str, object], list[Problem]]:
+        """Return a description and its problems; `needed` is a key that every such description has."""
+        found: dict[bool, dict[str, None]] = {True: {}, False: {}}  # unknown parts do not hide dangerous ones
+        try:
+            if entry.size > JSON_LIMIT:
+                raise ValueError(f"it has over {JSON_LIMIT:,} bytes")
+            with self._open(entry) as member:
+                described = msgspec.json.decode(member.read(), type=dict[str, object])
+            if needed not in described:
+                raise ValueError(f"it has no {needed}")
+            for reason, is_dangerous in _problems("arg", described, "", set()):
+                if len(found[is_dangerous]) < _MAX_PROBLEMS:
+                    found[is_dangerous][reason] = None
+        except (ValueError, NotZipError, RecursionError) as error:
+            found[False][f"marpack does not know this description: {error}"] = None
+            described = {}
+        return described, [Problem(entry.name, reason, kind) for kind, reasons in found.items() for reason in reasons]
+
+    def check_examples(self, entry: ZipEntry, budget: OpcodeBudget) -> list[Problem]:
+        """Return the problem of the keys in example inputs, if any: torch pastes them into the source of a guard."""
+        try:
+            with self._open(entry) as member:
+                stream = TorchZip.read(member, budget).pickle("data.pkl")
+                if stream.problem is None:
+                    return list(islice(_key_problems(entry.name, stream.root), 1))
+                reason = stream.problem
+        except (NotZipError, KeyError) as error:
+            reason = str(error)
+        return [Problem(entry.name, f"its example inputs cannot be read: {reason}", False)]
+
+    def _open(self, entry: ZipEntry) -> BinaryIO:
         """Open a member. Raises NotZipError."""
         if entry.encrypted:
             raise NotZipError("it is encrypted")
@@ -104,55 +169,8 @@ class _Members:
             self.left -= entry.size
         return self._archive.open_entry(entry)
 
-    def decode(self, entry: ZipEntry, kind: type[T]) -> T:
-        """Read a description. Raises ValueError, NotZipError."""
-        if entry.size > JSON_LIMIT:
-            raise ValueError(f"it has over {JSON_LIMIT:,} bytes")
-        with self.open(entry) as member:
-            data = member.read()  # to the size that the directory states
-        return msgspec.json.decode(data, type=kind)
 
-
-def _program(members: _Members, entry: ZipEntry) -> list[Problem]:
-    walk = _Walk(entry.name)
-    try:
-        walk.visit(members.decode(entry, ExportedProgram), None)
-    except (ValueError, NotZipError, RecursionError) as error:
-        return [Problem(entry.name, f"marpack does not know this description of a program: {error}", False)]
-    return walk.problems
-
-
-def _config(members: _Members, entry: ZipEntry, folder: str, raw: dict[str, bool]) -> list[Problem]:
-    walk = _Walk(entry.name)
-    try:
-        described = members.decode(entry, PayloadConfig)
-    except (ValueError, NotZipError, RecursionError) as error:
-        return [Problem(entry.name, f"marpack does not know this description of tensors: {error}", False)]
-    walk.visit(described, None)
-    base = entry.name.lower().rpartition("/")[0]
-    for key, payload in described.config.items():
-        path = payload.path_name
-        is_raw = _RAW[folder].fullmatch(path) is not None and not payload.use_pickle
-        raw[f"{base}/{path.lower()}"] = is_raw and raw.get(f"{base}/{path.lower()}", True)
-        if re.fullmatch(r"[\w.-]+", path, re.ASCII) is None:
-            walk.report(((None, "config"), key), path, "it is outside its folder", is_dangerous=True)
-    return walk.problems
-
-
-def _examples(members: _Members, entry: ZipEntry, budget: OpcodeBudget) -> list[Problem]:
-    """Return the problems of the keys in example inputs: torch pastes them into the source of a guard."""
-    try:
-        with members.open(entry) as member:
-            stream = TorchZip.read(member, budget).pickle("data.pkl")
-            if stream.problem is None:
-                return list(islice(_bad_keys(entry.name, stream.root), 1))
-            reason = stream.problem
-    except (NotZipError, KeyError) as error:
-        reason = str(error)
-    return [Problem(entry.name, f"its example inputs cannot be read: {reason}", False)]
-
-
-def _bad_keys(member: str, root: object) -> Iterator[Problem]:
+def _key_problems(member: str, root: object) -> Iterator[Problem]:
     """Yield each key that would end a string of source code, or that is more than a short text or a number."""
     seen: set[int] = set()
     waiting: list[object] = [root]
@@ -166,7 +184,7 @@ def _bad_keys(member: str, root: object) -> Iterator[Problem]:
             return
         if isinstance(value, PickledDict | PickledCall):
             for key, item in value.items:
-                if not _is_plain_key(key):
+                if not (is_plain_text(key) if isinstance(key, str) else key is None or isinstance(key, int | float)):
                     yield Problem(member, f"a key of its example inputs is {str(key)[:_MAX_SHOWN]!r}", True)
                 waiting.append(item)
         if isinstance(value, PickledCall):
@@ -175,130 +193,50 @@ def _bad_keys(member: str, root: object) -> Iterator[Problem]:
             waiting += value
 
 
-def _is_plain_key(key: object) -> bool:
-    return is_plain_text(key) if isinstance(key, str) else key is None or isinstance(key, int | float)
+_Reason = tuple[str, bool]  # what is wrong, and whether it is dangerous
 
 
-_Place = tuple["_Place | None", str | int] | None  # a field of a field; spelt out only in messages
+def _problems(key: str, value: object, owner: str, checked: set[tuple[str, str, str]]) -> Iterator[_Reason]:
+    """Yield the keys in a value that are not known, and the texts that do not have the form of their keys.
+
+    Args:
+        key: Of the value.
+        value: A part of the JSON.
+        owner: The key of the object around it.
+        checked: Texts that were checked before: most are repeated many times.
+    """
+    match value:
+        case list():
+            for item in value:
+                yield from _problems(key, item, owner, checked)
+        case dict() if key in _MAPS:
+            for item in value.values():
+                yield from _problems(_MAPS[key], item, key, checked)
+        case dict() if key in _OBJECTS:
+            for name, item in value.items():
+                yield from _problems(name, item, key, checked)
+        case str() if (owner, key, value) not in checked:
+            checked.add((owner, key, value))
+            yield from _tree_problems(key, value) if key in _TREES else _text_problems(key, value, owner)
+        case dict() | int() | float() if key not in _NUMERIC or isinstance(value, dict):
+            yield f"marpack does not know the key {_shorten(key)}, or its value", False
 
 
-class _Walk:
-    """All the texts of one description, each checked by what torch makes of its field."""
-
-    def __init__(self, member: str) -> None:
-        self._member = member
-        self._accepted: set[tuple[str, str]] = set()  # fields and texts: most texts are repeated many times
-        self._dangerous: list[Problem] = []
-        self._unknown: list[Problem] = []
-
-    @property
-    def problems(self) -> list[Problem]:
-        """The first of each kind; an unknown part does not hide a dangerous one."""
-        return [*self._dangerous, *self._unknown]
-
-    def report(self, place: _Place, text: str, reason: str, *, is_dangerous: bool) -> None:
-        """Note a problem."""
-        found = self._dangerous if is_dangerous else self._unknown
-        if len(found) < _MAX_PROBLEMS:
-            shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-            found.append(Problem(self._member, f"{_spelt(place)} is {shown!r}: {reason}", is_dangerous))
-
-    def visit(self, value: object, place: _Place) -> None:
-        """Check a value, and all that it holds."""
-        if isinstance(value, Strict):
-            self._visit_fields(value, place)
-        elif isinstance(value, list):
-            for number, item in enumerate(value):
-                self.visit(item, (place, number))
-        elif isinstance(value, dict):
-            for key, item in value.items():
-                self.visit(item, (place, key))
-
-    def _visit_fields(self, value: Strict, place: _Place) -> None:
-        if isinstance(value, Graph):
-            for number, each in enumerate(value.inputs):
-                self._check_input(each, ((place, "inputs"), number))
-        elif isinstance(value, ConstantInput):
-            self._check_input(value.value, (place, "value"))
-        elif isinstance(value, ModuleCallSignature):
-            self._check_tree(value.in_spec, (place, "in_spec"), is_input=True)
-            self._check_tree(value.out_spec, (place, "out_spec"), is_input=False)
-        for name in value.__struct_fields__:
-            item = getattr(value, name)
-            if item is None or isinstance(item, int | float):
-                continue
-            if name in _CHECKS or name in _OPERATORS:
-                for text in item if isinstance(item, list) else (item,):
-                    self._check(name, text, (place, name))
-            elif not isinstance(item, str):
-                self.visit(item, (place, name))
-
-    def _check(self, name: str, text: str, place: _Place) -> None:
-        """Check a text as one of a field."""
-        if (name, text) in self._accepted:
-            return
-        if name in _OPERATORS:
-            kind = operator_kind(text)
-            reason = None if kind is OperatorKind.COMPUTES else str(kind.value)
-            is_dangerous = kind is OperatorKind.DANGEROUS
-        else:
-            reason, is_dangerous = _CHECKS[name](text), True
-        if reason is None:
-            self._accepted.add((name, text))
-        else:
-            self.report(place, text, reason, is_dangerous=is_dangerous)
-
-    def _check_input(self, value: Argument, place: _Place) -> None:
-        """Check a text that is itself an input, which torch pastes into the guard that compares it."""
-        for text in (value.as_string, *(value.as_strings or ())):
-            if text is not None:
-                self._check("fqn", text, place)
-
-    def _check_tree(self, text: str, place: _Place, *, is_input: bool) -> None:
-        try:
-            version, root = msgspec.json.decode(text, type=tuple[int, TreeSpec])
-        except ValueError as error:
-            self.report(place, text, f"it is not a description of containers: {error}", is_dangerous=False)
-            return
-        if is_input and len(root.children_spec) == 2:  # positional arguments, then those by name
-            for name in _context(root.children_spec[1]) or ():
-                self._check("name", str(name), place)
-        waiting = [root]
-        while waiting:
-            node = waiting.pop()
-            waiting += node.children_spec
-            if node.type is None:
-                continue
-            if node.type not in _CONTAINERS or version != 1:
-                self.report(place, node.type, "marpack does not know this container", is_dangerous=False)
-            names = _context(node)
-            if names is None:
-                self.report(
-                    place, str(node.context), "it is more than keys, and torch may import them", is_dangerous=True
-                )
-            for name in names or ():
-                if isinstance(name, str):
-                    self._check("fqn", name, place)
-
-
-def _spelt(place: _Place) -> str:
-    """Return a place as a path: graph.nodes[3].target."""
-    parts: list[str] = []
-    while place is not None:
-        place, name = place
-        parts.append(f"[{name}]" if isinstance(name, int) else f".{name[:_MAX_SHOWN]}")
-    return "".join(reversed(parts)).removeprefix(".")
-
-
-def _context(node: TreeSpec) -> list[object] | None:
-    """Return a container's keys; None for a context that is more than a list of plain values."""
-    if node.context is None or not isinstance(node.context, str):
-        return [] if node.context is None else None
-    try:
-        found = msgspec.json.decode(node.context, type=int | list[str | int | float | bool | None] | None)
-    except ValueError:
-        return None
-    return found if isinstance(found, list) else []
+def _text_problems(key: str, text: str, owner: str = "") -> Iterator[_Reason]:
+    """Yield why a text does not have the form that its key requires."""
+    if key in ("target", "as_operator"):
+        kind = operator_kind(text)
+        if kind is not OperatorKind.COMPUTES:
+            yield f"{key} is {_shorten(text)}: {kind.value}", kind is OperatorKind.DANGEROUS
+    elif key in _CHECKS:
+        reason = _CHECKS[key](text)
+        if reason:
+            yield f"{key} is {_shorten(text)}: {reason}", True
+    elif key in ("as_string", "as_strings"):
+        if owner in ("inputs", "value") and not is_plain_text(text):  # an input, which is pasted into its guard
+            yield f"{key} is {_shorten(text)}: {_NOT_PLAIN}", True
+    elif key != "torch_version" and not (key in _FLOATS and text in ("Infinity", "-Infinity", "NaN")):
+        yield f"{_shorten(key)} is {_shorten(text)}: marpack does not know this text", False
 
 
 def _identifier_problem(text: str) -> str | None:
@@ -306,13 +244,19 @@ def _identifier_problem(text: str) -> str | None:
 
 
 def _plain_problem(text: str) -> str | None:
-    return None if is_plain_text(text) else "it has quotes, backslashes or control characters"
+    return None if is_plain_text(text) else _NOT_PLAIN
 
 
-_OPERATORS = ("target", "as_operator")
+def _path_problem(text: str) -> str | None:
+    return None if re.fullmatch(r"[\w.-]+", text, re.ASCII) else "it is outside its folder"
+
+
+_TREES = frozenset({"in_spec", "out_spec"})
+_NOT_PLAIN = "it has quotes, backslashes or control characters"
 _CHECKS: dict[str, Callable[[str], str | None]] = {
     "expr_str": symbolic_problem,
     "guards_code": guard_problem,
+    "path_name": _path_problem,
     # torch writes these into the source of `forward`.
     **dict.fromkeys(("name", "as_name", "forward_arg_names", "field_names"), _identifier_problem),
     **dict.fromkeys(
@@ -323,3 +267,52 @@ _CHECKS: dict[str, Callable[[str], str | None]] = {
         _plain_problem,
     ),
 }
+
+
+class _Tree(Struct, forbid_unknown_fields=True):
+    """A node of `in_spec` and `out_spec`, which are JSON within the JSON."""
+
+    type: str | None
+    context: str | dict[str, object] | None
+    children_spec: list["_Tree"]
+
+    @property
+    def keys(self) -> list[object] | None:
+        """A container's keys; None for a context that is more than a list of plain values."""
+        if self.context is None or not isinstance(self.context, str):
+            return [] if self.context is None else None
+        try:
+            found = msgspec.json.decode(self.context, type=int | list[str | int | float | bool | None] | None)
+        except ValueError:
+            return None
+        return found if isinstance(found, list) else []
+
+
+def _tree_problems(key: str, text: str) -> Iterator[_Reason]:
+    """Yield the containers that are not known, and keys that torch would import, or paste into source code."""
+    try:
+        version, root = msgspec.json.decode(text, type=tuple[int, _Tree])
+    except (ValueError, RecursionError) as error:
+        yield f"{key} is {_shorten(text)}: it is not a description of containers: {error}", False
+        return
+    if key == "in_spec" and len(root.children_spec) == 2:  # positional arguments, then those by name
+        for name in root.children_spec[1].keys or ():
+            yield from _text_problems("name", str(name))
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        waiting += node.children_spec
+        if node.type is None:
+            continue
+        if node.type not in _CONTAINERS or version != 1:
+            yield f"{key} has {_shorten(node.type)}: marpack does not know this container", False
+        if node.keys is None:
+            yield f"{key} has {_shorten(node.context)}: it is more than keys, and torch may import them", True
+        for name in node.keys or ():
+            if isinstance(name, str):
+                yield from _text_problems("fqn", name)
+
+
+def _shorten(value: object) -> str:
+    text = str(value)
+    return repr(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…")

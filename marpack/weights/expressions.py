@@ -6,7 +6,7 @@ Python source that it executes. A text that these grammars do not accept is neve
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum
 
 _MAX_LENGTH = 20_000  # characters
@@ -22,6 +22,7 @@ _CONSTANTS = frozenset({"True", "False", "true", "false", "oo", "int_oo", "nan",
 _ASSUMPTIONS = frozenset(
     "integer positive negative nonnegative nonpositive nonzero zero real finite commutative".split()  # noqa: SIM905
 )
+_PRECISION = frozenset({"precision", "dps"})
 _POWERS = frozenset({"Pow", "PowByNatural", "FloatPow", "LShift"})
 _FUNCTIONS = _POWERS | frozenset(
     """
@@ -84,7 +85,7 @@ _LOCAL = {
 
 
 class OperatorKind(Enum):
-    """What naming an operator in a graph can lead to."""
+    """The effect of naming an operator in a graph."""
 
     COMPUTES = "it computes"
     FOREIGN = "another library registers it"
@@ -92,7 +93,7 @@ class OperatorKind(Enum):
 
 
 class _GrammarError(Exception):
-    """The text is outside the grammar; the message says where it leaves it."""
+    """The text is outside the grammar; the message names the first such part."""
 
 
 def symbolic_problem(text: str) -> str | None:
@@ -110,7 +111,7 @@ def guard_problem(text: str) -> str | None:
 
 
 def is_plain_text(text: str) -> bool:
-    """Tell whether a text can be pasted into a quoted string of source code without leaving it."""
+    """Return whether a text can be pasted into a quoted string of source code without leaving it."""
     return text.isprintable() and not _BREAKING.search(text)
 
 
@@ -132,7 +133,11 @@ def operator_kind(text: str) -> OperatorKind:
 def _problem(text: str, check: Callable[[ast.expr, int], None]) -> str | None:
     if not text.isprintable():
         return "it has control characters"
-    if len(text) > _MAX_LENGTH or _depth(text) > _MAX_DEPTH:
+    depth = deepest = 0
+    for letter in text:
+        depth += (letter in "([{") - (letter in ")]}")
+        deepest = max(deepest, depth)
+    if len(text) > _MAX_LENGTH or deepest > _MAX_DEPTH:
         return f"it is longer than {_MAX_LENGTH:,} characters, or nested deeper than {_MAX_DEPTH} brackets"
     try:
         tree = ast.parse(text, mode="eval")
@@ -146,24 +151,16 @@ def _problem(text: str, check: Callable[[ast.expr, int], None]) -> str | None:
     return None
 
 
-def _depth(text: str) -> int:
-    deepest = depth = 0
-    for letter in text:
-        depth += (letter in "([{") - (letter in ")]}")
-        deepest = max(deepest, depth)
-    return deepest
-
-
 def _symbolic(node: ast.expr, powers: int) -> None:
     """Accept sums of symbols and numbers. Raises _GrammarError."""
     match node:
         case ast.Name(id=name) if name in _CONSTANTS or _BARE_SYMBOL.fullmatch(name):
             return
         case ast.Call(func=ast.Name(id="Symbol" | "Dummy"), args=[ast.Constant(value=str(name))], keywords=keywords):
-            if not _SYMBOL.fullmatch(name) or not all(_is_assumption(keyword) for keyword in keywords):
+            if not _SYMBOL.fullmatch(name) or not all(_is_option(each, bool, _ASSUMPTIONS) for each in keywords):
                 raise _GrammarError(f"it names a symbol {name[:40]!r}")
         case ast.Call(func=ast.Name(id="Float"), args=[ast.Constant(value=str(digits))], keywords=keywords):
-            if not _FLOAT.fullmatch(digits) or not all(_is_precision(keyword) for keyword in keywords):
+            if not _FLOAT.fullmatch(digits) or not all(_is_option(each, int, _PRECISION) for each in keywords):
                 raise _GrammarError(f"it makes a number of {digits[:40]!r}")
         case ast.Call(func=ast.Name(id="Integer" | "Rational" | "Float"), args=args, keywords=[]):
             for each in args:
@@ -183,8 +180,12 @@ def _guard(node: ast.expr, powers: int) -> None:
             return
         case ast.Attribute(value=ast.Name(id=module), attr=name) if name in _MODULES.get(module, ()):
             return
-        case ast.Call(func=function, args=args, keywords=[]) if found := _guard_function(function):
-            _called(found, args, powers, _guard)
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=name), args=args, keywords=[]) if (
+            name in _MODULES.get(module, ())
+        ):
+            _called(name, args, powers, _guard)
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _GUARD_FUNCTIONS:
+            _called(name, args, powers, _guard)
         case ast.Subscript() | ast.Attribute() | ast.Call():
             _input(node)
         case ast.BoolOp() | ast.IfExp():
@@ -193,16 +194,6 @@ def _guard(node: ast.expr, powers: int) -> None:
                     _guard(each, powers)
         case _:
             _operation(node, powers, _guard)
-
-
-def _guard_function(node: ast.expr) -> str | None:
-    """Return a function's name if a guard may call it."""
-    match node:
-        case ast.Attribute(value=ast.Name(id=module), attr=name) if name in _MODULES.get(module, ()):
-            return name
-        case ast.Name(id=name) if name in _GUARD_FUNCTIONS:
-            return name
-    return None
 
 
 def _input(node: ast.expr) -> None:
@@ -252,27 +243,17 @@ def _called(name: str, args: list[ast.expr], powers: int, inner: Callable[[ast.e
         raise _GrammarError("it has a power of powers")
     base, exponent = args
     inner(base, powers + 1)
-    if any(isinstance(each, ast.BinOp | ast.Compare | ast.BoolOp) for each in ast.walk(exponent)):
-        raise _GrammarError("it has an exponent that is computed")
     inner(exponent, powers + 1)
-    if any(name in _FUNCTIONS - {"ToFloat", "Identity"} for name in _calls(exponent)):
-        raise _GrammarError("it has an exponent that is computed")
-    if any(abs(number) > _MAX_EXPONENT for number in _numbers(exponent)):
-        raise _GrammarError(f"it has an exponent beyond {_MAX_EXPONENT}")
-
-
-def _calls(node: ast.expr) -> Iterator[str]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.Call) and isinstance(each.func, ast.Name):
-            yield each.func.id
-
-
-def _numbers(node: ast.expr) -> Iterator[float]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.Constant) and isinstance(each.value, int | float):
-            yield each.value
-        elif isinstance(each, ast.Constant) and isinstance(each.value, str) and _FLOAT.fullmatch(each.value):
-            yield float(each.value)
+    for part in ast.walk(exponent):
+        match part:
+            case ast.BinOp() | ast.Compare() | ast.BoolOp():
+                raise _GrammarError("it has an exponent that is computed")
+            case ast.Call(func=ast.Name(id=function)) if function in _FUNCTIONS - {"ToFloat", "Identity"}:
+                raise _GrammarError("it has an exponent that is computed")
+            case ast.Constant(value=int() | float() as number) if abs(number) > _MAX_EXPONENT:
+                raise _GrammarError(f"it has an exponent beyond {_MAX_EXPONENT}")
+            case ast.Constant(value=str(digits)) if _FLOAT.fullmatch(digits) and abs(float(digits)) > _MAX_EXPONENT:
+                raise _GrammarError(f"it has an exponent beyond {_MAX_EXPONENT}")
 
 
 def _number(node: ast.expr) -> None:
@@ -283,13 +264,10 @@ def _number(node: ast.expr) -> None:
         raise _GrammarError("it has a number beyond 64 bits")
 
 
-def _is_assumption(keyword: ast.keyword) -> bool:
-    return keyword.arg in _ASSUMPTIONS and isinstance(keyword.value, ast.Constant) and type(keyword.value.value) is bool
-
-
-def _is_precision(keyword: ast.keyword) -> bool:
+def _is_option(keyword: ast.keyword, kind: type[bool] | type[int], names: frozenset[str]) -> bool:
+    """Return whether a keyword is one of the names, with a constant of the type, an int of at most 1024."""
     value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
-    return keyword.arg in ("precision", "dps") and type(value) is int and 0 < value <= 1024
+    return keyword.arg in names and type(value) is kind and value <= 1024
 
 
 def _shown(node: ast.expr) -> str:

@@ -164,6 +164,10 @@ def test_arguments_by_name_are_identifiers(small_program: Path, tmp_path: Path) 
     [
         with_node(target="torch.ops.torchvision.nms.default"),
         with_node(further=1),
+        with_node(further={}),
+        with_node(inputs=[{"name": "x", "arg": {"as_int": {"as_none": True}}, "kind": 1}]),
+        with_node(inputs=[{"name": "x", "arg": "text", "kind": 1}]),
+        with_node(metadata=[{"a": "b"}, {"c": 1, "d": {}}, "e"]),
         with_node(name=3),
         with_node(inputs=[{"name": "x", "arg": {"as_int": "print()"}, "kind": 1}]),
         with_signature(out_spec='[1, {"type": "my.Type", "context": "null", "children_spec": []}]'),
