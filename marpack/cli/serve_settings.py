@@ -1,4 +1,4 @@
-"""How `marpack serve` is set up: its options and a config.properties → settings, and plans of models."""
+"""The settings of `marpack serve`: its options and a config.properties combined, and the models of the start."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import socket
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.api.sessions import Consent, isolated_python, load_of
-from marpack.cli.serve_options import ServeOptions
+from marpack.cli.serve import ServeOptions
 from marpack.cli.session import cache_of, tell_aside, tell_built
 from marpack.errors import MarpackError, UsageError
 from marpack.project.load import declared_metrics
@@ -22,360 +22,304 @@ from marpack.protocol.messages import Load
 from marpack.protocol.targets import Target
 from marpack.render.console import show_findings, talk
 from marpack.render.progress import byte_bar
-from marpack.render.serve import Page
+from marpack.render.serve import SERVER_LOG, page_renderer
 from marpack.runner.client import Worker
 from marpack.runner.session import Device
 from marpack.runner.zygote import Zygote
 from marpack.serving.access import Tokens
-from marpack.serving.config_properties import ServerConfig, read_config
-from marpack.serving.http import FrontSettings
-from marpack.serving.loading import Door, ModelLoader, ModelStore
-from marpack.serving.metrics import MetricsMode, ServerMetrics
-from marpack.serving.models import ModelPlan
-from marpack.serving.reloading import Reloadable, Reloader
-from marpack.serving.server import Beside, ServerOptions
-from marpack.serving.settings import Address, ModelSettings
+from marpack.serving.http import HttpSettings
+from marpack.serving.loading import AdmissionRules, ModelLoader, ModelPlan, ModelStore
+from marpack.serving.metrics import ServerMetrics
+from marpack.serving.models import log_failure
+from marpack.serving.server import ReloadableModel, Reloader, ServerOptions
+from marpack.serving.settings import Address, MetricsMode, ModelSettings, ModelTuning, ServerConfig
 from marpack.torchserve.http import MAX_BODY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from marpack.archive.protocol import Archive
-    from marpack.serving.listener import ServerListener
 
 _LOOPBACK = "127.0.0.1"
 _PORTS = {"inference": 8080, "management": 8081, "metrics": 8082}
-_IGNORED = {
-    "log_config": "--log-config has no effect: --log-format and --log-requests say what is logged",
-    "no_snapshots": "",
-    "start": "",
-    "foreground": "",
-}
 
 
 class ServeSettings(Struct, frozen=True, kw_only=True):
-    """What the command line and the config file say together; the command line has the last word."""
+    """The options of the command line, which take precedence, and a config file."""
 
     options: ServeOptions
     config: ServerConfig
 
     @classmethod
     def of(cls, options: ServeOptions) -> ServeSettings:
-        """Read the config file that is named, if one is; raises UsageError for what would be unsafe to pass over."""
-        named = os.environ.get("TS_CONFIG_FILE") or options.ts_config
-        config = read_config(Path(named), os.environ) if named else ServerConfig()
+        """Read the config file, if there is one.
+
+        Raises UsageError for contradictory options, and for settings that would be less safe than requested.
+        """
+        file = os.environ.get("TS_CONFIG_FILE") or options.ts_config
+        config = ServerConfig.read(Path(file), os.environ) if file else ServerConfig()
         settings = cls(options=options, config=config)
-        settings.check()
+        if config.disable_token_authorization is False and not settings.token_file:
+            raise UsageError(
+                "the config requires tokens, but there is no token file",
+                where="disable_token_authorization=false",
+                hint="add --token key_file.json, which is created if it is missing, or set it to true",
+            )
+        if options.trust_native and not options.require_safe:
+            raise UsageError("--trust-native has no effect without --require-safe", hint="add --require-safe")
+        store = settings.store
+        if store is not None and not store.is_dir():
+            raise UsageError("the folder does not exist", where=f"--model-store {store}")
+        if settings.has_model_api and store is None:
+            raise UsageError("registering models requires a model store", hint="add --model-store DIR")
         return settings
 
-    def check(self) -> None:
-        """Raise UsageError for what does not go together, or would be less safe than it was asked to be."""
-        if self.config.disable_token_authorization is False and not self.tokens:
-            raise UsageError(
-                "the config asks for token authorization, and no file of tokens is named",
-                where="disable_token_authorization=false",
-                hint="add --token key_file.json, which is made if it is missing, or set it to true",
-            )
-        if self.options.trust_native and not self.options.require_safe:
-            raise UsageError("--trust-native has no effect without --require-safe", hint="add --require-safe")
-        if self.store is not None and not self.store.is_dir():
-            raise UsageError("there is no such folder", where=f"--model-store {self.store}")
-        if self.has_model_api and self.store is None:
-            hint = "name it: --model-store DIR"
-            raise UsageError("models are registered from a model store, and none is named", hint=hint)
-
     @property
-    def tokens(self) -> Path | None:
-        """The file of tokens, if they are asked for."""
-        named = self.options.token
-        return Path(named) if named and not self.options.disable_token_auth else None
+    def token_file(self) -> Path | None:
+        """The file of tokens, if they are required."""
+        file = self.options.token
+        return Path(file) if file and not self.options.disable_token_auth else None
 
     @property
     def store(self) -> Path | None:
         """The model store."""
-        named = self.options.model_store
-        return Path(named) if named else self.config.model_store
-
-    @property
-    def start_words(self) -> tuple[str, ...]:
-        """The words that name the models of the store that are served from the start."""
-        snapshot = self.config.model_snapshot.items()
-        named = (f"{name}={each.mar_name}" for name, versions in snapshot for each in versions.values())
-        return tuple(self.options.start_models) or tuple(named) or self.config.load_models
-
-    def stored_models(self) -> list[tuple[str | None, Path]]:
-        """Return those models: the name each is to have (None: its manifest's), and its file; raises UsageError."""
-        words = self.start_words
-        if not words:
-            return []
-        if self.store is None:
-            hint = "name it: --model-store DIR; or serve a file itself: marpack serve model.mar"
-            raise UsageError("--models and load_models name files of a model store", hint=hint)
-        return ModelStore(self.store).parse_models(words)
+        folder = self.options.model_store
+        return Path(folder) if folder else self.config.model_store
 
     @property
     def has_model_api(self) -> bool:
-        """Whether models may be registered and unregistered."""
+        """Whether requests may register and unregister models."""
         return bool(self.options.enable_model_api or self.config.enable_model_api)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What whoever starts the server should know, a sentence each."""
-        return tuple(self._notes())
-
-    def _notes(self) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
+        """Yield a sentence for each setting that may be unexpected."""
         yield from self.config.notes
-        for name, text in _IGNORED.items():
-            if getattr(self.options, name) and text:
-                yield text
-        inference = self.address("inference")
-        if not self.tokens:
-            yield "no tokens are asked for; --token FILE asks for them"
+        if self.options.log_config:
+            yield "--log-config has no effect; use --log-format and --log-requests"
+        if not self.token_file:
+            yield "requests need no token; require one with --token FILE"
         elif not self.options.no_page:
-            yield "there is no page to try models on: it has no way to carry a token"
+            yield "the page to try models is off because it cannot send tokens"
+        inference, wanted, address = self._wanted("inference"), self._wanted("management"), self.management_address
         if inference is not None and not inference.is_loopback:
-            yield f"{inference} can be reached from other machines"
-        asked, kept = self._asked_address("management"), self.address("management")
-        if asked is not None and asked != kept:
-            where = "is off" if kept is None else f"listens on {kept}"
-            yield f"management {where}: on {asked} others could change what is served; --token FILE opens it there"
+            yield f"other machines can reach {inference}"
+        if wanted is not None and wanted != address:
+            state = "is off" if address is None else f"listens on {address}"
+            yield f"management {state}: without tokens, anyone could change the models on {wanted}; add --token FILE"
 
-    def address(self, what: str) -> Address | None:
-        """Return where a port listens; None: it does not.
+    # --- Addresses
 
-        Without tokens, management stays on this machine, and off a port that others reach for predictions.
+    @property
+    def management_address(self) -> Address | None:
+        """Where the management port listens; None: nowhere.
+
+        Without tokens, only on this machine, and not on the port of predictions if others can reach that.
         """
-        asked = self._asked_address(what)
-        if what != "management" or asked is None or asked.is_loopback or self.tokens:
-            return asked
-        inference = self._asked_address("inference")
-        is_taken = inference is not None and not inference.is_loopback and asked.port == inference.port != 0
-        return None if is_taken else replace(asked, host=_LOOPBACK)
+        wanted = self._wanted("management")
+        if wanted is None or wanted.is_loopback or self.token_file:
+            return wanted
+        inference = self._wanted("inference")
+        is_taken = inference is not None and not inference.is_loopback and wanted.port == inference.port != 0
+        return None if is_taken else replace(wanted, host=_LOOPBACK)
 
-    def _asked_address(self, what: str) -> Address | None:
-        configured: Address | None = getattr(self.config, f"{what}_address")
-        ports = {"inference": self.options.port, "management": self.options.management_port}
-        port = ports.get(what, self.options.metrics_port)
-        host = self.options.host
+    def _wanted(self, what: Literal["inference", "management", "metrics"]) -> Address | None:
+        """Return the address that the options and the config file set for a port."""
+        options, config = self.options, self.config
+        port, configured = {
+            "inference": (options.port, config.inference_address),
+            "management": (options.management_port, config.management_address),
+            "metrics": (options.metrics_port, config.metrics_address),
+        }[what]
         if what == "management" and port is None and configured is None and not self.has_model_api:
             return None
-        if what == "metrics" and port is None and self.config.enable_metrics_api is False:
+        if what == "metrics" and port is None and config.enable_metrics_api is False:
             return None
         address = configured or Address(_LOOPBACK, _PORTS[what])
         if port is not None:
             address = replace(address, port=port, path=None, host=address.host or _LOOPBACK)
-        if host is not None and what != "management":
-            address = replace(address, host=host, path=None, port=address.port or _PORTS[what])
+        if options.host is not None and what != "management":
+            address = replace(address, host=options.host, path=None, port=address.port or _PORTS[what])
         return address
 
-    def server(self, loader: ModelLoader) -> ServerOptions:
-        """Return how the server listens and what it bounds; `loader` plans what is registered."""
-        inference = self.address("inference")
+    # --- The server
+
+    def server_options(self, loader: ModelLoader) -> ServerOptions:
+        """Return the options of the server; `loader` plans registered models."""
+        options, config = self.options, self.config
+        inference = self._wanted("inference")
         assert inference is not None  # noqa: S101 - it always listens there
+        file = self.token_file
+        cors = {
+            "access-control-allow-origin": ", ".join(options.cors_origins) or config.cors_allowed_origin,
+            "access-control-allow-methods": config.cors_allowed_methods,
+            "access-control-allow-headers": config.cors_allowed_headers,
+        }
         return ServerOptions(
             inference=inference,
-            management=self.address("management"),
-            metrics=self.address("metrics"),
-            metrics_may_fail=self.options.metrics_port is None and self.config.metrics_address is None,
-            front=FrontSettings(
-                max_request_size=self.options.max_request_size or self.config.max_request_size or MAX_BODY,
-                max_connections=self.options.max_connections,
-                drain=self.options.drain,
+            management=self.management_address,
+            metrics=self._wanted("metrics"),
+            metrics_may_fail=options.metrics_port is None and config.metrics_address is None,
+            http=HttpSettings(
+                max_request_size=options.max_request_size or config.max_request_size or MAX_BODY,
+                max_connections=options.max_connections,
+                drain=options.drain,
             ),
-            compat=self.options.compat is not None,
-            open_inference=bool(self.config.ts_open_inference_protocol),
-            sample_seconds=None if self.config.disable_system_metrics else self.config.metric_time_interval or 60,
-            log_requests=bool(self.options.log_requests),
-            cors=self._cors(),
+            compat=options.compat is not None,
+            open_inference=bool(config.ts_open_inference_protocol),
+            sample_seconds=None if config.disable_system_metrics else config.metric_time_interval or 60,
+            log_requests=options.log_requests,
+            cors=tuple((name, value) for name, value in cors.items() if value),
             model_store=self.store,
             model_api=self.has_model_api,
             loader=loader,
-            default_workers=self.config.default_workers_per_model or 0,
-            tokens=None if self.tokens is None else Tokens.start(self.tokens, self.config.token_expiration_min or 60),
-            page=Page() if self.has_page else None,
-            allowed_hosts=tuple(self.options.allowed_hosts),
-            origins=tuple(self.options.cors_origins),
+            default_workers=config.default_workers_per_model or 0,
+            tokens=None if file is None else Tokens(file, config.token_expiration_min or 60),
+            page=None if options.no_page or file is not None else page_renderer(),
+            allowed_hosts=tuple(options.allowed_hosts),
+            origins=tuple(options.cors_origins),
         )
 
-    @property
-    def has_page(self) -> bool:
-        """Whether there is a page to try models on: it has no way to carry a token."""
-        return not self.options.no_page and self.tokens is None
-
-    def _cors(self) -> tuple[tuple[str, str], ...]:
-        named = self.options.cors_origins
-        origin = ", ".join(named) if named else self.config.cors_allowed_origin
-        given = {
-            "access-control-allow-origin": origin,
-            "access-control-allow-methods": self.config.cors_allowed_methods,
-            "access-control-allow-headers": self.config.cors_allowed_headers,
-        }
-        return tuple((name, value) for name, value in given.items() if value)
-
-    def metrics(self, write: Callable[[str], None]) -> ServerMetrics:
-        """Return the server's metrics, before the first; `write` takes lines where they go to the log."""
-        named = self.options.metrics_config or self.config.metrics_config
+    def metrics(self) -> ServerMetrics:
+        """Return the server's metrics, without values."""
+        file = self.options.metrics_config or self.config.metrics_config
         return ServerMetrics(
             hostname=socket.gethostname(),
             mode=self.config.metrics_mode or MetricsMode.PROMETHEUS,
-            declared=declared_metrics(Path(named) if named else None),
+            declared=declared_metrics(Path(file) if file else None),
             auto_detect=bool(self.config.model_metrics_auto_detect),
-            write=write,
         )
 
-    def base(self) -> ModelSettings:
-        """Return how models are served as far as the config file says of all of them."""
-        config = self.config
+    # --- The models
+
+    def loader(self) -> ModelLoader:
+        """Return what plans models, those that are registered later included."""
+        options, config, device = self.options, self.config, Device.available(self.options.device)
+        environment = self._environment(device)
+        zygote = None if options.env == "isolated" else Zygote(environment)
+
+        def spawn(archive: Archive) -> Callable[[], Worker]:
+            # Without a question on the terminal: archives are loaded beside requests, at any time.
+            consent = Consent(options.yes, ask=lambda _: None)
+            python = isolated_python(archive, tell_aside, consent) if options.env == "isolated" else sys.executable
+            memory = options.max_memory
+            return partial(Worker.spawn, environment=environment, python=python, max_memory=memory, zygote=zygote)
+
         workers = config.default_workers_per_model
         if workers == 0:
             workers = config.number_of_gpu or os.cpu_count()
-        given = {
-            "min_workers": workers,
-            "max_workers": workers,
-            "response_timeout": config.default_response_timeout,
-            "startup_timeout": config.default_startup_timeout,
-            "queue_size": config.job_queue_size,
-            "leave_timeout": config.unregister_model_timeout,
-        }
-        return replace(ModelSettings(), **{name: value for name, value in given.items() if value is not None})
+        defaults = ModelTuning(
+            min_workers=workers,
+            max_workers=workers,
+            response_timeout=config.default_response_timeout,
+            startup_timeout=config.default_startup_timeout,
+            queue_size=config.job_queue_size,
+            leave_timeout=config.unregister_model_timeout,
+        )
+        overrides = ModelTuning(
+            min_workers=options.workers,
+            max_workers=options.workers,
+            batch_size=options.batch_size,
+            max_batch_delay=options.max_batch_delay,
+            response_timeout=options.timeout,
+            startup_timeout=options.startup_timeout,
+            queue_size=options.queue,
+        )
+        return ModelLoader(
+            load=self._load(device),
+            settings=ModelSettings().with_tuning(defaults),
+            models=config.models | config.model_snapshot,
+            target=Target(options.target) if options.target else None,
+            rules=AdmissionRules(
+                require_safe=options.require_safe,
+                trust_native=options.trust_native,
+                digests=frozenset(options.digests),
+            ),
+            gpus=device.gpu_ids()[: config.number_of_gpu],
+            overrides=overrides,
+            spawn=spawn,
+            zygote=zygote,
+            cache=cache_of,
+        )
 
-    def asked(self) -> dict[str, float]:
-        """Return what the command line asks for, which has the last word."""
-        options = self.options
-        given = {
-            "min_workers": options.workers,
-            "max_workers": options.workers,
-            "batch_size": options.batch_size,
-            "max_batch_delay": options.max_batch_delay,
-            "response_timeout": options.timeout,
-            "startup_timeout": options.startup_timeout,
-            "queue_size": options.queue,
-        }
-        return {name: value for name, value in given.items() if value is not None}
+    def _load(self, device: Device) -> Load:
+        """Return how all models are loaded."""
+        options, config = self.options, self.config
+        metrics_config = options.metrics_config or config.metrics_config
+        load = load_of(
+            replace(options, metrics_config=metrics_config),
+            device,
+            envelope=options.envelope or config.service_envelope,
+            max_response_size=options.max_response_size or config.max_response_size or MAX_BODY,
+        )
+        if config.number_of_gpu == 0:
+            load = replace(load, gpu_id=None)
+        limits = config.limit_max_image_pixels
+        return load if limits is None else replace(load, limit_max_image_pixels=limits)
 
+    def _environment(self, device: Device) -> Mapping[str, str]:
+        """Return the environment of workers."""
+        environment = dict(device.environment() or os.environ)
+        hidden = self.config.blacklist_env_vars
+        if hidden is not None:
+            environment = {name: value for name, value in environment.items() if not hidden.fullmatch(name)}
+        if self.config.decode_input_request is False:
+            environment["TS_DECODE_INPUT_REQUEST"] = "false"
+        return environment
 
-class NamedSource(Struct, frozen=True):
-    """A SOURCE, and the name it is served under; None: the manifest's."""
+    def start_models(self, loader: ModelLoader) -> tuple[list[ModelPlan], Reloader | None]:
+        """Plan the models of the command line and the config file; with --reload, return what reloads them.
 
-    source: str | None  # None: the project in the current folder
-    name: str | None = None
+        A SOURCE that cannot be served ends the start; a model of the store that cannot is logged and left out, as on
+        TorchServe. Raises UsageError, ProjectError and ArchiveError.
+        """
+        words = self._start_words()
+        sources: list[tuple[str | None, str | None]] = [_parse_source(text) for text in self.options.source]
+        if not sources and not words:
+            if self.store is None:
+                sources = [(None, None)]
+            else:
+                SERVER_LOG.info("no models are loaded; load those of the model store with --models all")
+        if words and self.store is None:
+            hint = "add --model-store DIR; or serve a file itself: marpack serve model.mar"
+            raise UsageError("--models and load_models name files of a model store", hint=hint)
+        models: list[ReloadableModel] = []
+        for name, source in sources:
+            plan_again = partial(self._plan, loader, source, name, trust_url=self.options.trust_url)
+            models.append(ReloadableModel(plan_again(), Path(source or "."), plan_again))
+        for name, file in ModelStore(self.store).parse_models(words) if self.store is not None else ():
+            plan_again = partial(self._plan, loader, str(file), name)
+            try:
+                models.append(ReloadableModel(plan_again(), file, plan_again))
+            except MarpackError as error:
+                log_failure(name or file.name, error)
+        plans = [model.plan for model in models]
+        _expect_different(plans)
+        return plans, Reloader(models) if self.options.reload else None
 
-    @classmethod
-    def parse(cls, text: str) -> NamedSource:
-        """Read `NAME=SOURCE` or `SOURCE`; what is there under the whole text is a SOURCE."""
-        name, equals, source = text.partition("=")
-        named = equals and not Path(text).exists() and "/" not in name
-        return cls(source, name) if named else cls(text)
+    def _start_words(self) -> tuple[str, ...]:
+        """Return the words that name models of the store to load at the start."""
+        snapshot = self.config.model_snapshot.items()
+        named = (f"{name}={each.mar_name}" for name, versions in snapshot for each in versions.values())
+        return tuple(self.options.start_models) or tuple(named) or self.config.load_models
 
-
-def loader_of(options: ServeOptions, settings: ServeSettings) -> ModelLoader:
-    """Return what plans the serving of archives, those that are registered later among them."""
-    config, device = settings.config, Device.available(options.device)
-    environment = _environment(config, device)
-    zygote = None if options.env == "isolated" else Zygote(environment)
-
-    def spawn(archive: Archive) -> Callable[[], Worker]:
-        # No question on the terminal: archives are loaded beside requests, at any time.
-        consent = Consent(options.yes, ask=lambda _: None)
-        python = isolated_python(archive, tell_aside, consent) if options.env == "isolated" else sys.executable
-        memory = options.max_memory
-        return partial(Worker.spawn, environment=environment, python=python, max_memory=memory, zygote=zygote)
-
-    return ModelLoader(
-        load=_load(options, config, device),
-        settings=settings.base(),
-        models=config.models | config.model_snapshot,
-        target=Target(options.target) if options.target else None,
-        door=Door(
-            require_safe=options.require_safe,
-            trust_native=options.trust_native,
-            digests=frozenset(options.digests),
-        ),
-        gpus=device.gpu_ids()[: config.number_of_gpu],
-        asked=settings.asked(),
-        spawn=spawn,
-        zygote=zygote,
-        cache=cache_of,
-    )
-
-
-def _load(options: ServeOptions, config: ServerConfig, device: Device) -> Load:
-    metrics = options.metrics_config or (config.metrics_config and str(config.metrics_config))
-    load = load_of(
-        replace(options, metrics_config=metrics),
-        device,
-        envelope=options.envelope or config.service_envelope,
-        max_response_size=options.max_response_size or config.max_response_size or MAX_BODY,
-    )
-    if config.number_of_gpu == 0:
-        load = replace(load, gpu_id=None)
-    limits = config.limit_max_image_pixels
-    return load if limits is None else replace(load, limit_max_image_pixels=limits)
-
-
-def _environment(config: ServerConfig, device: Device) -> Mapping[str, str]:
-    environment = dict(device.environment() or os.environ)
-    hidden = config.blacklist_env_vars
-    if hidden is not None:
-        environment = {name: value for name, value in environment.items() if not hidden.fullmatch(name)}
-    if config.decode_input_request is False:
-        environment["TS_DECODE_INPUT_REQUEST"] = "false"
-    return environment
-
-
-class StartModels(Struct, frozen=True):
-    """What is served from the start, and what watches over its files."""
-
-    plans: list[ModelPlan]
-    beside: Beside | None = None
-
-
-def start_models(
-    options: ServeOptions, settings: ServeSettings, loader: ModelLoader, log: ServerListener
-) -> StartModels:
-    """Plan what the command line and the config file name: nothing, where they name but a model store.
-
-    A SOURCE that cannot be served ends the start; a model of the store that cannot is told and left out, as on the
-    original.
-
-    Raises UsageError, ProjectError and ArchiveError.
-    """
-    named = [NamedSource.parse(text) for text in options.source]
-    if not named and not settings.start_words:
-        if settings.store is None:
-            named = [NamedSource(None)]
-        else:
-            log.noted("no model is served from the start: --models all serves those of the model store")
-    planned = [
-        (partial(_plan, each, loader, options, trust_url=options.trust_url), Path(each.source or ".")) for each in named
-    ]
-    plans = [again() for again, _ in planned]
-    for name, file in settings.stored_models():
-        again = partial(_plan, NamedSource(str(file), name), loader, options)
-        try:
-            plans.append(again())
-        except MarpackError as error:
-            log.failed(name or file.name, None, error, given_up=True)
-            continue
-        planned.append((again, file))
-    _refuse_same(plans)
-    if not options.reload:
-        return StartModels(plans)
-    watched = zip(plans, planned, strict=True)
-    return StartModels(plans, Reloader(Reloadable(plan, (path,), again) for plan, (again, path) in watched).run)
+    def _plan(self, loader: ModelLoader, source: str | None, name: str | None, *, trust_url: bool = False) -> ModelPlan:
+        """Plan a source, after building the archive of a project."""
+        outside = self.options.allow_outside
+        resolved = resolve(source, bar=byte_bar, cache=cache_of(), trust_url=trust_url, allow_outside=outside)
+        tell_built(resolved)
+        show_findings(resolved.findings, talk())
+        return loader.plan(resolved, name=name)
 
 
-def _plan(named: NamedSource, loader: ModelLoader, options: ServeOptions, *, trust_url: bool = False) -> ModelPlan:
-    """Return how a source is served, its archive built first where it is a project's."""
-    outside = options.allow_outside
-    resolved = resolve(named.source, bar=byte_bar, cache=cache_of(), trust_url=trust_url, allow_outside=outside)
-    tell_built(resolved)
-    show_findings(resolved.findings, talk())
-    return loader.plan(resolved, name=named.name)
+def _parse_source(text: str) -> tuple[str | None, str]:
+    """Return the name (None: the manifest's) and the source of `NAME=SOURCE`, or of a SOURCE, which may contain `=`."""
+    name, equals, source = text.partition("=")
+    is_named = equals and not Path(text).exists() and "/" not in name
+    return (name, source) if is_named else (None, text)
 
 
-def _refuse_same(plans: Sequence[ModelPlan]) -> None:
-    """Raise UsageError for a version of a model that is named twice."""
+def _expect_different(plans: list[ModelPlan]) -> None:
+    """Raise UsageError for two plans of the same version of a model."""
     seen: dict[tuple[str, str], str] = {}
     for plan in plans:
         source, model = plan.prepared.archive.source, (plan.name, plan.version)

@@ -110,7 +110,7 @@ def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
         content_digest=facts.content_digest,
         requirements=_read_requirements(archive),
         config=config,
-        settings=ModelSettings().tuned(config),
+        settings=ModelSettings().with_config(config),
         needs_trust=facts.pickles.verdict is not PickleVerdict.SAFE,
         used=_used_names(archive, {module for package in packages for module in package.modules}),
         foreign=tuple(each.file for each in packages if not {(tag.interpreter, tag.abi) for tag in each.tags} & here),

@@ -34,9 +34,9 @@ def plain(text: str) -> str:
     return escape(printable(text, keep="\n\t", stand_in="\N{REPLACEMENT CHARACTER}"))
 
 
-def show_error(error: MarpackError) -> None:
+def show_error(error: MarpackError, console: Console | None = None) -> None:
     """Print what, where and hint of one error, and the findings it sums up, on stderr."""
-    console = talk()
+    console = console or talk()
     console.print(f"[bold red]error:[/] {plain(error.what)}")
     if error.where:
         console.print(f"  [dim]where:[/] {plain(error.where)}")

@@ -62,9 +62,9 @@ def told_frames(frames: Iterable[Frame]) -> list[Frame]:
     return [frame for index, frame in enumerate(every) if frame.user or index == len(every) - 1]
 
 
-def show_load_error(error: LoadError) -> None:
+def show_load_error(error: LoadError, console: Console | None = None) -> None:
     """Print on stderr why a handler could not be loaded, with its own traceback."""
-    console = talk()
+    console = console or talk()
     so = "; the server's worker would die here, too"
     if error.trouble.kind == NotProvidedError.__name__:
         so = " here: marpack lacks what it needs"

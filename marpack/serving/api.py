@@ -1,42 +1,95 @@
-"""What the ports have in common: a request finds its operation in a table, and every answer is counted and told."""
+"""What the ports share: a table of routes, its OpenAPI document, and the statistics and log of all responses."""
 
 import asyncio
 import json
+import logging
 import random
+import re
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
-from typing import Any
-from urllib.parse import unquote
+from typing import Any, TypeVar, get_args
+from urllib.parse import parse_qsl, quote, unquote
 
+import msgspec
 from msgspec import Struct
 
+from marpack.errors import shortened
+from marpack.runner.results import Percentiles, Reservoir
 from marpack.serving.http import HttpRequest, Reply
-from marpack.serving.listener import AnsweredRequest, ServerListener, ServerStatistics
 from marpack.serving.metrics import ServerMetrics
-from marpack.serving.models import ServedModel
-from marpack.serving.registry import Registry
+from marpack.serving.models import Registry, ServedModel
+from marpack.serving.settings import parse_int
 from marpack.torchserve.forms import BAD_ESCAPE
 from marpack.torchserve.http import RequestError, Response, TooLargeError, phrase_of
+from marpack.version import __version__
+
+T = TypeVar("T", bound=Struct)
 
 JSON = "application/json"
+_LOG = logging.getLogger(__name__)
 _CHALLENGE = (("WWW-Authenticate", "Bearer"),)
-_BITS = random.Random().getrandbits  # noqa: S311 - an id, not a secret; the system's source takes as long as an answer
+_BITS = random.Random().getrandbits  # noqa: S311 - an id, not a secret; the system's source takes as long as a response
+_MAX_CAUSES = 100  # that are counted separately
+_MAX_CAUSE = 200  # characters of one
+
+# --- Statistics and log -------------------------------------------------------------------------------------------
+
+
+class Answered(Struct, frozen=True, kw_only=True, tag_field="event", tag="answered"):
+    """The log event of a request."""
+
+    id: str
+    method: str
+    target: str  # path and query, as the client sent them
+    remote: str
+    status: int  # 0: the client was gone
+    milliseconds: float  # from the end of its head to the response
+    model: str | None = None
+    version: str | None = None
+    queue_ms: float | None = None
+    handler_ms: float | None = None  # of its batch
+
+
+class ServerStatistics:
+    """The number of requests and failures of a server, and the response times."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.failures: Counter[str] = Counter()  # by status and message: "503 Prediction failed"
+        self._durations = Reservoir()  # ms
+
+    def add(self, status: int, milliseconds: float, cause: str = "") -> None:
+        """Count one response; the status is 0 if the client was gone."""
+        self.requests += 1
+        self._durations.add(milliseconds)
+        if 200 <= status < 400:
+            return
+        text = shortened(f"{status} {cause}", _MAX_CAUSE) if status else "the client was gone"
+        is_counted = text in self.failures or len(self.failures) < _MAX_CAUSES  # handlers write causes of any number
+        self.failures[text if is_counted else "other failures"] += 1
+
+    def percentiles(self) -> Percentiles | None:
+        """Return the percentiles of response times in ms; None before the first response."""
+        return self._durations.percentiles() if self.requests else None
 
 
 class ServingCore(Struct, frozen=True, kw_only=True):
-    """What every operation works on."""
+    """The state that all operations share."""
 
-    ending: asyncio.Event  # set once the server has to end
+    ending: asyncio.Event  # set when the server has to end
     registry: Registry
     metrics: ServerMetrics
-    listener: ServerListener
     statistics: ServerStatistics
-    compat: bool = False  # answer as the original does even where that harms
+    compat: bool = False  # imitate TorchServe also where its behavior is harmful
     open_inference: bool = False  # the setting ts_open_inference_protocol
     max_request_size: int
     log_requests: bool = False
-    cors: tuple[tuple[str, str], ...] = ()  # headers on every answer
+    cors: tuple[tuple[str, str], ...] = ()  # headers of all responses
+
+
+# --- Routes -------------------------------------------------------------------------------------------------------
 
 
 class Call:
@@ -46,57 +99,75 @@ class Call:
 
     def __init__(self, request: HttpRequest, query: str) -> None:
         self.began = time.perf_counter()
-        self.id = _new_id()
+        digits = f"{_BITS(128):032x}"  # a UUID of version 4, in a third of the time that the library takes
+        self.id = f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{'89ab'[_BITS(2)]}{digits[17:20]}-{digits[20:]}"
         self.request = request
         self.query = query
         self.model: ServedModel | None = None
         self.queue_ms: float | None = None
         self.handler_ms: float | None = None
 
+    def parameters(self, kind: type[T]) -> T:
+        """Return the query as a struct of strings, integers and flags.
 
-def _new_id() -> str:
-    """Return a new UUID of version 4, by hand: the library takes three times as long, of every request."""
-    digits = f"{_BITS(128):032x}"
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{'89ab'[_BITS(2)]}{digits[17:20]}-{digits[20:]}"
+        As on TorchServe, the first of equal names counts, and an invalid number counts as missing.
+        """
+        given = dict(reversed(parse_qsl(self.query, keep_blank_values=True)))
+        values: dict[str, Any] = {}  # Any: each parameter has its own type
+        for name, type_ in _parameter_types(kind).items():
+            if type_ is int and (number := parse_int(given.get(name), None)) is not None:
+                values[name] = number
+            elif type_ is not int and name in given:
+                values[name] = given[name] if type_ is str else given[name].lower() == "true"
+        return kind(**values)
+
+
+def _parameter_types(kind: type[Struct]) -> dict[str, type]:
+    """Return the type of each field, without None."""
+    return {
+        field.name: next(each for each in (bool, int, str) if each in (field.type, *get_args(field.type)))
+        for field in msgspec.structs.fields(kind)
+    }
 
 
 Operation = Callable[..., Awaitable[Reply]]
 
 
 class Route(Struct, frozen=True):
-    """A path and what answers it: literal segments, `{name}` for any one, `*` at the end for all the rest."""
+    """A path and its operation: literal segments, `{name}` for any one, `*` at the end for all the rest."""
 
     path: str
     operation: Operation
-    methods: frozenset[str] = frozenset()  # none: any
-    admit: Callable[[Call], None] | None = None  # raises RequestError for a request that may not be answered
+    methods: frozenset[str] = frozenset()  # empty: any
+    admit: Callable[[Call], None] | None = None  # raises RequestError for a request without permission
+    query: type[Struct] | None = None  # parameters, for the document
+    takes_body: bool = False
+    is_documented: bool = True
 
 
 class Router:
-    """A table of routes, asked by segments."""
+    """A table of routes."""
 
     def __init__(self, routes: tuple[Route, ...]) -> None:
         self._routes = [(tuple(route.path.strip("/").split("/")), route) for route in routes]
 
-    def find(self, method: str, segments: tuple[str, ...]) -> tuple[Route, dict[str, str]] | None:
-        """Return the route of a path, and what its placeholders stand for; None: there is none.
+    def find(self, method: str, segments: tuple[str, ...]) -> tuple[Route, dict[str, str]]:
+        """Return the first route of a path and method, with the values of its placeholders.
 
-        Raises RequestError (405) for a method that none of a path's routes takes.
+        Raises RequestError: 404, and 405 for a path whose routes take other methods.
         """
-        refused = False
+        error = not_found()
         for pattern, route in self._routes:
-            found = _matched(pattern, segments)
+            found = _match(pattern, segments)
             if found is None:
                 continue
             if not route.methods or method in route.methods:
                 return route, found
-            refused = True
-        if refused:
-            raise method_not_allowed()
-        return None
+            error = method_not_allowed()
+        raise error
 
 
-def _matched(pattern: tuple[str, ...], segments: tuple[str, ...]) -> dict[str, str] | None:
+def _match(pattern: tuple[str, ...], segments: tuple[str, ...]) -> dict[str, str] | None:
     found: dict[str, str] = {}
     if pattern[-1] == "*":
         pattern = pattern[:-1]
@@ -104,32 +175,32 @@ def _matched(pattern: tuple[str, ...], segments: tuple[str, ...]) -> dict[str, s
         found["rest"] = "/".join(rest)
     if len(pattern) != len(segments):
         return None
-    for asked, given in zip(pattern, segments, strict=True):
-        name, colon, suffix = asked.partition(":")  # {model}:predict
+    for expected, given in zip(pattern, segments, strict=True):
+        name, colon, suffix = expected.partition(":")  # {model_name}:predict
         value = given.removesuffix(colon + suffix) if colon else given
         if colon and value == given:
             return None
         if name.startswith("{"):
             found[name[1:-1]] = value
-        elif asked != given:
+        elif expected != given:
             return None
     return found
 
 
 class Api:
-    """What answers one port."""
+    """The routes of one port."""
 
     def __init__(self, core: ServingCore, routes: tuple[Route, ...]) -> None:
-        """Answer for a core by a table of routes."""
         self.core = core
         self.routes: tuple[Route, ...] = ()
         self.include(routes)
 
     def include(self, routes: tuple[Route, ...]) -> None:
-        """Answer these routes, too, where none of those before does."""
+        """Add routes after the existing ones."""
         self.routes += routes
-        self._router = Router(self.routes)
-        self._found = lru_cache(maxsize=1024)(self._find)  # clients ask for the same few paths
+        router = Router(self.routes)
+        # Clients use the same few paths.
+        self._find = lru_cache(maxsize=1024)(lambda method, path: router.find(method, segments_of(path)))
 
     async def handle(self, request: HttpRequest) -> Reply:
         """Answer one request."""
@@ -137,83 +208,67 @@ class Api:
         call = Call(request, query)
         try:
             request.check_length()
-            route, given = self._found(request.method, path)
+            route, given = self._find(request.method, path)
             if route.admit is not None:
                 route.admit(call)
             reply = await route.operation(call, **given)
         except RequestError as error:
-            reply = self._refused(call, error)
-        except asyncio.CancelledError:  # the client has gone
-            self._tell(call, None)
+            reply = _error_reply(call, error)
+        except asyncio.CancelledError:  # the client is gone
+            self._record(call, None)
             raise
         if reply.request_id is not None:
-            self.core.metrics.count_answer(reply.response.status)
+            self.core.metrics.count_response(reply.response.status)
             if self.core.cors:
                 reply.headers = (*self.core.cors, *reply.headers)
-        self._tell(call, reply.response)
+        self._record(call, reply.response)
         return reply
 
-    def _find(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
-        found = self._router.find(method, segments_of(path))
-        if found is None:
-            raise not_found()
-        return found
-
-    def _refused(self, call: Call, error: RequestError) -> Reply:
-        response = error.response
-        if error.status in {413, 417}:  # the frontend's HTTP library says so, before anything of the server's own does
-            announced = isinstance(error, TooLargeError) and call.request.header("content-length") is not None
-            return Reply(
-                response=Response(status=error.status, phrase=phrase_of(error.status), body=b""), keeps_open=announced
-            )
-        headers = _CHALLENGE if error.status == 401 else ()
-        return Reply(response=response, request_id=call.id, headers=headers)
-
-    def _tell(self, call: Call, response: Response | None) -> None:
-        """Count an answer, and tell of it if that is wanted; None: the client has gone."""
+    def _record(self, call: Call, response: Response | None) -> None:
+        """Count a response, and log it if requests are logged; None: the client is gone."""
         status = response.status if response else 0
         milliseconds = (time.perf_counter() - call.began) * 1000
-        cause = _cause(response) if response and response.failed else ""
+        cause = ""
+        if response and response.failed:
+            try:
+                cause = str(json.loads(response.body)["message"])
+            except (ValueError, KeyError, TypeError):
+                cause = response.phrase
         self.core.statistics.add(status, milliseconds, cause)
         if not self.core.log_requests:
             return
         model = call.model
-        self.core.listener.answered(
-            AnsweredRequest(
-                id=call.id,
-                method=call.request.method,
-                target=call.request.target,
-                remote=call.request.remote,
-                status=status,
-                milliseconds=milliseconds,
-                model=model.name if model else None,
-                version=model.version if model else None,
-                queue_ms=call.queue_ms,
-                handler_ms=call.handler_ms,
-            )
+        event = Answered(
+            id=call.id,
+            method=call.request.method,
+            target=call.request.target,
+            remote=call.request.remote,
+            status=status,
+            milliseconds=milliseconds,
+            model=model.name if model else None,
+            version=model.version if model else None,
+            queue_ms=call.queue_ms,
+            handler_ms=call.handler_ms,
         )
+        _LOG.info(event)
 
-
-def _cause(response: Response) -> str:
-    """Return the words of the server's own error."""
-    try:
-        return str(json.loads(response.body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return response.phrase
+    async def document(self, call: Call) -> Reply:
+        """Describe the routes of this port."""
+        return json_reply(call, openapi_document(self.routes))
 
 
 @lru_cache(maxsize=1024)
 def segments_of(path: str) -> tuple[str, ...]:
-    """Return a path's segments, decoded; trailing slashes do not count. Raises RequestError for what is no path."""
+    """Return a path's decoded segments without trailing slashes; raise RequestError for an invalid path."""
     if not path.startswith("/") or path.startswith("//"):
         raise not_found()
     path = path.partition("#")[0]
     check_escapes(path)
-    return tuple(unquote(path).rstrip("/")[1:].split("/"))  # an escaped slash is one
+    return tuple(unquote(path).rstrip("/")[1:].split("/"))  # an escaped slash separates, too
 
 
 def check_escapes(target: str) -> None:
-    """Raise RequestError (403) for a path or a query with a percent sign that begins no escape."""
+    """Raise RequestError (403) for an invalid percent escape in a path or a query."""
     bad = BAD_ESCAPE.search(target)
     if bad is None:
         return
@@ -224,30 +279,96 @@ def check_escapes(target: str) -> None:
     raise RequestError(message, status=403, kind="IllegalArgumentException")
 
 
+# --- Responses ----------------------------------------------------------------------------------------------------
+
+
 def not_found() -> RequestError:
-    """Return the refusal of a path that nothing answers."""
+    """Return the error for an unknown path."""
     message = "Requested resource is not found, please refer to API document."
     return RequestError(message, status=404, kind="ResourceNotFoundException")
 
 
 def method_not_allowed() -> RequestError:
-    """Return the refusal of a method that a path does not take."""
+    """Return the error for a method that a path does not take."""
     message = "Requested method is not allowed, please refer to API document."
     return RequestError(message, status=405, kind="MethodNotAllowedException")
 
 
 def bad_request(message: str) -> RequestError:
-    """Return the refusal of a parameter."""
+    """Return the error for a wrong parameter."""
     return RequestError(message, status=400, kind="BadRequestException")
 
 
-def json_reply(call: Call, value: Any, *, status: int = 200) -> Reply:  # Any: what JSON holds
-    """Return an answer of the server's own: JSON with two-space indent and a final newline."""
-    body = json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
-    response = Response(status=status, phrase=phrase_of(status), body=body, content_type=JSON)
+def _error_reply(call: Call, error: RequestError) -> Reply:
+    if error.status in {413, 417}:  # on TorchServe, the HTTP library gives these, without a body
+        announced = isinstance(error, TooLargeError) and call.request.header("content-length") is not None
+        empty = Response(status=error.status, phrase=phrase_of(error.status), body=b"")
+        return Reply(response=empty, keeps_open=announced)
+    headers = _CHALLENGE if error.status == 401 else ()
+    return Reply(response=error.response, request_id=call.id, headers=headers)
+
+
+def reply_with(call: Call, body: bytes, content_type: str, *, status: int = 200) -> Reply:
+    """Return a response of the server's own."""
+    response = Response(status=status, phrase=phrase_of(status), body=body, content_type=content_type)
     return Reply(response=response, request_id=call.id)
 
 
+def json_reply(call: Call, value: Any, *, status: int = 200) -> Reply:  # Any: JSON
+    """Return a JSON response as TorchServe formats it."""
+    return reply_with(call, json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n", JSON, status=status)
+
+
 def status_reply(call: Call, text: str, *, status: int = 200) -> Reply:
-    """Return the JSON `{"status": text}`."""
+    """Return the JSON response `{"status": text}`."""
     return json_reply(call, {"status": text}, status=status)
+
+
+# --- OpenAPI ------------------------------------------------------------------------------------------------------
+
+_PLACEHOLDER = re.compile(r"{(\w+)}")
+_JSON_TYPES: Mapping[type, str] = {str: "string", int: "integer", bool: "boolean"}
+_ERROR = {
+    "type": "object",
+    "properties": {"code": {"type": "integer"}, "type": {"type": "string"}, "message": {"type": "string"}},
+}
+
+
+def openapi_document(routes: tuple[Route, ...], *, model: str | None = None) -> dict[str, Any]:  # Any: JSON
+    """Return the OpenAPI 3.0 document of a port's routes, or of those for one model."""
+    paths: dict[str, dict[str, Any]] = {}  # Any: JSON
+    for route in routes:
+        path = route.path.removesuffix("/*")
+        if not route.is_documented or (model is not None and "{model_name}" not in path):
+            continue
+        shown = path if model is None else path.replace("{model_name}", quote(model, safe="", errors="replace"))
+        for method in route.methods or {"POST" if route.takes_body else "GET"}:
+            paths.setdefault(shown, {}).setdefault(method.lower(), _operation(route, method, path, shown))
+    return {
+        "openapi": "3.0.3",
+        "info": {"title": model or "marpack serve", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": {"Error": _ERROR},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],  # only a server with --token requires one
+    }
+
+
+def _operation(route: Route, method: str, path: str, shown: str) -> dict[str, Any]:  # Any: JSON
+    query = _parameter_types(route.query) if route.query is not None else {}
+    in_path = dict.fromkeys(_PLACEHOLDER.findall(shown), str)
+    parameters = [
+        {"name": name, "in": place, "required": place == "path", "schema": {"type": _JSON_TYPES[type_]}}
+        for place, types in (("path", in_path), ("query", query))
+        for name, type_ in types.items()
+    ]
+    error = {"description": "Error", "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}}
+    operation = {
+        "operationId": "_".join(re.findall(r"\w+", f"{method.lower()} {path}")),
+        "summary": (route.operation.__doc__ or "").partition("\n")[0],
+        "parameters": parameters,
+        "responses": {"200": {"description": "OK"}, "default": error},
+    }
+    return operation | ({"requestBody": {"content": {"*/*": {"schema": {}}}}} if route.takes_body else {})

@@ -1,57 +1,81 @@
-"""The front: aiohttp's requests → our own struct, our answers → aiohttp's. The only module that knows the library."""
+"""HTTP with aiohttp: sockets, connections with limits, requests and responses. The only module that imports aiohttp."""
 
 import asyncio
+import errno
 import logging
+import re
+import socket
+import struct
 import time
-from collections.abc import Awaitable, Callable
-from functools import partial
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
 from aiohttp.web_protocol import RequestHandler
 from msgspec import Struct
 
-from marpack.serving.answer_head import Answer
-from marpack.serving.connections import ConnectionBound, WriteWatch, bound, reset, room_for, wait_for
-from marpack.serving.jobs import BrokenOffError, StreamedAnswer
+from marpack.errors import UsageError, describe_os_error
+from marpack.serving.jobs import StreamAbortedError, StreamedResponse
 from marpack.serving.settings import Address
 from marpack.torchserve.http import HeadError, RequestError, Response, TooLargeError, error_response
 
-_BODY_PACE = 16_384  # bytes a second that a body must come with beyond its grace
-_FAREWELL = 0.25  # seconds in which a server that is to end still answers what comes on open connections
-_STARTING = 0.02  # seconds in which what was received by then comes to its handler
-_CLOSING = 1.0  # seconds that what is left after the drain has to take leave
-_MAX_LINE = 4096  # bytes of a request's line
-_MAX_HEAD = 8192  # bytes of a header; that of all together is held in `received`
-_QUIET = logging.getLogger("marpack.serving.http")  # what aiohttp says of clients that send nonsense
-_QUIET.addHandler(logging.NullHandler())
-_QUIET.propagate = False
+_LOG = logging.getLogger(__name__)
+_AIOHTTP_LOG = logging.getLogger(f"{__name__}.aiohttp")  # reports every malformed request: not for the server's log
+_AIOHTTP_LOG.addHandler(logging.NullHandler())
+_AIOHTTP_LOG.propagate = False
+
+_MIN_BODY_RATE = 16_384  # bytes per second of a request body after its grace period
+_DRAIN_GRACE = 0.25  # seconds in which an ending server still accepts requests on open connections
+_DRAIN_START = 0.02  # seconds for received requests to reach their handler
+_CLOSE_TIMEOUT = 1.0  # seconds for connections to close after the drain
+_POLL = 0.02  # seconds
+_MAX_LINE = 4096  # bytes of a request line
+_MAX_HEADER = 8192  # bytes of one header; `received` limits the sum
+_BACKLOG = 1024  # connections that wait to be accepted
+_OTHER_DESCRIPTORS = 256  # for workers, archives and logs
+_WARN_AGAIN = 0.9  # fraction of the connection limit below which reaching it is reported again
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # for SO_LINGER
+
+# Control characters that HTTP forbids in a head, except line ends: `_expect_lines` raises an error for those.
+_CONTROL = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f]")
+# The headers that TorchServe sets on every response of a route.
+_ROUTED = (
+    "x-request-id: {}\r\nPragma: no-cache\r\nCache-Control: no-cache; no-store, must-revalidate, private\r\n"
+    "Expires: Thu, 01 Jan 1970 00:00:00 UTC\r\n"
+)
+_LENGTHLESS = frozenset({100, 101, 102, 103, 204})  # statuses without a body and without a length
+_BODILESS = _LENGTHLESS | {304}
+
+Headers = tuple[tuple[str, str], ...]
 
 
-class FrontSettings(Struct, frozen=True, kw_only=True):
-    """What one listening address bounds."""
+class HttpSettings(Struct, frozen=True, kw_only=True):
+    """The limits of all addresses of a server."""
 
     max_request_size: int  # bytes of a body
-    max_connections: int  # open at once, over all addresses
-    keep_alive: float = 75.0  # seconds that a connection may be idle, or be at its head
-    body_grace: float = 20.0  # seconds that a body may take, whatever its size
-    write_grace: float = 20.0  # seconds that a client may take nothing of its answer
-    linger: float = 2.0  # seconds that what an answered client still sends is read and dropped
-    drain: float = 30.0  # seconds that running requests have once the server is to end
-    headers: tuple[tuple[str, str], ...] = ()  # of answers that no route gave, beside the usual ones
+    max_connections: int
+    keep_alive: float = 75.0  # seconds that a connection may be idle, or take to send a head
+    body_grace: float = 20.0  # seconds that a body of any size may take
+    write_grace: float = 20.0  # seconds without progress after which a slow reader is disconnected
+    linger: float = 2.0  # seconds in which data after a response is read and dropped
+    drain: float = 30.0  # seconds for running requests when the server ends
+    headers: Headers = ()  # additional headers of responses that no route gave
 
 
 class HttpRequest:
-    """One request: its head is here, its body comes when asked for."""
+    """One request, before its body is read."""
 
     __slots__ = ("_request", "_settings", "headers", "method", "target")
 
-    def __init__(self, request: web.BaseRequest, settings: FrontSettings) -> None:
+    def __init__(self, request: web.BaseRequest, settings: HttpSettings) -> None:
         self._request = request
         self._settings = settings
         self.method = request.method
-        self.target = request.raw_path  # as it was sent
+        self.target = request.raw_path  # as the client sent it
         self.headers = tuple([(str(name, "latin-1"), str(value, "latin-1")) for name, value in request.raw_headers])
 
     @property
@@ -60,12 +84,12 @@ class HttpRequest:
         return self._request.remote or ""
 
     def header(self, name: str) -> str | None:
-        """Return the first header of a name, in whatever letters."""
+        """Return the first header of a name; case does not matter."""
         value: str | None = self._request.headers.get(name)
         return value
 
     def check_length(self) -> None:
-        """Raise TooLargeError for a body that is announced beyond the bound."""
+        """Raise TooLargeError for a Content-Length beyond the limit."""
         announced = self._request.content_length
         if announced is not None and announced > self._settings.max_request_size:
             raise TooLargeError(announced, self._settings.max_request_size)
@@ -73,32 +97,25 @@ class HttpRequest:
     async def body(self) -> bytes:
         """Return the whole body.
 
-        Raises TooLargeError for one beyond the bound, HeadError for one that comes too slowly or in broken chunks.
+        Raises TooLargeError, and HeadError for a body that arrives too slowly or in malformed chunks.
         """
-        content, limit = self._request.content, self._settings.max_request_size
-        if "Expect" in self._request.headers and self._request.version >= (1, 1):
-            await self._invite()
-        if content.is_eof():
-            data: bytes = content.read_nowait()
-        else:
-            data = await self._arriving(limit)
+        request, limit = self._request, self._settings.max_request_size
+        content = request.content
+        if "Expect" in request.headers and request.version >= (1, 1):
+            if request.headers["Expect"].lower() != "100-continue":
+                raise RequestError("", status=417, kind="")
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # the response itself has not begun
+        data: bytes = content.read_nowait() if content.is_eof() else await self._receive(limit)
         if len(data) > limit:
             raise TooLargeError(len(data), limit)
         return data
 
-    async def _invite(self) -> None:
-        """Answer a client that asks whether its body may come."""
-        if self._request.headers["Expect"].lower() != "100-continue":
-            raise RequestError("", status=417, kind="")
-        writer = self._request.writer
-        await writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        writer.output_size = 0  # nothing of the answer was sent yet
-
-    async def _arriving(self, limit: int) -> bytes:
+    async def _receive(self, limit: int) -> bytes:
         pieces, size, begun = [], 0, time.monotonic()
         try:
             while not self._request.content.at_eof():
-                left = begun + self._settings.body_grace + size / _BODY_PACE - time.monotonic()
+                left = begun + self._settings.body_grace + size / _MIN_BODY_RATE - time.monotonic()
                 async with asyncio.timeout(left):
                     piece = await self._request.content.readany()
                 pieces.append(piece)
@@ -111,149 +128,260 @@ class HttpRequest:
 
 
 class Reply(Struct, kw_only=True):
-    """What goes back to the client."""
+    """A response on its way to the client."""
 
     response: Response  # of a stream, its head
-    stream: StreamedAnswer | None = None
-    request_id: str | None = None  # None: the answer did not pass a route, and has none of its headers
-    headers: tuple[tuple[str, str], ...] = ()  # beside the answer's own, which win
-    keeps_open: bool = False  # the connection, whatever the status
+    stream: StreamedResponse | None = None
+    request_id: str | None = None  # None: no route gave the response, so it lacks a route's headers
+    headers: Headers = ()  # the response's own headers replace these
+    keeps_open: bool = False  # keep the connection despite an error status
 
 
 Handler = Callable[[HttpRequest], Awaitable[Reply]]
 
 
+class _HttpResponse(web.StreamResponse):
+    """A response with TorchServe's headers in Latin-1. aiohttp would add Date, Server and Content-Type, in UTF-8."""
+
+    def __init__(self, reply: Reply, *, closes: bool) -> None:
+        """Take a response, or the head of a stream, and whether the connection ends with it."""
+        super().__init__(status=reply.response.status)
+        self._reply = reply
+        self._closes = closes
+        self._is_sent = False
+
+    @property
+    def keep_alive(self) -> bool:
+        """Whether the connection stays open afterwards."""
+        return not self._closes
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
+        """Send the whole response, once."""
+        if not self._is_sent:
+            self._is_sent = True
+            body = self._reply.response.body
+            has_length = self.status not in _LENGTHLESS and (body or (self.status != 304 and request.method != "HEAD"))
+            head = self._head(request, f"content-length: {len(body)}\r\n" if has_length else "")
+            await request.writer.write_eof(head + body if self._takes_body(request) else head)
+        return request.writer
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Do nothing: `prepare` has sent everything."""
+
+    async def stream(self, request: web.BaseRequest, stream: StreamedResponse) -> None:
+        """Send the head, then each piece as it comes; raises StreamAbortedError."""
+        self._is_sent = True
+        takes_body = self._takes_body(request)
+        is_chunked = takes_body and request.version >= (1, 1)
+        await request.writer.write(self._head(request, "transfer-encoding: chunked\r\n" if is_chunked else ""))
+        if is_chunked:
+            request.writer.enable_chunking()
+        async for piece in stream.pieces():
+            if takes_body:
+                await request.writer.write(piece)
+        await request.writer.write_eof()
+
+    def _takes_body(self, request: web.BaseRequest) -> bool:
+        return request.method != "HEAD" and self.status not in _BODILESS
+
+    def _head(self, request: web.BaseRequest, framing: str) -> bytes:
+        """Return the head; `framing` is the line that says where the body ends."""
+        reply = self._reply
+        first = _status_line(request.version, self.status, reply.response.phrase)
+        routed = "" if reply.request_id is None else _ROUTED.format(reply.request_id)
+        connection = "connection: close\r\n" if self._closes else "connection: keep-alive\r\n"
+        return f"{first}{_header_lines(reply)}{routed}{connection}{framing}\r\n".encode("latin-1", "replace")
+
+
+def _header_lines(reply: Reply) -> str:
+    """Return the lines of a response's own and additional headers, each name once."""
+    response = reply.response
+    if not reply.headers and not response.headers and response.content_type is None:
+        return ""
+    fields = {name.lower(): (name, value) for name, value in (*reply.headers, *response.headers)}
+    if response.content_type is not None:
+        fields["content-type"] = ("content-type", response.content_type)
+    lines = [f"{name}: {value}\r\n" for name, value in fields.values() if not _CONTROL.search(name + value)]
+    return _expect_lines("".join(lines), len(lines))
+
+
+@lru_cache(maxsize=1024)
+def _status_line(version: tuple[int, int], status: int, phrase: str) -> str:
+    return _expect_lines(f"HTTP/{version[0]}.{version[1]} {status} {_CONTROL.sub(' ', phrase)}\r\n", 1)
+
+
+def _expect_lines(text: str, count: int) -> str:
+    """Return a part of a head; raises ValueError for a line end inside a header or the reason phrase."""
+    if text.count("\r") != count or text.count("\n") != count or "\0" in text:
+        raise ValueError("a header, or the reason phrase, has a line end in it")
+    return text
+
+
+def _routeless(response: Response, headers: Headers) -> _HttpResponse:
+    """Return a response that no route gave, and that ends the connection."""
+    return _HttpResponse(Reply(response=response, headers=headers, request_id=str(uuid.uuid4())), closes=True)
+
+
 class _Connection(RequestHandler):
-    """Answers what is no HTTP as the server does, and leaves a client that does not take its answer."""
+    """Answers malformed requests as TorchServe does, and disconnects clients that do not read their response."""
 
-    __slots__ = ("_further", "_watch")
+    __slots__ = ("_settings", "_write_timer")
 
-    def __init__(self, manager: web.Server, *, front: FrontSettings, **settings: Any) -> None:  # Any: the library's
-        super().__init__(manager, **settings)
-        self._further = front.headers
-        self._watch = WriteWatch(self._loop, front.write_grace)
+    def __init__(self, manager: web.Server, *, settings: HttpSettings, **given: Any) -> None:  # Any: aiohttp's
+        super().__init__(manager, **given)
+        self._settings = settings
+        self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         if self.transport is not None:
-            self.transport.set_write_buffer_limits(0)  # whatever is not taken at once counts as a pause
+            self.transport.set_write_buffer_limits(0)  # so that any unread data pauses writing
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._watch.end()
+        self._stop_timer()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self.transport is not None:
-            self._watch.begin(self.transport)
+        self._start_timer()
 
     def resume_writing(self) -> None:
-        self._watch.end()
+        self._stop_timer()
         super().resume_writing()
+
+    def _start_timer(self) -> None:
+        if self.transport is not None:
+            unread = self.transport.get_write_buffer_size()
+            self._write_timer = self._loop.call_later(self._settings.write_grace, self._check_progress, unread)
+
+    def _stop_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _check_progress(self, unread: int) -> None:
+        if self.transport is not None and self.transport.get_write_buffer_size() >= unread:
+            self.transport.abort()
+        else:
+            self._start_timer()
 
     def handle_error(
         self,
         request: web.BaseRequest,
         status: int = 500,
         exc: BaseException | None = None,
-        message: str | None = None,  # noqa: ARG002 - the library's signature
+        message: str | None = None,  # noqa: ARG002 - aiohttp's signature
     ) -> web.StreamResponse:
-        """Return the answer to what could not be parsed, or to what failed in our own hands."""
+        """Return the response to a malformed request, or to one that met a bug."""
         if isinstance(exc, ConnectionError):
-            raise exc  # the client has gone, or was left
+            raise exc  # the client is gone
         if status == 400:
-            return Answer.routeless(HeadError().response, self._further)
+            return _routeless(HeadError().response, self._settings.headers)
         self._loop.call_exception_handler({"message": "a request could not be answered", "exception": exc})
-        if request.writer.output_size > 0:  # the answer has begun
-            return _cut(request)
+        if request.writer.output_size > 0:  # the response has begun
+            _reset(request)
         failure = error_response(500, "the server failed on this request; what it prints says why")
-        return Answer.routeless(failure, self._further)
+        return _routeless(failure, self._settings.headers)
 
 
-class _Listener(web.Server):
-    """Makes a connection of ours for every client, as long as there are not too many."""
+class _ConnectionFactory(web.Server):
+    """Makes a connection for each client within the limit."""
 
-    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], front: "Front") -> None:
+    def __init__(
+        self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], server: "HttpServer"
+    ) -> None:
         super().__init__(
             handler,
             handler_cancellation=True,
-            keepalive_timeout=front.settings.keep_alive,
-            lingering_time=front.settings.linger,
+            keepalive_timeout=server.settings.keep_alive,
+            lingering_time=server.settings.linger,
             access_log=None,
             auto_decompress=False,
             max_line_size=_MAX_LINE,
-            max_field_size=_MAX_HEAD,
-            logger=_QUIET,
-            front=front.settings,
+            max_field_size=_MAX_HEADER,
+            logger=_AIOHTTP_LOG,
+            settings=server.settings,
         )
-        self._bound = front.connections
+        self._server = server
 
     def __call__(self) -> RequestHandler:
         return _Connection(self, loop=self._loop, **self._kwargs)
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        if not self._bound.opened():
-            transport.abort()
+        self._server.count_connection(transport)
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
-        self._bound.closed()
+        self._server.connection_count -= 1
         super().connection_lost(handler, exc)
 
 
-class Front:
-    """Addresses that are listened on, and the handlers behind them."""
+class HttpServer:
+    """Listening addresses with their handlers."""
 
-    def __init__(self, settings: FrontSettings, noted: Callable[[str], None] = lambda _: None) -> None:
-        """Take what is bounded, and who is told what whoever runs the server should know."""
+    def __init__(self, settings: HttpSettings) -> None:
         self.settings = settings
         self.draining = False
-        most = room_for(settings.max_connections)
-        if most < settings.max_connections:
-            noted(f"there can be {most} connections at most: the system lends no more descriptors (ulimit -Hn)")
-        self.connections = ConnectionBound(most, noted)
-        self._busy: set[object] = set()  # connections whose requests are not answered to the end
+        self.connection_count = 0
+        self._max_connections = raise_fd_limit(settings.max_connections)
+        if self._max_connections < settings.max_connections:
+            _LOG.warning("the limit of open files (ulimit -Hn) allows only %d connections", self._max_connections)
+        self._is_full = False  # and that was reported
+        self._busy: set[object] = set()  # connections with a request in progress
         self._runners: list[web.ServerRunner] = []
-        self._sockets: list[Path] = []  # files to be removed
+        self._sockets: list[Path] = []  # files to remove
 
     async def listen(self, address: Address, handler: Handler) -> Address:
-        """Answer on an address from now on; return it with the port that it got.
+        """Answer on an address from now on; return it with its actual port.
 
-        Raises UsageError for one that cannot be listened on.
+        Raises UsageError for an address that is not available.
         """
-        sock = bound(address)
-        runner = web.ServerRunner(_Listener(partial(self._answer, handler), self), shutdown_timeout=_CLOSING)
+        sock = _open_socket(address)
+        factory = _ConnectionFactory(partial(self._answer, handler), self)
+        runner = web.ServerRunner(factory, shutdown_timeout=_CLOSE_TIMEOUT)
         self._runners.append(runner)
         self._sockets += [Path(address.path)] if address.path else []
         await runner.setup()
-        await web.SockSite(runner, sock, backlog=1024).start()
+        await web.SockSite(runner, sock, backlog=_BACKLOG).start()
         return address.bound_to(sock)
 
-    async def drain(self, seconds: float, *, until: Callable[[], bool]) -> None:
-        """Stop accepting, and wait so long for the requests at hand, or until one need not wait any more.
+    def count_connection(self, transport: asyncio.Transport) -> None:
+        """Count a new connection; close it at once beyond the limit."""
+        if self.connection_count < self._max_connections * _WARN_AGAIN:
+            self._is_full = False
+        self.connection_count += 1
+        if self.connection_count <= self._max_connections:
+            return
+        if not self._is_full:
+            self._is_full = True
+            _LOG.warning("%d connections are open; further ones are closed at once", self._max_connections)
+        transport.abort()
 
-        For a moment, what comes on open connections is still answered: it may have been sent before.
+    async def drain(self, seconds: float, *, until: Callable[[], bool]) -> None:
+        """Stop accepting connections, and wait for running requests, at most `seconds` or until `until()` is true.
+
+        Open connections still get a response for a moment: their requests may have been sent before.
         """
         self.draining = True
         begun = time.monotonic()
         for runner in self._runners:
             for site in runner.sites:
                 await site.stop()
-        await wait_for(lambda: until() or not self.connections.count, begun + min(seconds, _FAREWELL))
-        for connection in self._all():
-            connection.close()  # once its requests are answered; it takes no more
-        await asyncio.sleep(_STARTING)  # what has arrived by now begins
-        for connection in self._all():
+        await wait_for(lambda: until() or not self.connection_count, begun + min(seconds, _DRAIN_GRACE))
+        for connection in self._connections():
+            connection.close()  # after its current request
+        await asyncio.sleep(_DRAIN_START)
+        for connection in self._connections():
             if connection not in self._busy:
                 connection.force_close()
         await wait_for(lambda: until() or not self._busy, begun + seconds)
 
-    def _all(self) -> list[RequestHandler]:
+    def _connections(self) -> list[RequestHandler]:
         return [each for runner in self._runners if runner.server for each in runner.server.connections]
 
     async def close(self) -> None:
-        """Close every address and connection; what is still being answered is broken off."""
-        for connection in self._all():
+        """Close every address and connection; abort running requests."""
+        for connection in self._connections():
             if connection in self._busy and connection.transport is not None:
                 connection.transport.abort()
         await asyncio.gather(*(runner.cleanup() for runner in self._runners))
@@ -264,48 +392,114 @@ class Front:
         connection = request.protocol
         self._busy.add(connection)
         try:
-            if request.version < (1, 0):  # a line without a version
-                return Answer.routeless(HeadError().response, self.settings.headers)
+            if request.version < (1, 0):  # a request line without a version
+                return _routeless(HeadError().response, self.settings.headers)
             reply = await handler(HttpRequest(request, self.settings))
-            response = reply.response
-            if response.reset:  # what there is to send is here
-                reply.stream = StreamedAnswer(response)
-                reply.stream.end(response.pieces, broken=True)
-            closes = self.draining or _closes(request, reply)
-            answer = Answer(response, reply.headers, reply.request_id, closes=closes)
-            if reply.stream is not None:
-                return await _streamed(request, answer, reply.stream)
-            await answer.prepare(request)  # here: a request is at hand until its answer is written
-            return answer
+            if reply.response.reset:  # send the pieces, then reset the connection
+                reply.stream = StreamedResponse(reply.response)
+                reply.stream.end(reply.response.pieces, broken=True)
+            response = _HttpResponse(reply, closes=self.draining or _closes(request, reply))
+            if reply.stream is None:
+                await response.prepare(request)  # here, so that the connection stays busy until it is written
+                return response
+            try:
+                await response.stream(request, reply.stream)
+            except StreamAbortedError:
+                _reset(request)
+            finally:
+                reply.stream.leave()
+            return response
         finally:
             self._busy.discard(connection)
 
 
 def _closes(request: web.BaseRequest, reply: Reply) -> bool:
-    """Say whether the connection ends with an answer."""
+    """Return whether the connection ends with a response."""
     if not request.keep_alive:
         return True
-    if reply.response.status >= 400:  # a client that asked whether its body may come may send it all the same, or not
+    if reply.response.status >= 400:  # after Expect, the client may or may not send the refused body
         return not reply.keeps_open or "Expect" in request.headers
-    return reply.stream is not None and request.version < (1, 1)  # only its end tells such a client that all has come
+    return reply.stream is not None and request.version < (1, 1)  # without chunks, closing marks the end
 
 
-async def _streamed(request: web.BaseRequest, answer: Answer, stream: StreamedAnswer) -> web.StreamResponse:
-    try:
-        takes_body = await answer.begin(request)
-        async for piece in stream.pieces():
-            if takes_body:
-                await request.writer.write(piece)
-        await request.writer.write_eof()
-    except BrokenOffError:
-        return _cut(request)
-    finally:
-        stream.leave()
-    return answer
+def _reset(request: web.BaseRequest) -> NoReturn:
+    """Reset a connection, so that its client does not take a partial response for a complete one.
 
-
-def _cut(request: web.BaseRequest) -> web.StreamResponse:
-    """Reset a connection: its answer cannot be told to the end."""
+    Raises ConnectionResetError.
+    """
     if request.transport is not None:
-        reset(request.transport)
+        request.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        request.transport.abort()
     raise ConnectionResetError
+
+
+def _open_socket(address: Address) -> socket.socket:
+    """Return a socket that listens on an address; raises UsageError for an address that is not available."""
+    try:
+        if address.path is not None:
+            _remove_stale_socket(address.path)
+            return _listen(socket.AF_UNIX, address.path)
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, place = min(found, key=lambda each: each[0] != socket.AF_INET)  # clients prefer IPv4
+        return _listen(family, place)
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        hint = "end what listens there, or choose another address" if taken else None
+        code = "address-in-use" if taken else "address-not-available"
+        raise UsageError(f"cannot listen on {address}: {describe_os_error(error)}", hint=hint, code=code) from error
+
+
+def _listen(family: int, place: Any) -> socket.socket:  # Any: each address family has its own type
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(place)
+        sock.listen(_BACKLOG)  # with SO_REUSEADDR, a port in use may fail only here
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _remove_stale_socket(path: str) -> None:
+    """Remove the Unix socket of a server that was killed."""
+    if not Path(path).is_socket():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        try:
+            client.connect(path)
+        except ConnectionRefusedError:
+            Path(path).unlink()
+
+
+def raise_fd_limit(connections: int) -> int:
+    """Raise the soft limit of open files as far as `connections` need; return how many connections it allows.
+
+    Workers inherit the limit and some programs iterate over all of it, so it is not raised further than needed.
+    """
+    try:
+        import resource  # noqa: PLC0415 - not every system has it
+    except ImportError:
+        return connections
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _OTHER_DESCRIPTORS
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return connections
+    possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
+    return max(1, possible - _OTHER_DESCRIPTORS)
+
+
+async def wait_for(is_done: Callable[[], bool], end: float) -> None:
+    """Wait until `is_done()` is true, or until `end` on the monotonic clock."""
+    while not is_done() and time.monotonic() < end:
+        await asyncio.sleep(_POLL)
+
+
+def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:  # Any: as in typing.Coroutine
+    """Run a server's main coroutine in uvloop, or in asyncio's own loop where uvloop does not exist."""
+    try:
+        import uvloop  # noqa: PLC0415 - not every system has it
+    except ImportError:
+        return asyncio.run(main())
+    return uvloop.run(main())

@@ -1,4 +1,4 @@
-"""The inference port: predictions by every route that the server knows, health, and KServe's protocols."""
+"""The inference port: predictions on all of TorchServe's routes, health, and KServe's protocols."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -19,32 +19,69 @@ from marpack.serving.api import (
     json_reply,
     method_not_allowed,
     not_found,
+    openapi_document,
 )
 from marpack.serving.http import Reply
-from marpack.serving.jobs import Job, StreamedAnswer
+from marpack.serving.jobs import StreamedResponse
 from marpack.serving.models import ModelState, ServedModel
-from marpack.serving.openapi import model_document, server_document
 from marpack.torchserve.forms import last_wins, receive
-from marpack.torchserve.http import Part, Request, Response, error_response, is_no_answer
+from marpack.torchserve.http import Part, Request, error_response, is_no_answer
 
-_NAME, _VERSION = "model_name", "0.12.0"
+_TORCHSERVE = "0.12.0"
 
 
-class _Given(Struct, frozen=True):
-    """What a route makes of a request, beside its body."""
+class _ModelName(Struct, frozen=True):
+    model_name: str | None = None
 
-    url_path: str | None = ""  # None: its handler is told nothing of it
-    explain: bool | None = False  # None as above
-    query: tuple[Part, ...] = ()  # parameters that are the handler's, too
+
+class _Form(Struct, frozen=True):
+    """How a route presents a request to the handler, besides its body."""
+
+    url_path: str | None = None  # None: no header for it
+    explain: bool | None = None  # None: no header for it
+    query: tuple[Part, ...] = ()  # parameters that are parts, too
+
+
+_PLAIN = _Form(explain=False)
+_EXPLAIN = _Form(explain=True)
 
 
 class InferenceApi(Api):
-    """Answers predictions."""
+    """The routes of predictions, health and KServe's protocols."""
 
     def __init__(self, core: ServingCore, admission: Admission, further: tuple[Route, ...] = ()) -> None:
-        """Answer for a core whomever an admission lets; `further` routes come first."""
-        options = frozenset({"OPTIONS"})
-        asking = (*self._predictions(), *(() if core.compat else self._kserve_routes()), *self._legacy())
+        """Take the core, the rules for callers, and `further` routes that come first."""
+        predictions: list[tuple[str, Any]] = [  # Any: operations of different signatures
+            ("/predictions/{model_name}", self.predict),
+            ("/predictions/{model_name}/{model_version}", self.predict),
+            ("/predictions/{model_name}/{model_version}/*", self.predict),
+            ("/explanations/{model_name}", self.explain),
+            ("/explanations/{model_name}/{model_version}", self.explain),
+            ("/explanations/{model_name}/{model_version}/*", self.explain),
+            ("/models/{model_name}/invoke", self.invoke),
+            ("/v1/models/{model_name}:predict", self.predict_kserve),
+            ("/v1/models/{model_name}:explain", self.explain_kserve),
+            ("/v2/models/{model_name}/infer", self.predict_kserve),
+            ("/v2/models/{model_name}/explain", self.explain_kserve),
+        ]
+        kserve = (  # not on TorchServe
+            Route("/v1/models", self.v1_models),
+            Route("/v1/models/{model_name}", self.v1_model),
+            Route("/v2/models/{model_name}", self.v2_model),
+            Route("/v2/models/{model_name}/ready", self.v2_model_ready),
+            Route("/v2/models/{model_name}/versions/{model_version}", self.v2_model),
+            Route("/v2/models/{model_name}/versions/{model_version}/ready", self.v2_model_ready),
+            Route("/v2/models/{model_name}/versions/{model_version}/infer", self.predict_kserve, takes_body=True),
+        )
+        guarded = (
+            *(Route(path, operation, takes_body=True) for path, operation in predictions),
+            Route("/invocations", self.invocations, query=_ModelName, takes_body=True),
+            Route("/v2", self.v2_server),
+            *(() if core.compat else kserve),
+            Route("/v2/{a}/{b}/{c}/{d}/*", self.v2_versions, is_documented=False),
+            Route("/{model_name}/predict", self.invoke, is_documented=False),
+            Route("/{model_name}/{model_version}/predict", self.invoke, is_documented=False),
+        )
         super().__init__(
             core,
             (
@@ -53,152 +90,108 @@ class InferenceApi(Api):
                 Route("/v2/health/live", self.v2_live),
                 Route("/v2/health/ready", self.v2_ready),
                 Route("/api-description", self.document),
-                Route("/", self.document, options),
-                Route("/", self.refuse_method),
-                *(replace(route, admit=admission.check) for route in asking),
+                Route("/", self.document, frozenset({"OPTIONS"})),
+                Route("/", self.refuse_method, is_documented=False),
+                *(replace(route, admit=admission.check) for route in guarded),
             ),
         )
 
-    def _predictions(self) -> tuple[Route, ...]:
-        return (
-            Route("/predictions/{model}", self.predict),
-            Route("/predictions/{model}/{version}", self.predict),
-            Route("/predictions/{model}/{version}/*", self.predict),
-            Route("/explanations/{model}", self.explain),
-            Route("/explanations/{model}/{version}", self.explain),
-            Route("/explanations/{model}/{version}/*", self.explain),
-            Route("/invocations", self.invocations),
-            Route("/models/{model}/invoke", self.invoke),
-            Route("/v1/models/{model}:predict", self.predict_kserve),
-            Route("/v1/models/{model}:explain", self.explain_kserve),
-            Route("/v2/models/{model}/infer", self.predict_kserve),
-            Route("/v2/models/{model}/explain", self.explain_kserve),
-            Route("/v2", self.v2_server),
-        )
+    # --- Predictions
 
-    def _legacy(self) -> tuple[Route, ...]:
-        return (
-            Route("/v2/{a}/{b}/{c}/{d}/*", self.v2_versions),
-            Route("/{model}/predict", self.invoke),
-            Route("/{model}/{version}/predict", self.invoke),
-        )
+    def predict(
+        self, call: Call, model_name: str, model_version: str | None = None, rest: str = ""
+    ) -> Awaitable[Reply]:
+        """Send a request to a model."""
+        return self._answer(call, model_name, model_version, _Form(url_path=rest, explain=False))
 
-    def _kserve_routes(self) -> tuple[Route, ...]:
-        """Return what KServe's clients ask for, and the original does not have."""
-        return (
-            Route("/v1/models", self.v1_models),
-            Route("/v1/models/{model}", self.v1_model),
-            Route("/v2/models/{model}", self.v2_model),
-            Route("/v2/models/{model}/ready", self.v2_model_ready),
-            Route("/v2/models/{model}/versions/{version}", self.v2_model),
-            Route("/v2/models/{model}/versions/{version}/ready", self.v2_model_ready),
-            Route("/v2/models/{model}/versions/{version}/infer", self.predict_kserve),
-        )
+    def explain(
+        self, call: Call, model_name: str, model_version: str | None = None, rest: str = ""
+    ) -> Awaitable[Reply]:
+        """Send a request to a model for an explanation."""
+        return self._answer(call, model_name, model_version, _Form(url_path=rest, explain=True))
 
-    # --- predictions
+    def predict_kserve(self, call: Call, model_name: str, model_version: str | None = None) -> Awaitable[Reply]:
+        """Send a request of KServe's protocol to a model."""
+        return self._answer(call, model_name, model_version, _PLAIN)
 
-    def predict(self, call: Call, model: str, version: str | None = None, rest: str = "") -> Awaitable[Reply]:
-        """Answer `/predictions/M[/V][/rest]`."""
-        return self._answer(call, model, version, _Given(url_path=rest))
+    def explain_kserve(self, call: Call, model_name: str) -> Awaitable[Reply]:
+        """Send a request of KServe's protocol to a model for an explanation."""
+        return self._answer(call, model_name, None, _EXPLAIN)
 
-    def explain(self, call: Call, model: str, version: str | None = None, rest: str = "") -> Awaitable[Reply]:
-        """Answer `/explanations/M[/V][/rest]`."""
-        return self._answer(call, model, version, _Given(url_path=rest, explain=True))
-
-    def predict_kserve(self, call: Call, model: str, version: str | None = None) -> Awaitable[Reply]:
-        """Answer KServe's predictions."""
-        return self._answer(call, model, version, _Given(url_path=None))
-
-    def explain_kserve(self, call: Call, model: str) -> Awaitable[Reply]:
-        """Answer KServe's explanations."""
-        return self._answer(call, model, None, _Given(url_path=None, explain=True))
-
-    def invoke(self, call: Call, model: str, version: str | None = None) -> Awaitable[Reply]:
-        """Answer `/models/M/invoke` and the legacy `/M[/V]/predict`: the query's parameters are the handler's, too."""
-        return self._answer(call, model, version, _Given(url_path=None, explain=None, query=_query_parts(call)))
+    def invoke(self, call: Call, model_name: str, model_version: str | None = None) -> Awaitable[Reply]:
+        """Send a request to a model, with the query's parameters as parts."""
+        return self._answer(call, model_name, model_version, _Form(query=_query_parts(call)))
 
     async def invocations(self, call: Call) -> Reply:
-        """Answer `/invocations`, as SageMaker sends it: the model is a parameter, or the only one there is."""
-        given = _Given(url_path=None, explain=None, query=_query_parts(call))
-        request = await self._request(call, given)
-        named = next((part.value for part in (*given.query, *request.parts) if part.name == _NAME), None)
+        """Send a request, as SageMaker does, to the model that a parameter names, or to the only one."""
+        form = _Form(query=_query_parts(call))
+        request = await self._request(call, form)
+        named = next((part.value for part in (*form.query, *request.parts) if part.name == "model_name"), None)
         registry = self.core.registry
         model = registry.only_model() if named is None else registry.find(named.decode("utf-8", "replace"))
         if model is None:
             raise bad_request("Parameter model_name is required.")
         if call.request.method == "OPTIONS":
-            return json_reply(call, model_document(model.name))
+            return json_reply(call, openapi_document(self.routes, model=model.name))
         return await self._submit(call, model, None, request)
 
-    async def _answer(self, call: Call, name: str, version: str | None, given: _Given) -> Reply:
+    async def _answer(self, call: Call, name: str, version: str | None, form: _Form) -> Reply:
         call.model = model = self.core.registry.find(name, version)
         if call.request.method == "OPTIONS":
-            return json_reply(call, model_document(name))
-        return await self._submit(call, model, version, await self._request(call, given))
+            return json_reply(call, openapi_document(self.routes, model=name))
+        return await self._submit(call, model, version, await self._request(call, form))
 
-    async def _request(self, call: Call, given: _Given) -> Request:
-        """Return the request as the handler gets it; raises RequestError."""
+    async def _request(self, call: Call, form: _Form) -> Request:
+        """Return the request for the handler; raise RequestError."""
         body = await call.request.body()
         headers = call.request.headers
-        if call.request.header("content-length") is None:
-            headers = _with_length(headers, len(body))
+        if call.request.header("content-length") is None:  # as on TorchServe once it has the body
+            kept = (pair for pair in headers if pair[0].lower() != "transfer-encoding")
+            headers = (*kept, ("content-length", str(len(body))))
         request = receive(
             headers,
             body,
             request_id=call.id,
-            url_path=given.url_path,
-            explain=given.explain,
+            url_path=form.url_path,
+            explain=form.explain,
             limit=self.core.max_request_size,
         )
-        return replace(request, parts=last_wins((*given.query, *request.parts))) if given.query else request
+        return replace(request, parts=last_wins((*form.query, *request.parts))) if form.query else request
 
     async def _submit(self, call: Call, model: ServedModel, version: str | None, request: Request) -> Reply:
         call.model = model
-        named = version is not None
-        model.metrics.requested(named)
-        job = model.submit(request, named=version or "")
-        answer = await (self._in_time(job, model) if model.settings.client_timeout else model.answer(job))
+        is_named = version is not None
+        model.metrics.count_request(named_version=is_named)
+        job = model.submit(request, named_version=version or "")
+        if model.settings.client_timeout:
+            try:
+                async with asyncio.timeout(model.settings.client_timeout / 1000):
+                    response = await model.response(job)
+            except TimeoutError:  # TorchServe lets such a client wait forever
+                response = error_response(500, "Worker died.")
+        else:
+            response = await model.response(job)
         call.queue_ms, call.handler_ms = job.queue_ms, job.handler_ms
-        if isinstance(answer, StreamedAnswer):
-            self._count(model, job, named=named)
-            return Reply(response=answer.head, stream=answer, request_id=call.id)
-        if not answer.failed:
-            self._count(model, job, named=named)
-        return Reply(response=self._told(answer), request_id=call.id)
+        if isinstance(response, StreamedResponse) or not response.failed:
+            milliseconds = job.milliseconds
+            model.latencies.append(milliseconds)
+            model.metrics.count_response(milliseconds, call.queue_ms, job.handler_ms or 0.0, named_version=is_named)
+        if isinstance(response, StreamedResponse):
+            return Reply(response=response.head, stream=response, request_id=call.id)
+        if is_no_answer(response):  # TorchServe lets such a client wait forever
+            response = error_response(500, "Worker died.")
+        return Reply(response=response, request_id=call.id)
 
-    async def _in_time(self, job: Job, model: ServedModel) -> Response | StreamedAnswer:
-        try:
-            async with asyncio.timeout(model.settings.client_timeout / 1000):
-                return await model.answer(job)
-        except TimeoutError:  # the server lets such a client wait for ever
-            return error_response(500, "Worker died.")
+    # --- Health
 
-    def _told(self, response: Response) -> Response:
-        """Return an answer for one that the server never gives."""
-        return error_response(500, "Worker died.") if is_no_answer(response) else response
-
-    def _count(self, model: ServedModel, job: Job, *, named: bool) -> None:
-        queue_ms = job.queue_ms
-        total_ms = job.milliseconds
-        model.latencies.append(total_ms)
-        model.metrics.answered(named, total_ms * 1000, queue_ms * 1000)
-        model.metrics.queued(queue_ms)
-        model.metrics.worker_thread(max(0.0, total_ms - queue_ms - (job.handler_ms or 0.0)))
-
-    # --- health and documents
-
-    async def ping(self, call: Call, rest: str = "") -> Reply:  # noqa: ARG002 - whatever follows
-        """Say whether the server is healthy: every model has loaded and has a living worker."""
+    async def ping(self, call: Call, rest: str = "") -> Reply:  # noqa: ARG002 - any path below /ping
+        """Return whether every model has loaded and has a ready worker."""
         registry = self.core.registry
-        healthy = registry.is_alive_as_on_server if self.core.compat else registry.is_ready
+        healthy = registry.is_healthy_for_torchserve if self.core.compat else registry.is_ready
         return json_reply(call, {"status": "Healthy" if healthy else "Unhealthy"}, status=200 if healthy else 500)
 
-    async def document(self, call: Call) -> Reply:
-        """Describe the port."""
-        return json_reply(call, server_document(management=False))
-
-    async def refuse_method(self, call: Call) -> Reply:  # noqa: ARG002 - as every operation
-        """Refuse whatever else is sent to `/`."""
+    async def refuse_method(self, call: Call) -> Reply:  # noqa: ARG002 - the signature of operations
+        """Refuse other methods than OPTIONS on `/`."""
         raise method_not_allowed()
 
     # --- KServe
@@ -207,43 +200,43 @@ class InferenceApi(Api):
         """List the models' names."""
         return json_reply(call, {"models": self.core.registry.names})
 
-    async def v1_model(self, call: Call, model: str) -> Reply:
-        """Say whether a model is ready."""
-        ready = self.core.registry.find(model).state is ModelState.READY
-        return json_reply(call, {"name": model, "ready": ready}, status=200 if ready else 503)
+    async def v1_model(self, call: Call, model_name: str) -> Reply:
+        """Return whether a model is ready."""
+        return await self.v2_model_ready(call, model_name)
 
     async def v2_server(self, call: Call) -> Reply:
-        """Name the server."""
+        """Return the server's name and version."""
         self._expect_open_inference()
+        extensions = ["kserve", "kubeflow"]
         name = "Torchserve" if self.core.compat else "marpack"
-        known = {"name": name, "version": _VERSION, "extenstion": ["kserve", "kubeflow"]}  # spelt so by the original
+        known = {"name": name, "version": _TORCHSERVE, "extenstion": extensions}  # TorchServe's spelling
         return json_reply(call, known if self.core.compat else {**known, "extensions": []})
 
     async def v2_live(self, call: Call) -> Reply:
-        """Say that the server runs."""
+        """Return that the server runs."""
         self._expect_open_inference()
         return json_reply(call, {"live": True})
 
     async def v2_ready(self, call: Call) -> Reply:
-        """Say whether every model is ready."""
+        """Return whether every model is ready."""
         self._expect_open_inference()
         ready = self.core.compat or self.core.registry.is_ready
         return json_reply(call, {"ready": ready}, status=200 if ready else 503)
 
-    async def v2_model(self, call: Call, model: str, version: str | None = None) -> Reply:
-        """Tell a model's metadata; what it takes and gives is known to its handler alone."""
-        found = self.core.registry.find(model, version)
-        versions = list(self.core.registry.versions(model))
+    async def v2_model(self, call: Call, model_name: str, model_version: str | None = None) -> Reply:
+        """Return a model's metadata; only its handler knows its inputs and outputs."""
+        found = self.core.registry.find(model_name, model_version)
+        versions = list(self.core.registry.versions(model_name))
         described: dict[str, Any] = {"name": found.name, "versions": versions}  # Any: JSON
         return json_reply(call, {**described, "platform": "pytorch_mar", "inputs": [], "outputs": []})
 
-    async def v2_model_ready(self, call: Call, model: str, version: str | None = None) -> Reply:
-        """Say whether a model is ready."""
-        ready = self.core.registry.find(model, version).state is ModelState.READY
-        return json_reply(call, {"name": model, "ready": ready}, status=200 if ready else 503)
+    async def v2_model_ready(self, call: Call, model_name: str, model_version: str | None = None) -> Reply:
+        """Return whether a model is ready."""
+        ready = self.core.registry.find(model_name, model_version).state is ModelState.READY
+        return json_reply(call, {"name": model_name, "ready": ready}, status=200 if ready else 503)
 
     async def v2_versions(self, call: Call, **given: str) -> Reply:
-        """Refuse versions, as the original does where it knows the protocol."""
+        """Refuse versions, as TorchServe does with the setting ts_open_inference_protocol."""
         if not self.core.open_inference or not any(piece.startswith("versions") for piece in given.values()):
             raise not_found()
         return json_reply(call, {"error": "Model versioning is not yet supported."}, status=501)
@@ -254,15 +247,9 @@ class InferenceApi(Api):
 
 
 def _query_parts(call: Call) -> tuple[Part, ...]:
-    """Return a query's parameters as a handler gets them; the last of a name wins."""
+    """Return a query's parameters as parts."""
     if not call.query:
         return ()
     check_escapes(call.request.target)
     query = call.query.partition("#")[0].replace(";", "&")
     return tuple(Part(name, value.encode()) for name, value in parse_qsl(query, keep_blank_values=True))
-
-
-def _with_length(headers: tuple[tuple[str, str], ...], size: int) -> tuple[tuple[str, str], ...]:
-    """Return a request's headers with its length, as the frontend notes it once a body has come in chunks, or not."""
-    kept = tuple(pair for pair in headers if pair[0].lower() != "transfer-encoding")
-    return (*kept, ("content-length", str(size)))

@@ -1,18 +1,22 @@
-"""The model store, and the way of an archive to the plan of serving it: what is looked at first, whose word counts."""
+"""From an archive to the plan of serving it: the model store, admission rules, settings, and loading threads."""
 
+import asyncio
+import ctypes
 import re
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from marpack.archive.cache import Cache
 from marpack.archive.names import quoted
 from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm
-from marpack.errors import ArchiveError, ExitCode, UsageError
+from marpack.errors import ArchiveError, ExitCode, UsageError, describe_os_error
 from marpack.finding_codes import PROGRAM
 from marpack.findings import Finding, Severity
 from marpack.inspection.facts import Inspection
@@ -25,16 +29,18 @@ from marpack.protocol.targets import Target
 from marpack.runner.client import Worker
 from marpack.runner.session import PreparedModel, prepare, sequence_warning
 from marpack.runner.zygote import Zygote
-from marpack.serving.models import ModelPlan
-from marpack.serving.properties import ModelProperties, Models
-from marpack.serving.settings import ModelSettings
+from marpack.serving.settings import ModelProperties, Models, ModelSettings, ModelTuning
 from marpack.torchserve.http import RequestError
 from marpack.torchserve.stock import BUILT_INS, HandlerName
 
-_ALL = "all"
+T = TypeVar("T")
+
 _SUFFIXES = (".mar", ".model", ".tar.gz", ".tgz")
 _SCHEME = re.compile(r"(?:https?|file):", re.IGNORECASE)
-_MOST_TOLD = 1024  # characters of a url that messages repeat
+_MAX_SHOWN = 1024  # characters of a url in a message
+_FIRST_VERSION = "1.0"  # of an archive without a version
+
+# --- The model store ----------------------------------------------------------------------------------------------
 
 
 class ModelStore(Struct, frozen=True):
@@ -43,61 +49,65 @@ class ModelStore(Struct, frozen=True):
     folder: Path
 
     def find(self, url: str) -> Path:
-        """Return the archive, or model folder, of a bare name; raise RequestError for any other url.
+        """Return the archive or model folder with a bare name; raise RequestError for any other url.
 
-        Whatever the original would look up elsewhere is refused in the words that it has for what is not there: an
-        address, a path, a link that leads out of the store.
+        Addresses, paths and links out of the store, which TorchServe follows, get its messages for missing models.
         """
-        shown = url[:_MOST_TOLD]
+        shown = url[:_MAX_SHOWN]
+        message = f"Model not found at: {shown}"
         if not url:
-            raise _not_found("empty url")
-        if ".." in url:
-            raise _not_found(f"Relative path is not allowed in url: {shown}")
-        if _SCHEME.match(url):
-            raise _not_found(f"Given URL {shown} does not match any allowed URL(s)")
-        if not self._holds(url):
-            raise _not_found(f"Model not found at: {shown}")
-        return self.folder / url
+            message = "empty url"
+        elif ".." in url:
+            message = f"Relative path is not allowed in url: {shown}"
+        elif _SCHEME.match(url):
+            message = f"Given URL {shown} does not match any allowed URL(s)"
+        elif self._contains(url):
+            return self.folder / url
+        raise RequestError(message, status=404, kind="ModelNotFoundException")
 
-    def _holds(self, name: str) -> bool:
+    def _contains(self, name: str) -> bool:
         if any(letter in "/\\" or not letter.isprintable() for letter in name):
             return False
         store, place = self.folder.resolve(), self.folder / name
         try:
             return place.exists() and store in place.resolve().parents
-        except (OSError, RuntimeError):  # a name that is too long, a link to itself
+        except (OSError, RuntimeError):  # the name is too long, or a link to itself
             return False
 
     def all_models(self) -> list[Path]:
-        """Return whatever in the store is an archive by its name, and every folder, sorted; UsageError if unreadable.
+        """Return the archives (by their suffix) and folders of the store, sorted; UsageError if it is unreadable.
 
-        As at every start of the original, hidden ones are left out. Links of the store's owner are followed.
+        As on TorchServe, hidden ones are left out and links of the store's owner are followed.
         """
         try:
-            return sorted(path for path in self.folder.iterdir() if not path.name.startswith(".") and _is_model(path))
+            return sorted(
+                path
+                for path in self.folder.iterdir()
+                if not path.name.startswith(".") and (path.name.endswith(_SUFFIXES) or path.is_dir())
+            )
         except OSError as error:
-            hint = "--model-store names a folder of archives"
-            what = f"the model store cannot be read: {error.strerror}"
+            hint = "--model-store takes a folder of archives"
+            what = f"the model store cannot be read: {describe_os_error(error)}"
             raise UsageError(what, hint=hint, code="unreadable-model-store") from None
 
     def parse_models(self, words: Iterable[str]) -> list[tuple[str | None, Path]]:
-        """Return the names that models are to have (None: their manifests') and their files, as `--models` names them.
+        """Return the names of models (None: their manifests') and their files from the values of `--models`.
 
         Args:
-            words: Each `all`, `file` or `name=file`, or several of these with commas between. A file is looked up by
-                the last part of its path, in the store; but a folder may lie anywhere. None of them need exist.
+            words: Each `all`, `file` or `name=file`, or several of these separated by commas. Only the last part of a
+                file's path counts, in the store; a folder may be anywhere. None of them need exist.
 
         Raises UsageError for a word that names no file, and for an address.
         """
         found: list[tuple[str | None, Path]] = []
         for word in (piece.strip() for text in words for piece in text.split(",")):
-            if word.lower() == _ALL:
+            if word.lower() == "all":
                 found += [(None, path) for path in self.all_models()]
             elif word:
-                found.append(self._started(word))
+                found.append(self._parse_model(word))
         return list(dict.fromkeys(found))
 
-    def _started(self, word: str) -> tuple[str | None, Path]:
+    def _parse_model(self, word: str) -> tuple[str | None, Path]:
         name, equals, file = (piece.strip() for piece in word.partition("="))
         if not equals:
             name, file = "", name
@@ -106,66 +116,12 @@ class ModelStore(Struct, frozen=True):
             raise UsageError(f"models are served from the model store, not from {quoted(file)}", hint=hint)
         bare = Path(file).name
         if not bare or (equals and not name) or not file.isprintable():
-            raise UsageError(f"{quoted(word)} names no model", hint="write all, file.mar or name=file.mar")
-        here = self.folder / bare
-        return name or None, Path(file) if not here.exists() and Path(file).is_dir() else here
+            raise UsageError(f"{quoted(word)} does not name a model", hint="write all, file.mar or name=file.mar")
+        stored = self.folder / bare
+        return name or None, Path(file) if not stored.exists() and Path(file).is_dir() else stored
 
 
-def _is_model(path: Path) -> bool:
-    return path.name.endswith(_SUFFIXES) or path.is_dir()
-
-
-def _not_found(message: str) -> RequestError:
-    return RequestError(message, status=404, kind="ModelNotFoundException")
-
-
-_FIRST_VERSION = "1.0"  # of an archive that names none
-
-
-class Door(Struct, frozen=True, kw_only=True):
-    """What an archive has to be to be served."""
-
-    require_safe: bool = False  # `inspect` finds no error in it, nothing that needs trust, and no program
-    trust_native: bool = False  # with `require_safe`: programs are accepted
-    digests: frozenset[str] = frozenset()  # `sha256:…`: it is one of these; none: any
-
-    def admit(self, archive: Archive) -> tuple[Finding, ...]:
-        """Look into an archive, none of which is run; return what was found. Raises ArchiveError for one to refuse."""
-        if self.digests and archive.form is ArchiveForm.FOLDER:
-            hint = "pack it, and serve the archive: marpack build"
-            what = "a model folder can change once it was looked at"
-            raise ArchiveError(what, where=archive.source, hint=hint, code="folder-without-digest")
-        facts = inspect(archive, verify=bool(self.digests), parse_config=False)
-        if self.digests:
-            self._expect_digest(facts)
-        if self.require_safe:
-            _expect_safe(facts)
-            if facts.programs and not self.trust_native:
-                _refuse_programs(facts)
-        return facts.findings
-
-    def _expect_digest(self, facts: Inspection) -> None:
-        """Refuse an archive of another content digest, and one that only claims it: its index lists other bytes."""
-        if facts.content_digest is None:
-            what, hint = (
-                f"it has no content digest: there is no {INDEX_NAME} in it",
-                "build it with marpack, or pack it again",
-            )
-            raise ArchiveError(what, where=facts.source, hint=hint, code="no-content-digest")
-        if facts.content_digest not in self.digests:
-            hint = "--require-digest allows it; if it should be another archive, fetch that again"
-            what = f"its content digest is {facts.content_digest}, which is not allowed"
-            raise ArchiveError(what, where=facts.source, hint=hint, code="digest-not-allowed")
-        if facts.verified is None or not facts.verified.intact:
-            found = [finding for finding in facts.findings if finding.code in UNFIT]
-            raise _refused("its members are not those of its content digest", found, facts, code="digest-mismatch")
-
-
-def _expect_safe(facts: Inspection) -> None:
-    errors = [finding for finding in facts.findings if finding.severity is Severity.ERROR]
-    doubts = [finding for finding in facts.findings if finding.severity is Severity.WARNING]
-    if errors or facts.pickles.verdict is not PickleVerdict.SAFE:
-        raise _refused("it is not safe to load", errors or doubts, facts, code="not-safe-to-load")
+# --- Admission ----------------------------------------------------------------------------------------------------
 
 
 class ProgramsRefusedError(ArchiveError):
@@ -176,133 +132,224 @@ class ProgramsRefusedError(ArchiveError):
     fix = "Pass --trust-native if you trust the archive's author; otherwise, build an archive without programs."
 
 
-def _refuse_programs(facts: Inspection) -> NoReturn:
-    (found,) = program_findings(facts.programs, facts.source, refused=True)
-    raise ProgramsRefusedError(found.message, where=found.where, hint=found.hint)
+class AdmissionRules(Struct, frozen=True, kw_only=True):
+    """What an archive must be to be served."""
+
+    require_safe: bool = False  # no errors, nothing that needs trust, and no programs
+    trust_native: bool = False  # with `require_safe`: allow programs
+    digests: frozenset[str] = frozenset()  # allowed content digests, `sha256:…`; empty: any
+
+    def check(self, archive: Archive) -> tuple[Finding, ...]:
+        """Inspect an archive and return the findings; raise ArchiveError for one that the rules refuse."""
+        if self.digests and archive.form is ArchiveForm.FOLDER:
+            hint = "pack it, and serve the archive: marpack build"
+            what = "a model folder can change after its inspection"
+            raise ArchiveError(what, where=archive.source, hint=hint, code="folder-without-digest")
+        facts = inspect(archive, verify=bool(self.digests), parse_config=False)
+        if self.digests:
+            self._expect_digest(facts)
+        if self.require_safe:
+            errors = [finding for finding in facts.findings if finding.severity is Severity.ERROR]
+            doubts = [finding for finding in facts.findings if finding.severity is Severity.WARNING]
+            if errors or facts.pickles.verdict is not PickleVerdict.SAFE:
+                raise _first_problem("it is not safe to load", errors or doubts, facts, code="not-safe-to-load")
+            if facts.programs and not self.trust_native:
+                (found,) = program_findings(facts.programs, facts.source, refused=True)
+                raise ProgramsRefusedError(found.message, where=found.where, hint=found.hint)
+        return facts.findings
+
+    def _expect_digest(self, facts: Inspection) -> None:
+        """Refuse an archive with another content digest, and one with other members than its index lists."""
+        if facts.content_digest is None:
+            what = f"it has no content digest: {INDEX_NAME} is missing"
+            hint = "build it with marpack, or pack it again"
+            raise ArchiveError(what, where=facts.source, hint=hint, code="no-content-digest")
+        if facts.content_digest not in self.digests:
+            hint = "allow it with --require-digest, or fetch the right archive"
+            what = f"its content digest is {facts.content_digest}, which is not allowed"
+            raise ArchiveError(what, where=facts.source, hint=hint, code="digest-not-allowed")
+        if facts.verified is None or not facts.verified.intact:
+            found = [finding for finding in facts.findings if finding.code in UNFIT]
+            raise _first_problem("its members do not match its content digest", found, facts, code="digest-mismatch")
 
 
-def _refused(what: str, findings: list[Finding], facts: Inspection, *, code: str) -> ArchiveError:
-    """Return the refusal for the first of what was found."""
-    for finding in findings:
-        message, where = f"{what}: {finding.message}", finding.where or facts.source
-        return ArchiveError(message, where=where, hint=finding.hint, code=code)
-    hint = f"look into it: marpack inspect --verify {facts.source}"
-    return ArchiveError(what, where=facts.source, hint=hint, code=code)
+def _first_problem(what: str, findings: list[Finding], facts: Inspection, *, code: str) -> ArchiveError:
+    """Return an error with the first of the findings."""
+    if findings:
+        first = findings[0]
+        return ArchiveError(f"{what}: {first.message}", where=first.where or facts.source, hint=first.hint, code=code)
+    return ArchiveError(what, where=facts.source, hint=f"run marpack inspect --verify {facts.source}", code=code)
 
 
-class ModelWishes(Struct, frozen=True, kw_only=True):
-    """What is asked for one model when it is registered; None where nothing is."""
-
-    handler: str | None = None  # in place of the manifest's
-    workers: int | None = None  # the model config's count comes first
-    batch_size: int | None = None  # comes before the model config's
-    max_batch_delay: int | None = None  # ms; as above
-    response_timeout: int | None = None  # s; the model config's comes first
-    startup_timeout: int | None = None  # s; as above
+# --- Plans --------------------------------------------------------------------------------------------------------
 
 
-_NONE = ModelWishes()
+class ModelPlan(Struct, frozen=True, kw_only=True):
+    """A model version to serve."""
+
+    name: str
+    version: str
+    prepared: PreparedModel
+    settings: ModelSettings
+    spawn: Callable[[], Worker]  # starts a worker process
+    zygote: Zygote | None = None  # forks workers once it is started
+    findings: tuple[Finding, ...] = ()  # of the archive's inspection
+    gpus: tuple[int, ...] = ()  # for its workers in turn; empty: the GPU of `prepared.load`
+    is_default: bool = False  # answers requests without a version, also when another version was first
+
+
+_NO_TUNING = ModelTuning()
 
 
 class ModelLoader(Struct, frozen=True, kw_only=True):
-    """Plans the serving of archives, all of them the same way."""
+    """Plans how archives are served."""
 
-    load: Load  # its folder, names and requirements are filled in
+    load: Load  # without the folder, names and requirements of an archive
     settings: ModelSettings = ModelSettings()
-    models: Models = {}  # what the server's config says of versions of models
-    target: Target | None = None  # None: what the archive was made for
-    door: Door = Door()
-    gpus: tuple[int, ...] = ()  # that workers are dealt; none: they get what `load` says
-    asked: Mapping[str, float] = {}  # fields of the settings that whoever started the server has the last word on
-    spawn: Callable[[Archive], Callable[[], Worker]] = lambda _: Worker.spawn  # what starts workers for an archive
+    models: Models = {}  # settings of config.properties
+    target: Target | None = None  # None: the archive's
+    rules: AdmissionRules = AdmissionRules()
+    gpus: tuple[int, ...] = ()  # for workers in turn; empty: the GPU of `load`
+    overrides: ModelTuning = _NO_TUNING  # settings of the command line
+    spawn: Callable[[Archive], Callable[[], Worker]] = lambda _: Worker.spawn  # returns what starts workers
     zygote: Zygote | None = None  # forks workers
     cache: Callable[[], Cache] = Cache  # makes one for each archive
 
-    def plan(self, resolved: ResolvedSource, *, name: str | None = None, wishes: ModelWishes = _NONE) -> ModelPlan:
-        """Look into an archive, lay its files out and return how it is to be served; takes as long as that takes.
+    def plan(
+        self,
+        resolved: ResolvedSource,
+        *,
+        name: str | None = None,
+        handler: str | None = None,
+        tuning: ModelTuning = _NO_TUNING,
+    ) -> ModelPlan:
+        """Inspect and extract an archive, and return how to serve it.
 
         Args:
             resolved: The archive.
             name: Of the model; None: its manifest's.
-            wishes: What is asked for this model alone; nothing by default.
+            handler: Replaces the manifest's.
+            tuning: The settings of a request to register this model.
 
-        Raises ArchiveError for what cannot be served or may not be, UsageError for what is asked of it, ProjectError
-        and ExtractionError.
+        Raises ArchiveError for an archive that cannot be served or that the rules refuse, UsageError for a wrong
+        handler, ProjectError and ExtractionError.
         """
         findings: list[Finding] = []
+
+        def inspect_first(_: ResolvedSource, archive: Archive) -> None:
+            findings.extend(self.rules.check(archive))
+            warning = sequence_warning(model_config(archive))
+            findings.extend([warning] if warning else [])
+            if handler is not None:
+                _expect_handler(archive, handler)
+
         prepared = prepare(
             resolved,
-            options=replace(self.load, model_name=name, handler=wishes.handler or self.load.handler),
+            options=replace(self.load, model_name=name, handler=handler or self.load.handler),
             target=self.target,
             cache=self.cache(),
-            opened=partial(self._look, wishes, findings),
+            opened=inspect_first,
         )
-        return self._planned(prepared, name, wishes, tuple(findings))
-
-    def _look(self, wishes: ModelWishes, findings: list[Finding], _: ResolvedSource, archive: Archive) -> None:
-        findings += self.door.admit(archive)
-        warning = sequence_warning(model_config(archive))
-        findings += [warning] if warning else []
-        if wishes.handler is not None:
-            _expect_handler(archive, wishes.handler)
-
-    def _planned(
-        self, prepared: PreparedModel, name: str | None, wishes: ModelWishes, findings: tuple[Finding, ...]
-    ) -> ModelPlan:
-        on_cpu = str(prepared.config.get("deviceType", "")).lower() == "cpu"
-        if on_cpu:
-            prepared = replace(prepared, load=replace(prepared.load, gpu_id=None))
+        gpus = _choose_gpus(self.gpus, prepared.config)
+        if str(prepared.config.get("deviceType", "")).lower() == "cpu":
+            gpus, prepared = (), replace(prepared, load=replace(prepared.load, gpu_id=None))
         model = prepared.archive.manifest.model
         name, version = name or model.name, model.version or _FIRST_VERSION
+        properties = self.models.get(name, {}).get(version, ModelProperties())
         return ModelPlan(
             name=name,
             version=version,
             prepared=prepared,
-            settings=self._settings(name, version, wishes, prepared.config),
+            settings=self._settings(tuning, properties, prepared.config),
             spawn=self.spawn(prepared.archive),
             zygote=self.zygote,
-            findings=findings,
-            gpus=() if on_cpu else _gpus(self.gpus, prepared.config),
-            is_default=self._said(name, version).default_version is True,
+            findings=tuple(findings),
+            gpus=gpus,
+            is_default=properties.default_version is True,
         )
-
-    def _said(self, name: str, version: str) -> ModelProperties:
-        """Return what the server's config says of a version of a model."""
-        return self.models.get(name, {}).get(version, ModelProperties())
 
     def _settings(
         self,
-        name: str,
-        version: str,
-        wishes: ModelWishes,
-        config: Mapping[str, Any],  # Any: YAML as it stands
+        tuning: ModelTuning,
+        properties: ModelProperties,
+        config: Mapping[str, Any],  # Any: YAML
     ) -> ModelSettings:
-        """Put together who has a say, from the one that counts least to the one that has the last word."""
-        timeouts = _given(response_timeout=wishes.response_timeout, startup_timeout=wishes.startup_timeout)
-        said = asdict(self._said(name, version))
-        tunes = _given(**{key: value for key, value in said.items() if key in ModelSettings.__struct_fields__})
-        workers = _given(min_workers=wishes.workers, max_workers=wishes.workers)
-        tuned = replace(self.settings, **{**timeouts, **tunes, **workers}).tuned(config)
-        tuned = replace(tuned, **self.asked)
-        return replace(tuned, **_given(batch_size=wishes.batch_size, max_batch_delay=wishes.max_batch_delay))
+        """Return the settings; each line replaces those before, in TorchServe's order."""
+        timeouts = ModelTuning(response_timeout=tuning.response_timeout, startup_timeout=tuning.startup_timeout)
+        batching = ModelTuning(batch_size=tuning.batch_size, max_batch_delay=tuning.max_batch_delay)
+        settings = self.settings.with_tuning(timeouts)
+        settings = settings.with_tuning(properties)
+        settings = settings.with_tuning(ModelTuning(min_workers=tuning.min_workers, max_workers=tuning.max_workers))
+        settings = settings.with_config(config)
+        settings = settings.with_tuning(self.overrides)
+        return settings.with_tuning(batching)
 
 
-def _gpus(gpus: tuple[int, ...], config: Mapping[str, Any]) -> tuple[int, ...]:  # Any: YAML as it stands
-    """Return which of the GPUs there are a model's workers are dealt: those that its config names, else all."""
+def _choose_gpus(gpus: tuple[int, ...], config: Mapping[str, Any]) -> tuple[int, ...]:  # Any: YAML
+    """Return the GPUs for a model's workers: those of its config that exist, otherwise all."""
     named = config.get("deviceIds")
-    wanted = [each for each in named if each in gpus] if isinstance(named, list) else []
-    return tuple(wanted) or gpus
-
-
-def _given(**values: Any) -> dict[str, Any]:  # Any: of each its own
-    return {key: value for key, value in values.items() if value is not None}
+    chosen = [each for each in named if each in gpus] if isinstance(named, list) else []
+    return tuple(chosen) or gpus
 
 
 def _expect_handler(archive: Archive, handler: str) -> None:
-    """Raise UsageError for a handler that is neither a built-in nor a member of the archive."""
+    """Raise UsageError for a handler that is neither built in nor a member of the archive."""
     path = HandlerName.parse(handler).path
     if path in BUILT_INS or path in archive.entries or f"{path}.py" in archive.entries:
         return
     hint = "name a built-in handler, or a file in the archive"
     what = f"the handler {quoted(handler)} is neither a built-in nor in the archive"
     raise UsageError(what, hint=hint, code="unknown-handler")
+
+
+# --- Loading threads ----------------------------------------------------------------------------------------------
+
+_INTERRUPT_TIMEOUT = 1.0  # seconds for interrupted threads to remove half-written files
+
+
+class _LoadingInterrupt(BaseException):
+    """Ends a loading thread; not an Exception, so that nothing on its way handles it."""
+
+
+class _LoadingThread(threading.Thread):
+    """A thread that the end of the process does not wait for."""
+
+    def __init__(self, work: Callable[[], Any], outcome: Future[Any]) -> None:  # Any: each work has its own result
+        super().__init__(daemon=True, name="marpack-loading")
+        self._work = work
+        self._outcome = outcome
+
+    def run(self) -> None:
+        """Do the work and set its result, unless the thread is interrupted."""
+        try:
+            self._outcome.set_result(self._work())
+        except _LoadingInterrupt:
+            return
+        except Exception as error:  # noqa: BLE001 - raised again where the result is awaited
+            self._outcome.set_exception(error)
+
+    def interrupt(self) -> None:
+        """Raise an exception in the thread as soon as it runs Python code."""
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), ctypes.py_object(_LoadingInterrupt))
+
+
+async def run_in_loading_thread(work: Callable[[], T]) -> T:
+    """Return the result of `work`, or raise its error, from a thread of its own.
+
+    The event loop's executor has few threads, which a few slow archives would fill, and the loop waits for all of them
+    before it ends.
+    """
+    outcome: Future[T] = Future()
+    outcome.set_running_or_notify_cancel()  # a caller that stops waiting must not cancel it under the thread
+    _LoadingThread(work, outcome).start()
+    return await asyncio.wrap_future(outcome)
+
+
+async def interrupt_loading() -> None:
+    """Interrupt all loading threads; one that does not react in time runs until the process ends."""
+    threads = [thread for thread in threading.enumerate() if isinstance(thread, _LoadingThread)]
+    for thread in threads:
+        thread.interrupt()
+    end = time.monotonic() + _INTERRUPT_TIMEOUT
+    while any(thread.is_alive() for thread in threads) and time.monotonic() < end:
+        await asyncio.sleep(0.02)

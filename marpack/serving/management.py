@@ -1,12 +1,21 @@
-"""The management and metrics ports: models are listed, described, registered from the store, scaled and taken off."""
+"""The management port, where models are listed, described, registered from the store and scaled; the metrics port."""
 
 import asyncio
 import json
+import re
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
-from typing import Any, Literal
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
 from urllib.parse import parse_qsl
 
-from marpack.errors import OutputError
+import msgspec
+from msgspec import Struct
+
+from marpack.archive.names import quoted
+from marpack.errors import ArchiveError, MarpackError, OutputError, UsageError, first_line
+from marpack.project.source import ResolvedSource
 from marpack.serving.access import Admission, TokenKind
 from marpack.serving.api import (
     JSON,
@@ -17,37 +26,123 @@ from marpack.serving.api import (
     ServingCore,
     bad_request,
     json_reply,
+    reply_with,
     status_reply,
 )
 from marpack.serving.http import Reply
-from marpack.serving.jobs import StreamedAnswer
-from marpack.serving.metric_families import CONTENT_TYPE
-from marpack.serving.models import ModelState, ServedModel
-from marpack.serving.openapi import server_document
-from marpack.serving.registering import (
-    MOST_WORKERS,
-    UNDER_WAY,
-    DetachedWork,
-    OnEnd,
-    Registrar,
-    finish_before_end,
-    not_started,
-    parameters,
-    whole,
-)
-from marpack.serving.workers import ServedWorker, WorkerState
-from marpack.torchserve.http import Request, RequestError, Response, error_response, phrase_of, read_headers
+from marpack.serving.jobs import StreamedResponse
+from marpack.serving.loading import ModelLoader, ModelPlan, ModelStore, run_in_loading_thread
+from marpack.serving.metrics import CONTENT_TYPE
+from marpack.serving.models import ModelState, ServedModel, log_failure
+from marpack.serving.settings import ModelTuning
+from marpack.serving.workers import WorkerSlot, WorkerState
+from marpack.torchserve.http import Request, RequestError, bare_type, error_response, read_headers
 
-# Switches of the model config, told as they stand.
-_SWITCHES = ("continuousBatching", "useJobTicket", "useVenv")
+T = TypeVar("T")
+OnEnd = Callable[[asyncio.Task[Any]], None]  # Any: tasks of all kinds
+_Work = Coroutine[Any, Any, T]  # Any: as in typing.Coroutine
+
+_SWITCHES = ("continuousBatching", "useJobTicket", "useVenv")  # of the model config, described unchanged
 _SEQUENCES = {"sequenceMaxIdleMSec": 0, "sequenceTimeoutMSec": 0, "maxNumSequence": 1, "maxSequenceJobQueueSize": 1}
 _UNKNOWN_PID = -1
+_PAGE = 100  # models, at most
+_MAX_WORKERS = 1000  # of one model
+_MAX_INT = 2**31 - 1  # of Java
+_NAME = re.compile(r"(?!\.+\Z)[\w.-]+", re.ASCII)  # `.` and `..` are folders in paths
+_RUNTIMES = {"", "python", "python3"}
+_IN_PROGRESS = "Processing worker updates..."
+_RENEWABLE: Mapping[str, Literal[TokenKind.MANAGEMENT, TokenKind.INFERENCE]] = {
+    "management": TokenKind.MANAGEMENT,
+    "inference": TokenKind.INFERENCE,
+}
+
+# --- Parameters ---------------------------------------------------------------------------------------------------
 
 
-def description(model: ServedModel) -> dict[str, Any]:  # Any: JSON
-    """Return what is known of a model version."""
-    settings, prepared = model.settings, model.prepared
+class _Listing(Struct, frozen=True):
+    limit: int = _PAGE
+    next_page_token: int = 0
+
+
+class _Describing(Struct, frozen=True):
+    customized: bool = False
+
+
+class _Scaling(Struct, frozen=True):
+    min_worker: int = 1
+    max_worker: int | None = None
+    model_version: str | None = None
+    synchronous: bool = False
+
+
+class _Renewing(Struct, frozen=True):
+    type: str = ""
+
+
+class Registration(Struct, frozen=True, kw_only=True):
+    """The parameters of a request to register a model, in its query or its JSON body."""
+
+    url: str | None = None
+    model_name: str | None = None
+    handler: str | None = None
+    runtime: str | None = None
+    batch_size: int | None = None
+    max_batch_delay: int | None = None  # ms
+    initial_workers: int | None = None
+    synchronous: bool | None = None
+    response_timeout: int | None = None  # s
+    startup_timeout: int | None = None  # s
+
+    @classmethod
+    def from_json(cls, body: bytes, *, compat: bool) -> Self:
+        """Read a JSON object; raise RequestError for another body."""
+        try:
+            return msgspec.json.decode(body, type=cls, strict=False)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            status, kind = (500, "JsonSyntaxException") if compat else (400, "BadRequestException")
+            message = f"The body is not a JSON object of parameters: {first_line(error)}"
+            raise RequestError(message, status=status, kind=kind) from None
+
+    def check(self) -> None:
+        """Raise RequestError (400) for a missing or wrong parameter."""
+        if (self.runtime or "") not in _RUNTIMES:
+            raise bad_request(f"Invalid RuntimeType value: {self.runtime}")
+        if self.model_name and not _NAME.fullmatch(self.model_name):
+            raise bad_request("Parameter model_name takes letters, digits, and the signs _ . -")
+        if (self.initial_workers or 0) > _MAX_WORKERS:
+            raise bad_request(f"Parameter initial_workers is at most {_MAX_WORKERS}.")
+        if self.url is None:
+            raise bad_request("Parameter url is required.")
+
+    def tuning(self, default_workers: int) -> ModelTuning:
+        """Return the settings for the model; integers out of range count as missing."""
+        workers = default_workers if self.initial_workers is None else max(0, self.initial_workers)
+        return ModelTuning(
+            min_workers=workers,
+            max_workers=workers,
+            batch_size=_at_least(1, self.batch_size),
+            max_batch_delay=_at_least(0, self.max_batch_delay),
+            response_timeout=_at_least(1, self.response_timeout),
+            startup_timeout=_at_least(1, self.startup_timeout),
+        )
+
+
+def _at_least(least: int, value: int | None) -> int | None:
+    return value if value is not None and least <= value <= _MAX_INT else None
+
+
+# --- Descriptions -------------------------------------------------------------------------------------------------
+
+
+def describe_model(model: ServedModel) -> dict[str, Any]:  # Any: JSON
+    """Return the description of a model version."""
+    settings, prepared, config = model.settings, model.prepared, model.prepared.config
     uses_gpu = prepared.load.gpu_id is not None
+    has_sequences = config.get("sequenceBatching") is True
+    sequences = dict.fromkeys(_SEQUENCES, 0)
+    if has_sequences:
+        given = {key: config.get(key) for key in _SEQUENCES}
+        sequences = {key: value if type(value) is int and value else _SEQUENCES[key] for key, value in given.items()}
     return {
         "modelName": model.name,
         "modelVersion": model.version,
@@ -61,12 +156,14 @@ def description(model: ServedModel) -> dict[str, Any]:  # Any: JSON
         "startupTimeout": settings.startup_timeout,
         "maxRetryTimeoutInSec": settings.retry_seconds,
         "clientTimeoutInMills": settings.client_timeout,
-        "parallelType": "",  # a model is in one process here
+        "parallelType": "",  # marpack runs a model in one process
         "parallelLevel": 0,
         "deviceType": "gpu" if uses_gpu else "cpu",
-        **_configured(model),
+        **{key: config.get(key) is True for key in _SWITCHES},
+        "stateful": has_sequences,
+        **sequences,
         "loadedAtStartup": model.loaded_at_start,
-        "workers": [_worker(worker, uses_gpu=uses_gpu) for worker in model.workers],
+        "workers": [_describe_worker(worker, uses_gpu=uses_gpu) for worker in model.workers],
         "jobQueueStatus": {
             "remainingCapacity": model.queue.capacity - len(model.queue),
             "pendingRequests": len(model.queue),
@@ -75,25 +172,11 @@ def description(model: ServedModel) -> dict[str, Any]:  # Any: JSON
 
 
 def url_of(model: ServedModel) -> str:
-    """Return what a model was registered by: its file's name in the store, never its place on the machine."""
+    """Return the name of a model's file in the store, which hides its path."""
     return model.prepared.resolved.path.name
 
 
-def _configured(model: ServedModel) -> dict[str, Any]:  # Any: JSON
-    config = model.prepared.config
-    switches = {key: config.get(key) is True for key in _SWITCHES}
-    has_sequences = config.get("sequenceBatching") is True
-    sequences = {
-        key: (_whole(config.get(key)) or default) if has_sequences else 0 for key, default in _SEQUENCES.items()
-    }
-    return {**switches, "stateful": has_sequences, **sequences}
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-def _worker(worker: ServedWorker, *, uses_gpu: bool) -> dict[str, Any]:  # Any: JSON
+def _describe_worker(worker: WorkerSlot, *, uses_gpu: bool) -> dict[str, Any]:  # Any: JSON
     pid = worker.pid
     return {
         "id": str(worker.number),
@@ -110,181 +193,262 @@ def _instant(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-_ALL = "all"
-_MODEL, _VERSION = "/models/{model}", "/models/{model}/{version}"
-_PAGE = 100  # models on one, at most
-_RENEWABLE: dict[str, Literal[TokenKind.MANAGEMENT, TokenKind.INFERENCE]] = {
-    "management": TokenKind.MANAGEMENT,
-    "inference": TokenKind.INFERENCE,
-}
+# --- The ports ----------------------------------------------------------------------------------------------------
+
+_MODEL, _VERSION = "/models/{model_name}", "/models/{model_name}/{model_version}"
 _SET_BY_US = {"describe", "content-length"}  # headers
 
 
+class Registrar(Struct, frozen=True, kw_only=True):
+    """What registering a model needs."""
+
+    add: Callable[[ModelPlan], ServedModel]  # raises RequestError if the version exists
+    store: ModelStore
+    loader: ModelLoader
+    default_workers: int = 0  # for requests without a number
+
+
 class ManagementApi(Api):
-    """Answers whoever runs the server."""
+    """The routes to list, describe, register, scale and unregister models."""
 
     def __init__(self, core: ServingCore, *, registrar: Registrar | None, admission: Admission, on_end: OnEnd) -> None:
-        """Answer for a core.
+        """Take the core, the rules for callers, and a function to call with each background task that ends.
 
-        Args:
-            core: The models, and what to tell.
-            registrar: Registers models; None: none are registered or taken off.
-            admission: Whom to answer.
-            on_end: Is told of each task that goes on for a client; an error in one is a fault of ours.
+        Without a registrar, models cannot be registered or unregistered.
         """
         self.admission = admission
         self._registrar = registrar
-        self._work = DetachedWork(on_end)
-        super().__init__(core, self._routes())
-
-    def _routes(self) -> tuple[Route, ...]:
-        get, put, post, delete, options = (
-            frozenset({method}) for method in ("GET", "PUT", "POST", "DELETE", "OPTIONS")
-        )
-        rows: list[tuple[str, Operation, frozenset[str]]] = [
-            ("/models", self.list_models, get),
-            *((path, self.describe, get) for path in (_MODEL, _VERSION)),
-            *((path, self.scale, put) for path in (_MODEL, _VERSION)),
-            *((path, self.model_document, options) for path in (_MODEL, _VERSION)),
-            (f"{_VERSION}/set-default", self.set_default, put),
-            (f"{_VERSION}/set-default", self.describe_default, get),
-            ("/v1/models/{model}", self.v1_model, get),
+        self._on_end = on_end
+        self._tasks: set[asyncio.Task[Reply | RequestError]] = set()  # the event loop keeps no references
+        rows: list[tuple[str, str, Operation, type[Struct] | None]] = [
+            ("GET", "/models", self.list_models, _Listing),
+            *(("GET", path, self.describe, _Describing) for path in (_MODEL, _VERSION)),
+            *(("PUT", path, self.scale, _Scaling) for path in (_MODEL, _VERSION)),
+            ("PUT", f"{_VERSION}/set-default", self.set_default, None),
+            ("GET", f"{_VERSION}/set-default", self.describe_default, None),
+            ("GET", "/v1/models/{model_name}", self.v1_model, None),
         ]
-        if self._registrar is not None:
-            rows += [("/models", self.register, post)]
-            rows += [(path, self.unregister, delete) for path in (_MODEL, _VERSION)]
-        only_own = self.admission.check_origin
-        return (
-            *(Route(path, operation, methods, self.admission.check) for path, operation, methods in rows),
-            *((Route("/token", self.token, admit=only_own),) if self.admission.tokens is not None else ()),
-            Route("/api-description", self.document, admit=only_own),
-            Route("/", self.document, options, only_own),
+        if registrar is not None:
+            rows.append(("POST", "/models", self.register, Registration))
+            rows += [("DELETE", path, self.unregister, None) for path in (_MODEL, _VERSION)]
+        options, check, check_origin = frozenset({"OPTIONS"}), admission.check, admission.check_origin
+        super().__init__(
+            core,
+            (
+                *(Route(path, operation, frozenset({method}), check, query) for method, path, operation, query in rows),
+                *(Route(path, self.describe_routes, options, check) for path in (_MODEL, _VERSION)),
+                *((Route("/token", self.token, admit=check_origin, query=_Renewing),) if admission.tokens else ()),
+                Route("/api-description", self.document, admit=check_origin),
+                Route("/", self.document, options, check_origin),
+            ),
         )
 
     def shared_routes(self) -> tuple[Route, ...]:
-        """Return the routes as they stand beside those of inference; the original has one path of both for that."""
+        """Return the routes for a port that also serves predictions; TorchServe lacks one of them there."""
         return tuple(route for route in self.routes if not self.core.compat or route.path != _VERSION)
 
-    # --- looking
+    # --- Reading
 
     async def list_models(self, call: Call) -> Reply:
-        """List the models, a page at a time."""
-        asked = parameters(call.query)
-        limit, start = whole(asked.get("limit"), _PAGE), max(0, whole(asked.get("next_page_token"), 0))
-        limit = limit if 0 <= limit <= _PAGE else _PAGE
-        registry = self.core.registry
+        """List the models, one page at a time."""
+        asked, registry = call.parameters(_Listing), self.core.registry
+        limit = asked.limit if 0 <= asked.limit <= _PAGE else _PAGE
+        start = max(0, asked.next_page_token)
         names = registry.names
         page = [{"modelName": name, "modelUrl": url_of(registry.find(name))} for name in names[start : start + limit]]
         token = {"nextPageToken": str(start + limit)} if start + limit <= len(names) else {}
         return json_reply(call, {**token, "models": page})
 
-    async def describe(self, call: Call, model: str, version: str | None = None) -> Reply:
-        """Describe a version, the default one or all; with `customized=true` the handler has its say, too."""
+    async def describe(self, call: Call, model_name: str, model_version: str | None = None) -> Reply:
+        """Describe a version, by default the default one, or all; customized=true adds the handler's metadata."""
         registry = self.core.registry
-        if version == _ALL:
-            return json_reply(call, [description(each) for each in registry.versions(model).values()])
-        call.model = found = registry.find(model, version)
-        if parameters(call.query).get("customized", "").lower() == "true":
-            return await self._customized(call, found)
-        return json_reply(call, [description(found)])
-
-    async def describe_default(self, call: Call, model: str, version: str) -> Reply:  # noqa: ARG002 - whichever it is
-        """Describe the default version."""
-        return await self.describe(call, model)
-
-    async def _customized(self, call: Call, model: ServedModel) -> Reply:
+        if model_version == "all":
+            return json_reply(call, [describe_model(each) for each in registry.versions(model_name).values()])
+        call.model = model = registry.find(model_name, model_version)
+        if not call.parameters(_Describing).customized:
+            return json_reply(call, [describe_model(model)])
         sent = [pair for pair in read_headers(call.request.headers) if pair[0].lower() not in _SET_BY_US]
         headers = (("content-length", "0"), *sent, ("describe", "True"))
         job = model.describe(Request(id=call.id, parts=(), headers=headers))
-        answer = await job.answer
+        response = await job.response
         call.queue_ms, call.handler_ms = job.queue_ms, job.handler_ms
-        if isinstance(answer, StreamedAnswer):
-            answer = await answer.whole()
-        if answer.failed or not answer.status:
-            response = answer if answer.status else error_response(500, "Worker died.")
+        if isinstance(response, StreamedResponse):
+            response = await response.whole()
+        if not response.status:
+            response = error_response(500, "Worker died.")
+        if response.failed:
             return Reply(response=response, request_id=call.id)
-        described = {**description(model), "customizedMetadata": _metadata(answer.body)}
-        return json_reply(call, [described], status=answer.status)
+        described = {**describe_model(model), "customizedMetadata": _parse_metadata(response.body)}
+        return json_reply(call, [described], status=response.status)
 
-    async def v1_model(self, call: Call, model: str) -> Reply:
-        """Say whether a model is ready."""
-        found = self.core.registry.find(model)
-        ready = bool(found.workers) if self.core.compat else found.state is ModelState.READY
-        return json_reply(call, {"name": model, "ready": ready})
+    async def describe_default(self, call: Call, model_name: str, model_version: str) -> Reply:  # noqa: ARG002 - any
+        """Describe the default version."""
+        return await self.describe(call, model_name)
 
-    async def model_document(self, call: Call, model: str, version: str | None = None) -> Reply:
-        """Describe the routes of a model."""
-        self.core.registry.find(model, version)
-        return json_reply(call, server_document(management=True))
+    async def describe_routes(self, call: Call, model_name: str, model_version: str | None = None) -> Reply:
+        """Describe the routes of this port."""
+        self.core.registry.find(model_name, model_version)
+        return await self.document(call)
 
-    async def document(self, call: Call) -> Reply:
-        """Describe the port."""
-        return json_reply(call, server_document(management=True))
+    async def v1_model(self, call: Call, model_name: str) -> Reply:
+        """Return whether a model is ready."""
+        model = self.core.registry.find(model_name)
+        ready = bool(model.workers) if self.core.compat else model.state is ModelState.READY
+        return json_reply(call, {"name": model_name, "ready": ready})
 
-    # --- changing
+    # --- Changing
 
     async def register(self, call: Call) -> Reply:
-        """Register a model of the store."""
-        assert self._registrar is not None  # noqa: S101 - else there is no such route
-        return await self._registrar.register(call, self._work)
+        """Register a model of the model store."""
+        assert self._registrar is not None  # noqa: S101 - otherwise there is no such route
+        asked = call.parameters(Registration)
+        if bare_type(call.request.header("content-type") or "").lower() == JSON:
+            asked = Registration.from_json(await call.request.body(), compat=self.core.compat)
+        asked.check()
+        file = self._registrar.store.find(asked.url or "")
+        return await self._finish(self._register(call, self._registrar, asked, file))
 
-    async def unregister(self, call: Call, model: str, version: str | None = None) -> Reply:
-        """Take a version off, the default one where none is named; its file stays in the store."""
-        found = self.core.registry.remove(model, version)
-        return await self._work.finish(self._unregistered(call, found))
+    async def _register(self, call: Call, registrar: Registrar, asked: Registration, file: Path) -> Reply:
+        model = call.model = await self._unless_ending(self._add(registrar, asked, file))
+        count = model.settings.min_workers
+        registered = f'Model "{model.name}" Version: {model.version} registered with {count} initial workers'
+        if not count:
+            return status_reply(call, f"{registered}. Use scale workers API to add workers for the model.")
+        start = self._wait_for_start(model, status_reply(call, registered))
+        if asked.synchronous is not False:
+            return await self._unless_ending(start)
+        self._begin(start)
+        return status_reply(call, _IN_PROGRESS, status=202)
 
-    async def _unregistered(self, call: Call, model: ServedModel) -> Reply:
-        await model.stop(model.settings.leave_timeout)
-        return status_reply(call, f'Model "{model.name}" unregistered')
+    async def _add(self, registrar: Registrar, asked: Registration, file: Path) -> ServedModel:
+        plan_model = partial(
+            registrar.loader.plan,
+            ResolvedSource(path=file),
+            name=asked.model_name or None,
+            handler=asked.handler or None,
+            tuning=asked.tuning(registrar.default_workers),
+        )
+        try:
+            plan = await run_in_loading_thread(plan_model)
+        except MarpackError as error:
+            log_failure(quoted(file.name), error)
+            if isinstance(error, UsageError):
+                raise bad_request(error.what) from None
+            if isinstance(error, ArchiveError):
+                raise RequestError(error.what, status=400, kind="InvalidModelException") from None
+            raise RequestError(error.what, status=500, kind="InternalServerException") from None
+        try:
+            return registrar.add(plan)
+        except RequestError:
+            plan.prepared.archive.close()
+            raise
 
-    async def scale(self, call: Call, model: str, version: str | None = None) -> Reply:
-        """Change how many workers a version has."""
-        asked = parameters(call.query)
-        version = version or asked.get("model_version") or None
-        found = self.core.registry.find(model, version)
-        least = whole(asked.get("min_worker"), 1)
-        most = whole(asked.get("max_worker"), least)
-        _expect_counts(least, most)
-        work = self._scaled(call, found, least, most, version)
-        if asked.get("synchronous", "").lower() == "true":
-            return await self._work.finish(finish_before_end(self.core.ending, work))
-        self._work.begin(work)
-        return status_reply(call, UNDER_WAY, status=202)
+    async def _wait_for_start(self, model: ServedModel, reply: Reply) -> Reply:
+        """Wait for a new model's workers; remove the model if one of them cannot be started."""
+        if await model.wait_until_ready():
+            return reply
+        self.core.registry.discard(model)
+        await model.stop()
+        raise self._start_error(model, model.version)
 
-    async def _scaled(self, call: Call, model: ServedModel, least: int, most: int, version: str | None) -> Reply:
-        await model.scale(least, most)
-        if least and not await model.settled():
-            raise not_started(model, version, compat=self.core.compat)
-        named = f", version: {version}" if version else ""
-        return status_reply(call, f"Workers scaled to {least} for model: {model.name}{named}")
+    def _start_error(self, model: ServedModel, version: str | None) -> RequestError:
+        """Return the error for workers that cannot be started; `version` is the one that the client named."""
+        message = f"Failed to start workers for model {model.name} version: {version or 'null'}"
+        if model.failure is not None and not self.core.compat:
+            message += f": {model.failure.what}"
+        return RequestError(message, status=500, kind="InternalServerException")
 
-    async def set_default(self, call: Call, model: str, version: str) -> Reply:
-        """Have a version answer where none is named."""
-        self.core.registry.set_default(model, version)
-        return status_reply(call, f'Default version successfully updated for model "{model}" to "{version}"')
+    async def unregister(self, call: Call, model_name: str, model_version: str | None = None) -> Reply:
+        """Unregister a version, by default the default one; its file stays in the store."""
+        model = self.core.registry.remove(model_name, model_version)
+
+        async def stop() -> Reply:
+            await model.stop(model.settings.leave_timeout)
+            return status_reply(call, f'Model "{model.name}" unregistered')
+
+        return await self._finish(stop())
+
+    async def scale(self, call: Call, model_name: str, model_version: str | None = None) -> Reply:
+        """Change the number of a version's workers."""
+        asked = call.parameters(_Scaling)
+        version = model_version or asked.model_version or None
+        model = self.core.registry.find(model_name, version)
+        least = asked.min_worker
+        most = least if asked.max_worker is None else asked.max_worker
+        if most < least:
+            raise bad_request("max_worker cannot be less than min_worker.")
+        if not 0 <= least <= _MAX_WORKERS:
+            raise bad_request(f"min_worker is a number from 0 to {_MAX_WORKERS}.")
+
+        async def scale() -> Reply:
+            await model.scale(least, most)
+            if least and not await model.wait_until_ready():
+                raise self._start_error(model, version)
+            named = f", version: {version}" if version else ""
+            return status_reply(call, f"Workers scaled to {least} for model: {model.name}{named}")
+
+        if asked.synchronous:
+            return await self._finish(self._unless_ending(scale()))
+        self._begin(scale())
+        return status_reply(call, _IN_PROGRESS, status=202)
+
+    async def set_default(self, call: Call, model_name: str, model_version: str) -> Reply:
+        """Make a version the default version."""
+        self.core.registry.set_default(model_name, model_version)
+        text = f'Default version successfully updated for model "{model_name}" to "{model_version}"'
+        return status_reply(call, text)
 
     async def token(self, call: Call) -> Reply:
-        """Put a new token into the key file, for who has the key to do so."""
-        tokens, kind = self.admission.tokens, _RENEWABLE.get(parameters(call.query).get("type", ""))
+        """Put a new token into the key file; the caller needs the API key."""
+        tokens, kind = self.admission.tokens, _RENEWABLE.get(call.parameters(_Renewing).type)
         if tokens is None or kind is None or not tokens.allows(TokenKind.API, call.request.header("authorization")):
-            raise self.admission.refused("Authentication")
+            raise self.admission.token_error("Authentication")
         try:
             await asyncio.to_thread(tokens.renew, kind)
         except OutputError as error:
             raise RequestError(error.what, status=500, kind="InternalServerException") from None
-        response = Response(status=200, phrase=phrase_of(200), body=b"\n", content_type=JSON)
-        return Reply(response=response, request_id=call.id)
+        return reply_with(call, b"\n", JSON)
+
+    # --- Work that goes on when its client leaves
+
+    def _begin(self, work: _Work[Reply]) -> asyncio.Task[Reply | RequestError]:
+        """Start work without waiting for it."""
+
+        async def outcome() -> Reply | RequestError:  # an error is for the client; any other exception is a bug
+            try:
+                return await work
+            except RequestError as error:
+                return error
+
+        task = asyncio.create_task(outcome())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._on_end)
+        return task
+
+    async def _finish(self, work: _Work[Reply]) -> Reply:
+        """Start work, and wait for its reply as long as the client does; raise its RequestError."""
+        outcome = await asyncio.shield(self._begin(work))
+        if isinstance(outcome, RequestError):
+            raise outcome
+        return outcome
+
+    async def _unless_ending(self, work: _Work[T]) -> T:
+        """Return the result of `work`; raise RequestError (503) as soon as the server has to end."""
+        task, end = asyncio.create_task(work), asyncio.create_task(self.core.ending.wait())
+        try:
+            await asyncio.wait((task, end), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            is_done = task.done()
+            for each in (task, end):
+                each.cancel()
+        if is_done:
+            return task.result()
+        raise RequestError("The server is shutting down", status=503, kind="ServiceUnavailableException")
 
 
-def _expect_counts(least: int, most: int) -> None:
-    if most < least:
-        raise bad_request("max_worker cannot be less than min_worker.")
-    if not 0 <= least <= MOST_WORKERS:
-        raise bad_request(f"min_worker is a number from 0 to {MOST_WORKERS}.")
-
-
-def _metadata(body: bytes) -> dict[str, Any]:  # Any: JSON
-    """Return the object that a handler describes itself by; an empty one for any other answer."""
+def _parse_metadata(body: bytes) -> dict[str, Any]:  # Any: JSON
+    """Return the JSON object by which a handler describes itself; empty for any other body."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
@@ -293,20 +457,13 @@ def _metadata(body: bytes) -> dict[str, Any]:  # Any: JSON
 
 
 class MetricsApi(Api):
-    """Answers whoever collects metrics."""
+    """The routes of metrics."""
 
     def __init__(self, core: ServingCore) -> None:
-        """Answer for a core."""
-        own = (Route("/api-description", self.document), Route("/", self.document, frozenset({"OPTIONS"})))
-        super().__init__(core, (Route("/metrics/*", self.metrics), *own))
+        document = Route("/api-description", self.document), Route("/", self.document, frozenset({"OPTIONS"}))
+        super().__init__(core, (Route("/metrics/*", self.metrics), *document))
 
-    async def metrics(self, call: Call, rest: str = "") -> Reply:  # noqa: ARG002 - whatever follows
+    async def metrics(self, call: Call, rest: str = "") -> Reply:  # noqa: ARG002 - any path below /metrics
         """Show all metrics, or those that `name[]` names."""
         names = [value for name, value in parse_qsl(call.query, keep_blank_values=True) if name == "name[]"]
-        body = self.core.metrics.exposition(names)
-        response = Response(status=200, phrase=phrase_of(200), body=body, content_type=CONTENT_TYPE)
-        return Reply(response=response, request_id=call.id)
-
-    async def document(self, call: Call) -> Reply:
-        """Describe the server."""
-        return json_reply(call, server_document(management=False))
+        return reply_with(call, self.core.metrics.exposition(names), CONTENT_TYPE)

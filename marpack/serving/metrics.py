@@ -1,46 +1,252 @@
-"""The server's metrics: its own and its handlers', with the original's names, types and labels."""
+"""The server's metrics and its handlers', with TorchServe's names, types and labels: shown to Prometheus, or logged."""
 
+import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from enum import StrEnum
+import re
+import time
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Protocol
+
+from msgspec import Struct
 
 from marpack.errors import ProjectError
-from marpack.serving.metric_families import (
-    MOST_SAMPLES,
-    Family,
-    LoggedFamily,
-    MetricLine,
-    Sample,
-    Unkept,
-    parse_line,
-    split_line,
-    unshowable,
-)
+from marpack.serving.settings import MetricsMode
+from marpack.torchserve.metrics import MetricTypes
 from marpack.torchserve.server_metrics import MODEL_METRICS, SERVER_METRICS, Declared, Section, handlers_metric
 
-MOST_DETECTED = 100  # families that no file declares
+_LOG = logging.getLogger(__name__)
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MAX_SAMPLES = 10_000  # of one family: a handler may use a different label in every request
+MAX_DETECTED = 100  # families that no file declares
 _LEGACY = ("ts_inference_requests_total", "ts_inference_latency_microseconds", "ts_queue_latency_microseconds")
 
+_HOST, _TYPE = "hostname:", "type:"
+_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)  # of all histograms
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+_HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
-class MetricsMode(StrEnum):
-    """What `metrics_mode` names: all logged, all shown, or only requests and their latencies shown, others logged."""
 
-    LOG = "log"
-    PROMETHEUS = "prometheus"
-    LEGACY = "legacy"
+class MetricLogged(Struct, frozen=True, tag_field="event", tag="metric"):
+    """The log event of a metric's value."""
+
+    line: str  # as in TorchServe's ts_metrics.log and model_metrics.log, without the time in front
+
+
+# --- Samples ------------------------------------------------------------------------------------------------------
+
+
+class Sample(Protocol):
+    """A metric with values for its labels."""
+
+    def put(self, value: float) -> None:
+        """Take one value."""
+
+
+class _IgnoredSample:
+    """Ignores the values of metrics that are not declared, and of too many samples."""
+
+    def put(self, value: float) -> None:
+        """Do nothing."""
+
+
+_IGNORED = _IgnoredSample()
+
+
+class _LoggedSample:
+    """Logs each value."""
+
+    __slots__ = ("_declared", "_values")
+
+    def __init__(self, declared: Declared, values: Sequence[str]) -> None:
+        self._declared = declared
+        self._values = values
+
+    def put(self, value: float, request: str = "") -> None:
+        """Log a value, with the id of its request if there is one."""
+        if not _LOG.isEnabledFor(logging.INFO):
+            return
+        metric, (*values, host) = self._declared, self._values
+        labels = ",".join(map(":".join, zip(metric.labels, values, strict=False)))
+        origin = f"{host},requestID:{request}" if request else host
+        moment = int(time.time())
+        line = f"{metric.name}.{metric.unit}:{float(value)}|#{labels}|#hostname:{origin},timestamp:{moment}"
+        _LOG.info(MetricLogged(line))
+
+
+class _Counter:
+    """A sum; negative values are ignored."""
+
+    __slots__ = ("has_value", "labels", "value")
+
+    def __init__(self, labels: str) -> None:
+        self.labels = labels
+        self.value = 0.0
+        self.has_value = False
+
+    def put(self, value: float) -> None:
+        """Add a value."""
+        if value >= 0:
+            self.value += value
+            self.has_value = True
+
+    def rows(self, name: str) -> Iterator[tuple[str, str, float]]:
+        """Yield name, labels and value, once there is one."""
+        if self.has_value:
+            yield name, self.labels, self.value
+
+
+class _Gauge(_Counter):
+    """The latest value."""
+
+    __slots__ = ()
+
+    def put(self, value: float) -> None:
+        """Replace the value."""
+        self.value = value
+        self.has_value = True
+
+
+class _Histogram:
+    """The number of values up to each bound, of all, and their sum."""
+
+    __slots__ = ("counts", "labels", "total")
+
+    def __init__(self, labels: str) -> None:
+        self.labels = labels
+        self.counts = [0] * (len(_BOUNDS) + 1)
+        self.total = 0.0
+
+    def put(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(_BOUNDS, value)] += 1
+        self.total += value
+
+    def rows(self, name: str) -> Iterator[tuple[str, str, float]]:
+        """Yield name, labels and value of each bucket, of the count and of the sum, once there is a value."""
+        *upto, count = accumulate(self.counts)
+        if not count:
+            return
+        for bound, number in zip(_BOUNDS, upto, strict=True):
+            yield f"{name}_bucket", f'{self.labels}le="{bound}",', float(number)
+        yield f"{name}_bucket", f'{self.labels}le="+Inf",', float(count)
+        yield f"{name}_count", self.labels, float(count)
+        yield f"{name}_sum", self.labels, self.total
+
+
+_TYPES: dict[MetricTypes, type[_Counter] | type[_Histogram]] = {
+    MetricTypes.COUNTER: _Counter,
+    MetricTypes.GAUGE: _Gauge,
+    MetricTypes.HISTOGRAM: _Histogram,
+}
+
+
+class _Family:
+    """One metric with its samples, at most MAX_SAMPLES."""
+
+    def __init__(self, declared: Declared, *, is_shown: bool) -> None:
+        self.declared = declared
+        self.is_shown = is_shown  # otherwise, its values are logged
+        self._samples: dict[tuple[str, ...], _Counter | _Histogram] = {}
+
+    def bind(self, values: tuple[str, ...]) -> Sample | None:
+        """Return the sample with these label values; None if their number is wrong."""
+        if not self.is_shown:
+            return _LoggedSample(self.declared, values)
+        found = self._samples.get(values)
+        if found is not None:
+            return found
+        if len(values) != len(self.declared.labels):
+            return None
+        if len(self._samples) >= MAX_SAMPLES:
+            return _IGNORED
+        pairs = zip(self.declared.labels, values, strict=True)
+        labels = "".join(f'{name}="{value.translate(_ESCAPES)}",' for name, value in pairs)
+        return self._samples.setdefault(values, _TYPES[self.declared.kind](labels))
+
+    def text(self, names: Collection[str]) -> str:
+        """Return the exposition: only samples with these names, or everything if there are no names.
+
+        A histogram's samples have names of their own: `X_bucket`, `X_count`, `X_sum`.
+        """
+        name, kind = self.declared.name, self.declared.kind.value
+        rows = "".join(
+            f"{row}{{{labels}}} {float(value)}\n"
+            for sample in self._samples.values()
+            for row, labels, value in sample.rows(name)
+            if not names or row in names
+        )
+        if not self.is_shown or (names and not rows):
+            return ""
+        unit = self.declared.unit.translate(_HELP_ESCAPES)
+        return f"# HELP {name} Torchserve prometheus {kind} metric with unit: {unit}\n# TYPE {name} {kind}\n{rows}"
+
+
+def _prometheus_problem(declared: Declared) -> str | None:
+    """Return why Prometheus cannot read a metric; None if it can."""
+    if not _NAME.fullmatch(declared.name):
+        return "its name has other characters than letters, digits, _ and :, or begins with a digit"
+    wrong = next((label for label in declared.labels if not _LABEL.fullmatch(label)), None)
+    if wrong is not None:
+        return f"its dimension {wrong} has other characters than letters, digits and _, or begins with a digit or __"
+    if declared.kind is MetricTypes.HISTOGRAM and "le" in declared.labels:
+        return "every histogram has its own label le"
+    return "a dimension is there twice" if len(set(declared.labels)) < len(declared.labels) else None
+
+
+# --- The lines of handlers ----------------------------------------------------------------------------------------
+
+
+class _MetricLine(Struct, frozen=True, kw_only=True):
+    """A worker's line about a metric, without its value."""
+
+    name: str
+    unit: str
+    kind: MetricTypes
+    names: tuple[str, ...]  # of its dimensions
+    values: tuple[str, ...]  # of its dimensions, and the host name
+    request: str = ""
+
+
+def _parse_line(name: str, about: str, tail: str = "") -> _MetricLine | None:
+    """Return the metric of a line's name with unit, its dimensions with type and host, and its time and request.
+
+    None for a malformed line. As on TorchServe, a dimension without a value, or with a colon in it, is ignored.
+    """
+    metric, _, unit = name.strip().rpartition(".")
+    dimensions, *kinds, host = about.split("|#")  # old workers' lines have no type
+    kind = MetricTypes.__members__.get(kinds[0].removeprefix(_TYPE)) if kinds else MetricTypes.COUNTER
+    host = host.removeprefix(_HOST)
+    if not metric or not host or kind is None or len(kinds) > 1:
+        return None
+    pairs = [pair for pair in (part.split(":") for part in dimensions.split(",")) if len(pair) == 2]
+    return _MetricLine(
+        name=metric,
+        unit=unit,
+        kind=kind,
+        names=tuple(key for key, _ in pairs),
+        values=(*(value for _, value in pairs), host),
+        request=tail.partition(",")[2],
+    )
+
+
+# --- All metrics --------------------------------------------------------------------------------------------------
 
 
 class ServerMetrics:
-    """All metrics of one server. Not for threads: one event loop owns it.
+    """All metrics of one server, owned by its event loop.
 
     Args:
-        hostname: What the server's own metrics are labelled with; a handler's lines bring theirs along.
-        mode: Whether values are kept to be shown, or written.
-        declared: The metrics that there are; see `declared_metrics`.
-        auto_detect: Whether what a handler's lines name without declaration is shown, too.
-        write: What takes the lines of metrics that are logged; without it they are lost.
+        hostname: The label of the server's own metrics; handlers' lines have their own.
+        mode: Whether values are shown or logged.
+        declared: The known metrics; see `declared_metrics`.
+        auto_detect: Whether metrics that only a handler's line names also count.
 
-    Raises ProjectError for a declared metric that Prometheus cannot read, if it is to be shown.
+    Raises ProjectError for a metric to show that Prometheus cannot read.
     """
 
     def __init__(
@@ -50,72 +256,14 @@ class ServerMetrics:
         mode: MetricsMode = MetricsMode.PROMETHEUS,
         declared: Sequence[Declared] = SERVER_METRICS + MODEL_METRICS,
         auto_detect: bool = False,
-        write: Callable[[str], None] | None = None,
     ) -> None:
         self._mode = mode
-        self._write = write
         self._auto_detect = auto_detect
         self._host = ("Host", hostname)
-        self._unkept, self._undeclared = Unkept(), Unkept()
         self._taken: dict[tuple[str, str], Sample] = {}
-        self._families: dict[Section, dict[str, Family | LoggedFamily]] = {section: {} for section in Section}
+        self._families: dict[Section, dict[str, _Family]] = {section: {} for section in Section}
         self._detected = 0
         for metric in declared:
-            self._declare(metric)
-        self._answers = [self.bind(f"Requests{hundreds}XX", *self._host) for hundreds in "245"]
-
-    @property
-    def dropped(self) -> int:
-        """How many values came to no sample, since their family has as many as it may."""
-        return self._unkept.count
-
-    def bind(self, name: str, *values: str) -> Sample:
-        """Return the sample of one of the server's own metrics; one that forgets what is not declared so."""
-        family = self._families[Section.SERVER].get(name)
-        return (family and family.bind(values)) or self._undeclared
-
-    def count_answer(self, status: int) -> None:
-        """Count an answer of any port; 1xx and 3xx count as 5xx do, which is the original's way."""
-        hundreds = status // 100
-        self._answers[0 if hundreds == 2 else 1 if hundreds == 4 else 2].put(1.0)
-
-    def of(self, model: str, version: str) -> "ModelMetrics":
-        """Return what counts the requests of one version of a model."""
-        return ModelMetrics(self, model, version, self._host)
-
-    def system(self, sample: Mapping[str, float]) -> None:
-        """Set the machine's metrics, of which `sample_system` makes a sample."""
-        for name, value in sample.items():
-            self.bind(name, *self._host).put(value)
-
-    def take(self, line: str) -> None:
-        """Take a value that a handler told in a line, without its mark in front; a malformed line is ignored."""
-        parts = split_line(line)
-        if parts is None:
-            return
-        name, number, about, tail = parts
-        try:
-            value = float(number)
-        except ValueError:
-            return
-        if not math.isfinite(value):
-            return
-        if self._mode is not MetricsMode.PROMETHEUS:
-            self._log(parse_line(name, about, tail), value)
-            return
-        sample = self._taken.get((name, about))
-        (self._sample(name, about) if sample is None else sample).put(value)
-
-    def exposition(self, names: Collection[str] = ()) -> bytes:
-        """Return what Prometheus reads; of the samples with these names alone, if there are any."""
-        wanted = frozenset(names)
-        families = [family for found in self._families.values() for family in found.values()]
-        text = "".join(family.text(wanted) for family in families if isinstance(family, Family))
-        return text.encode(errors="replace")  # a handler's label may hold bytes that were no UTF-8
-
-    def _declare(self, metric: Declared) -> None:
-        own = self._families[metric.section]
-        if self._shows(metric):
             problem = self._problem(metric)
             if problem is not None:
                 raise ProjectError(
@@ -124,9 +272,65 @@ class ServerMetrics:
                     hint="rename it in the file and in the handler, or set metrics_mode=log",
                     code="invalid-metric",
                 )
-            own[metric.name] = Family(metric, self._unkept)
-        elif self._write is not None:
-            own[metric.name] = LoggedFamily(metric, self._write)
+            self._families[metric.section][metric.name] = _Family(metric, is_shown=self._shows(metric))
+        self._answers = [self.bind(f"Requests{hundreds}XX", *self._host) for hundreds in "245"]
+
+    def bind(self, name: str, *values: str) -> Sample:
+        """Return the sample of one of the server's own metrics; one that ignores values if it is not declared so."""
+        family = self._families[Section.SERVER].get(name)
+        return (family and family.bind(values)) or _IGNORED
+
+    def count_response(self, status: int) -> None:
+        """Count a response of any port; as on TorchServe, 1xx and 3xx count as 5xx."""
+        hundreds = status // 100
+        self._answers[0 if hundreds == 2 else 1 if hundreds == 4 else 2].put(1.0)
+
+    def of(self, model: str, version: str) -> "ModelMetrics":
+        """Return the metrics of one version of a model."""
+        return ModelMetrics(self, model, version, self._host)
+
+    def put_system(self, sample: Mapping[str, float]) -> None:
+        """Set the machine's metrics, from `sample_system`."""
+        for name, value in sample.items():
+            self.bind(name, *self._host).put(value)
+
+    def take(self, line: str) -> None:
+        """Take a value from a handler's line without its mark; ignore a malformed line.
+
+        The line is `NAME.UNIT:VALUE|#DIMENSION:VALUE,…|#type:TYPE|#hostname:HOST,SECONDS,REQUEST`.
+        """
+        head, _, rest = line.partition("|#")
+        name, _, number = head.rpartition(":")
+        host = rest.find("|#" + _HOST)
+        end = rest.find(",", host) if host >= 0 else -1
+        try:
+            value = float(number)
+        except ValueError:
+            return
+        if end < 0 or not math.isfinite(value):
+            return
+        about = rest[:end]  # the same in every line of one sample
+        if self._mode is not MetricsMode.PROMETHEUS:
+            parsed = _parse_line(name, about, rest[end + 1 :])
+            family = parsed and self._handlers_family(parsed)
+            if parsed and family:
+                _LoggedSample(family.declared, parsed.values).put(value, parsed.request)
+            return
+        sample = self._taken.get((name, about))
+        if sample is None:
+            parsed = _parse_line(name, about)
+            family = parsed and self._handlers_family(parsed)
+            sample = (parsed and family and family.bind(parsed.values)) or _IGNORED
+            if len(self._taken) >= MAX_SAMPLES:
+                self._taken.clear()
+            self._taken[name, about] = sample
+        sample.put(value)
+
+    def exposition(self, names: Collection[str] = ()) -> bytes:
+        """Return Prometheus' text of all samples, or of those with certain names."""
+        wanted = frozenset(names)
+        text = "".join(family.text(wanted) for families in self._families.values() for family in families.values())
+        return text.encode(errors="replace")  # a handler's label may contain bytes that were not UTF-8
 
     def _shows(self, metric: Declared) -> bool:
         if self._mode is MetricsMode.LEGACY:
@@ -134,39 +338,27 @@ class ServerMetrics:
         return self._mode is MetricsMode.PROMETHEUS
 
     def _problem(self, metric: Declared) -> str | None:
-        if any(metric.name in found for found in self._families.values()):
+        """Return why a metric cannot be shown; None if it can, or if its values are logged."""
+        if not self._shows(metric):
+            return None
+        if any(metric.name in families for families in self._families.values()):
             return "another metric has its name"
-        return unshowable(metric)
+        return _prometheus_problem(metric)
 
-    def _sample(self, name: str, about: str) -> Sample:
-        """Return where the values of such lines go, and keep it: the next line is nearly always a known one."""
-        line = parse_line(name, about)
-        family = self._handlers_family(line) if line else None
-        sample = (line and family and family.bind(line.values)) or self._undeclared
-        if len(self._taken) >= MOST_SAMPLES:
-            self._taken.clear()
-        return self._taken.setdefault((name, about), sample)
-
-    def _log(self, line: MetricLine | None, value: float) -> None:
-        family = self._handlers_family(line) if line else None
-        if line and isinstance(family, LoggedFamily):
-            family.log(line.values, value, line.request)
-
-    def _handlers_family(self, line: MetricLine) -> Family | LoggedFamily | None:
-        known = self._families[Section.MODELS]
-        found = known.get(line.name)
-        if found is not None or not self._auto_detect or self._detected >= MOST_DETECTED:
+    def _handlers_family(self, line: _MetricLine) -> _Family | None:
+        families = self._families[Section.MODELS]
+        found = families.get(line.name)
+        if found is not None or not self._auto_detect or self._detected >= MAX_DETECTED:
             return found
         metric = handlers_metric(line.kind, line.name, line.unit, line.names)
-        if self._shows(metric) and self._problem(metric) is not None:
+        if self._problem(metric) is not None:
             return None
         self._detected += 1
-        self._declare(metric)
-        return known.get(line.name)
+        return families.setdefault(line.name, _Family(metric, is_shown=self._shows(metric)))
 
 
 class ModelMetrics:
-    """What is counted of one version of a model, each sample found once; labels tell whether the path named it."""
+    """The metrics of one version of a model; a label says whether the request named the version."""
 
     def __init__(self, metrics: ServerMetrics, model: str, version: str, host: tuple[str, str]) -> None:
         self._metrics = metrics
@@ -177,23 +369,17 @@ class ModelMetrics:
         self._queue_time = metrics.bind("QueueTime", *host)
         self._thread_time = metrics.bind("WorkerThreadTime", *host)
 
-    def requested(self, named_version: bool) -> None:
-        """Count a request that found the model, whatever becomes of it."""
+    def count_request(self, *, named_version: bool) -> None:
+        """Count a request that found the model, also if it fails."""
         self._requests[named_version].put(1.0)
 
-    def answered(self, named_version: bool, latency_us: float, queue_us: float) -> None:
-        """Add an answered request's time, in all and waiting, in microseconds; a failed one's is not counted."""
-        self._latency[named_version].put(latency_us)
-        self._queue[named_version].put(queue_us)
+    def count_response(self, total_ms: float, queue_ms: float, handler_ms: float, *, named_version: bool) -> None:
+        """Add the times of a successful request: in all, in the queue, and in the worker."""
+        self._latency[named_version].put(total_ms * 1000)
+        self._queue[named_version].put(queue_ms * 1000)
+        self._queue_time.put(queue_ms)
+        self._thread_time.put(max(0.0, total_ms - queue_ms - handler_ms))
 
-    def queued(self, milliseconds: float) -> None:
-        """Set how long the request that was answered last had waited."""
-        self._queue_time.put(milliseconds)
-
-    def worker_thread(self, milliseconds: float) -> None:
-        """Set how long the batch that was answered last took on its way, apart from the worker's own time."""
-        self._thread_time.put(milliseconds)
-
-    def loaded(self, worker_name: str, milliseconds: float) -> None:
+    def put_load_time(self, worker_name: str, milliseconds: float) -> None:
         """Set how long a worker, such as W-9000-digits_1.0, took to load the model."""
         self._metrics.bind("WorkerLoadTime", worker_name, *self._host).put(milliseconds)

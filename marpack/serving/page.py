@@ -1,31 +1,49 @@
-"""The page that a model is tried on: what it asks the server for, what it gets, and who draws it."""
+"""The page to try models on: its routes, the state that it shows, and the responses to inputs tried on it."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Self
+from urllib.parse import quote
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from marpack.archive.index import index_of
+from marpack.archive.protocol import Archive
+from marpack.errors import ArchiveError
+from marpack.inspection.members import labels_of
+from marpack.json_text import to_json
 from marpack.protocol.messages import Trouble
-from marpack.runner.results import AnsweredInput, Result
-from marpack.serving.models import ModelState
+from marpack.runner.client import BatchResult
+from marpack.runner.inputs import Input, type_of
+from marpack.runner.results import AnsweredInput, Result, results_of
+from marpack.serving.access import Admission, TokenKind
+from marpack.serving.api import JSON, Call, Operation, Route, ServingCore, method_not_allowed, not_found, reply_with
+from marpack.serving.http import Reply
+from marpack.serving.jobs import StreamedResponse
+from marpack.serving.loading import run_in_loading_thread
+from marpack.serving.models import ModelState, ServedModel
+from marpack.torchserve.forms import receive
 
-_NO_GUESSING = {
+_MAX_SAMPLE = 16 << 20  # bytes of a packed sample that the page offers
+_BASIC_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-# Of all that is the page's own; what comes from an archive has headers of its own.
 PAGE_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
         "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
-    **_NO_GUESSING,
+    **_BASIC_HEADERS,
 }
-# A sample may call itself a page or a script: opened by itself, it is one of no origin and runs nothing.
-SAMPLE_HEADERS: Mapping[str, str] = {"Content-Security-Policy": "default-src 'none'; sandbox", **_NO_GUESSING}
+# A sample may have the type of a page or a script: opened by itself, it has no origin and cannot run anything.
+SAMPLE_HEADERS: Mapping[str, str] = {"Content-Security-Policy": "default-src 'none'; sandbox", **_BASIC_HEADERS}
+
+# --- Content ------------------------------------------------------------------------------------------------------
 
 
 class PageSample(Struct, frozen=True, kw_only=True):
@@ -37,83 +55,202 @@ class PageSample(Struct, frozen=True, kw_only=True):
 
 
 class PageModel(Struct, frozen=True, kw_only=True):
-    """One version of a model, as the page lists it."""
+    """One version of a model in the page's list."""
 
     name: str
     version: str
-    default: bool  # asked where a path names no version
+    default: bool
     state: ModelState
-    workers: int  # alive
-    detail: str = ""  # a sentence: what it waits for, why it failed
+    workers: int  # that are ready
+    detail: str = ""  # the error of a failed model
     latencies: tuple[float, ...] = ()  # ms, the latest last
     samples: tuple[PageSample, ...] = ()
 
 
 class PageState(Struct, frozen=True):
-    """What the page asks for while somebody looks at it."""
+    """The state that the page polls."""
 
     models: tuple[PageModel, ...]
 
 
-class TriedAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One answer: as a client gets it, as a person looks at it, and why it is so."""
+class TriedResponse(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The response to an input tried on the page."""
 
     status: int  # 0: none came
     phrase: str
     headers: tuple[tuple[str, str], ...]
     content_type: str | None
-    milliseconds: float  # from the request's last byte to the answer
+    milliseconds: float  # from the request's last byte to the response
     html: str  # from `PageRenderer.draw`
-    text: str | None  # the body, where it is text
+    text: str | None  # a body that is text
     troubles: tuple[Trouble, ...]
-    queue_milliseconds: float | None = None  # of these, before a worker took it
+    queue_milliseconds: float | None = None  # part of `milliseconds`
 
-
-def tried_answer(
-    result: Result,
-    html: str,
-    *,
-    headers: Iterable[tuple[str, str]],
-    milliseconds: float,
-    queue_milliseconds: float | None = None,
-) -> TriedAnswer:
-    """Return what the page shows of a result: its drawing, and the headers and times that the front gave it."""
-    return TriedAnswer(
-        status=result.status,
-        phrase=result.phrase,
-        headers=tuple(headers),
-        content_type=result.content_type,
-        milliseconds=round(milliseconds, 3),
-        html=html,
-        text=result.body if result.body_encoding == "text" else None,
-        troubles=result.troubles,
-        queue_milliseconds=None if queue_milliseconds is None else round(queue_milliseconds, 3),
-    )
+    @classmethod
+    def of(
+        cls,
+        result: Result,
+        html: str,
+        *,
+        headers: Iterable[tuple[str, str]],
+        milliseconds: float,
+        queue_milliseconds: float | None = None,
+    ) -> Self:
+        """Return a result with its HTML, and the headers and times of its response."""
+        return cls(
+            status=result.status,
+            phrase=result.phrase,
+            headers=tuple(headers),
+            content_type=result.content_type,
+            milliseconds=round(milliseconds, 3),
+            html=html,
+            text=result.body if result.body_encoding == "text" else None,
+            troubles=result.troubles,
+            queue_milliseconds=None if queue_milliseconds is None else round(queue_milliseconds, 3),
+        )
 
 
 class PageAsset(Struct, frozen=True):
-    """One file that the page is made of."""
+    """One file of the page."""
 
     content_type: str
     data: bytes
 
 
-class PageRenderer(Protocol):
-    """Draws the page and the answers on it; the room of renderers has the one body, tests may have another."""
+class PageRenderer(Struct, frozen=True):
+    """The functions that draw the page.
 
-    def index(self, models: Sequence[PageModel]) -> bytes:
-        """Return the page, in UTF-8, as it is before it asks for anything."""
+    Args:
+        assets: The page's files, by their names below `/page/`.
+        index: Returns the page in UTF-8, for the models at its start.
+        draw: Returns the HTML of an input with its response, from the labels {class index: label} and the handler's
+            name. It decodes images, which takes up to a second: run it in a thread.
+    """
 
-    def asset(self, name: str) -> PageAsset | None:
-        """Return a file of the page's by its name under `/page/`, or None where there is none."""
+    assets: Mapping[str, PageAsset]
+    index: Callable[[Sequence[PageModel]], bytes]
+    draw: Callable[[AnsweredInput, Mapping[str, str], str], str]
 
-    def draw(self, answered: AnsweredInput, labels: Mapping[str, str], handler: str) -> str:
-        """Return the HTML of one input with its answer.
 
-        It decodes pictures, which takes up to a second for a large one: it belongs beside the loop, in a thread.
+# --- Routes -------------------------------------------------------------------------------------------------------
 
-        Args:
-            answered: What was asked and answered.
-            labels: The model's: {class index: label}.
-            handler: As the manifest names it.
-        """
+
+class PageApi:
+    """The page's routes. Requests from pages of other sites are refused."""
+
+    def __init__(self, core: ServingCore, renderer: PageRenderer) -> None:
+        self._core = core
+        self._renderer = renderer
+        self.admission = Admission(kind=TokenKind.INFERENCE, guarded=True)
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the page's routes."""
+        get, check = frozenset({"GET", "HEAD"}), self.admission.check
+        rows: tuple[tuple[str, Operation, frozenset[str]], ...] = (
+            ("/page/state", self.state, get),
+            ("/page/try/{model}/{version}", self.attempt, frozenset({"POST"})),
+            ("/page/samples/{model}/{version}/{number}", self.sample, get),
+            ("/page/{name}", self.asset, get),
+        )
+        guarded = (Route(path, operation, methods, check, is_documented=False) for path, operation, methods in rows)
+        return (Route("/", self.index, get, is_documented=False), *guarded)
+
+    async def index(self, call: Call) -> Reply:
+        """Answer a browser with the page, and other clients as TorchServe does."""
+        if "text/html" not in (call.request.header("accept") or ""):
+            raise method_not_allowed()
+        self.admission.check(call)
+        return _page_reply(call, "text/html; charset=utf-8", self._renderer.index(self._models()))
+
+    async def asset(self, call: Call, name: str) -> Reply:
+        """Answer with a file of the page."""
+        asset = self._renderer.assets.get(name)
+        if asset is None:
+            raise not_found()
+        return _page_reply(call, asset.content_type, asset.data)
+
+    async def state(self, call: Call) -> Reply:
+        """Answer with the state of all models."""
+        return _page_reply(call, JSON, to_json(PageState(tuple(self._models()))))
+
+    async def sample(self, call: Call, model: str, version: str, number: str) -> Reply:
+        """Answer with a packed sample."""
+        archive = self._core.registry.find(model, version).prepared.archive
+        names = _sample_names(archive)
+        if not number.isdecimal() or len(number) > 6 or int(number) >= len(names):
+            raise not_found()
+        name = names[int(number)]
+
+        def read() -> bytes:
+            with archive.open(name) as file:
+                return file.read()
+
+        data = await run_in_loading_thread(read)
+        return _page_reply(call, type_of(name, data), data, SAMPLE_HEADERS)
+
+    async def attempt(self, call: Call, model: str, version: str) -> Reply:
+        """Try an input on a model, and answer with its drawn response."""
+        found = call.model = self._core.registry.find(model, version)
+        body = await call.request.body()
+        content_type = call.request.header("content-type") or ""
+        sent = (("Content-Type", content_type),) if content_type else ()
+        request = receive(sent, body, request_id=call.id, limit=self._core.max_request_size)
+        job = found.submit(request, named_version=version)
+        response = await found.response(job)
+        if isinstance(response, StreamedResponse):
+            response = await response.whole()
+        call.queue_ms, call.handler_ms = job.queue_ms, job.handler_ms
+        found.latencies.append(job.milliseconds)
+        stages = {} if job.handler_ms is None else {"handle": job.handler_ms}
+        outcome = BatchResult(responses=(response,), stages=stages, troubles=job.troubles)
+        answered = AnsweredInput(Input("input", request), results_of(("input",), outcome)[0])
+        archive = found.prepared.archive
+        handler = str(archive.manifest.model.handler)
+        html = await asyncio.to_thread(self._renderer.draw, answered, labels_of(archive), handler)
+        headers = response.headers
+        if response.content_type is not None:
+            headers = (("content-type", response.content_type), *headers)
+        tried = TriedResponse.of(
+            answered.result, html, headers=headers, milliseconds=job.milliseconds, queue_milliseconds=job.queue_ms
+        )
+        return _page_reply(call, JSON, to_json(tried))
+
+    def _models(self) -> list[PageModel]:
+        registry = self._core.registry
+        models = sorted(registry, key=lambda model: (model.name, not registry.is_default(model), model.version))
+        return [_page_model(model, is_default=registry.is_default(model)) for model in models]
+
+
+def _page_model(model: ServedModel, *, is_default: bool) -> PageModel:
+    place = f"/page/samples/{quote(model.name, safe='')}/{quote(model.version, safe='')}"
+    state = model.state
+    return PageModel(
+        name=model.name,
+        version=model.version,
+        default=is_default,
+        state=state,
+        workers=model.ready_workers,
+        detail=str(model.failure) if state is ModelState.FAILED else "",
+        latencies=tuple([round(each, 3) for each in model.latencies]),
+        samples=tuple(
+            PageSample(name=name.removeprefix("MAR-INF/"), content_type=type_of(name, b""), url=f"{place}/{number}")
+            for number, name in enumerate(_sample_names(model.prepared.archive))
+        ),
+    )
+
+
+def _sample_names(archive: Archive) -> list[str]:
+    """Return the members that are packed samples, except large ones."""
+    try:
+        index = index_of(archive)
+    except ArchiveError:
+        return []
+    named = [item.get("input") for item in (index.samples if index else ())]
+    entries = archive.entries
+    return [name for name in named if isinstance(name, str) and name in entries and entries[name].size <= _MAX_SAMPLE]
+
+
+def _page_reply(call: Call, content_type: str, data: bytes, headers: Mapping[str, str] = PAGE_HEADERS) -> Reply:
+    reply = reply_with(call, data, content_type)
+    reply.response = replace(reply.response, headers=tuple(headers.items()))
+    return reply

@@ -1,10 +1,13 @@
-"""The server: its models, its ports, and its life from the first address to the last answer."""
+"""The server: its models, its ports, its life from the first address to the last response, and reloading."""
 
 import asyncio
 import itertools
+import logging
+import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,128 +15,134 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.errors import ExitCode, UsageError
+from marpack.archive.index import content_digest
+from marpack.errors import ExitCode, MarpackError, UsageError
 from marpack.protocol.messages import Load
+from marpack.runner.watching import Watch
 from marpack.serving.access import Admission, Guard, TokenKind, Tokens
-from marpack.serving.api import Api, ServingCore
-from marpack.serving.connections import run
-from marpack.serving.http import Front, FrontSettings
+from marpack.serving.api import Api, ServerStatistics, ServingCore
+from marpack.serving.http import HttpServer, HttpSettings, run
 from marpack.serving.inference import InferenceApi
-from marpack.serving.listener import ServerListener, ServerStatistics
-from marpack.serving.loading import ModelLoader, ModelStore
-from marpack.serving.loading_threads import interrupt_loading
-from marpack.serving.management import ManagementApi, MetricsApi
+from marpack.serving.loading import ModelLoader, ModelPlan, ModelStore, interrupt_loading, run_in_loading_thread
+from marpack.serving.management import ManagementApi, MetricsApi, Registrar
 from marpack.serving.metrics import ServerMetrics
-from marpack.serving.models import ModelPlan, ServedModel
-from marpack.serving.page import PageRenderer
-from marpack.serving.page_api import PageApi
-from marpack.serving.registering import Registrar
-from marpack.serving.registry import Registry
+from marpack.serving.models import Registry, ServedModel
+from marpack.serving.page import PageApi, PageRenderer
 from marpack.serving.settings import Address
 from marpack.torchserve.system_metrics import sample_system
 
+_LOG = logging.getLogger(__name__)
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
+class Listening(Struct, frozen=True, tag_field="event", tag="listening"):
+    """The log event of an address that the server listens on."""
+
+    what: str  # "inference", "management", "metrics", or "page"
+    address: str
+
+
+class Reloaded(Struct, frozen=True, tag_field="event", tag="reloaded"):
+    """The log event of a model with changed files. With an error, the model is kept unchanged."""
+
+    model: str
+    changed: list[str]
+    kept: bool
+    error: str | None
+
+
 class ServerOptions(Struct, frozen=True, kw_only=True):
-    """How a server listens and what it bounds; what is None is not listened on."""
+    """How a server listens, and its limits; it does not listen on an address that is None."""
 
     inference: Address
     management: Address | None = None
     metrics: Address | None = None
-    metrics_may_fail: bool = False  # nobody asked for their address: without it the server goes on
-    front: FrontSettings
+    metrics_may_fail: bool = False  # continue without metrics if their address, a default, is not available
+    http: HttpSettings
     compat: bool = False
     open_inference: bool = False
     log_requests: bool = False
     cors: tuple[tuple[str, str], ...] = ()
     model_store: Path | None = None
-    model_api: bool = False  # models of the store may be registered, and any may be taken off
-    loader: ModelLoader = ModelLoader(load=Load(model_dir=""))  # of models that are registered
-    default_workers: int = 0  # of such a model, where its client says nothing
+    model_api: bool = False  # allow requests that register and unregister models
+    loader: ModelLoader = ModelLoader(load=Load(model_dir=""))  # for registered models
+    default_workers: int = 0  # of a registered model whose request has no number
     tokens: Tokens | None = None
     page: PageRenderer | None = None  # None: no page to try models on
-    allowed_hosts: tuple[str, ...] = ()  # names that it is called by, beside its own
-    origins: tuple[str, ...] = ()  # of other sites' pages that may use the page's routes and the management's
-    sample_seconds: int | None = None  # between two looks at the machine's own metrics; None: none are taken
-    first_worker: int = 9000  # the number of the first worker: on the original, its port
+    allowed_hosts: tuple[str, ...] = ()  # additional host names of the server
+    origins: tuple[str, ...] = ()  # of other sites that may use the page's routes and management
+    sample_seconds: int | None = None  # between samples of the machine's metrics; None: no samples
+    first_worker: int = 9000  # number of the first worker: TorchServe's default port
 
 
 class Server:
-    """Serves models until it is told to end."""
+    """Serves models until it has to end."""
 
-    def __init__(self, options: ServerOptions, listener: ServerListener, metrics: ServerMetrics) -> None:
+    def __init__(self, options: ServerOptions, metrics: ServerMetrics) -> None:
         self.options = options
         self.registry = Registry()
-        self.front = Front(replace(options.front, headers=options.cors), listener.noted)
+        self.http = HttpServer(replace(options.http, headers=options.cors))
         self.statistics = ServerStatistics()
         self._ending = asyncio.Event()
         self.core = ServingCore(
             ending=self._ending,
             registry=self.registry,
             metrics=metrics,
-            listener=listener,
             statistics=self.statistics,
             compat=options.compat,
             open_inference=options.open_inference,
-            max_request_size=options.front.max_request_size,
+            max_request_size=options.http.max_request_size,
             log_requests=options.log_requests,
             cors=options.cors,
         )
-        self.listener = listener
         self._numbers: Iterator[int] = itertools.count(options.first_worker)
         self._interrupted = False
         self._bug: BaseException | None = None
 
+    # --- Models
+
     def add(self, plan: ModelPlan, *, at_start: bool = False) -> ServedModel:
-        """Serve a model from now on; raises RequestError if its version is served already."""
-        model = self._made(plan, self.listener)
+        """Serve a model from now on; raise RequestError if its version is served already."""
+        model = ServedModel(plan, numbers=self._numbers, metrics=self.core.metrics)
         self.registry.add(model)
         model.loaded_at_start = at_start
         if plan.is_default:
             self.registry.set_default(model.name, model.version)
         for finding in plan.findings:
-            self.listener.noted(f"{model.label}: {finding.message}")
-        model.begin(self._task_ended)
+            _LOG.info("%s: %s", model.label, finding.message)
+        model.begin(self._end_on_bug)
         return model
 
-    def _made(self, plan: ModelPlan, listener: ServerListener) -> ServedModel:
-        return ServedModel(plan, numbers=self._numbers, metrics=self.core.metrics, listener=listener)
-
     async def replace(self, old: ServedModel, plan: ModelPlan) -> ServedModel | None:
-        """Serve another model in a model's place, once it has loaded; the old one answers what it was asked.
+        """Serve another model in a model's place once it is ready; the old one answers its requests.
 
-        Returns None if the old one was unregistered meanwhile. Raises what keeps the new one from being loaded, and
-        UsageError if its version is another model's: then the old one stays.
+        Returns None if the old one was unregistered meanwhile. Raises the error of loading the new one, and UsageError
+        if its version belongs to another model: then the old one stays.
         """
-        new = self._made(plan, ServerListener())  # whoever asks for it tells what became of it
+        new = ServedModel(plan, numbers=self._numbers, metrics=self.core.metrics, is_silent=True)
         new.loaded_at_start = old.loaded_at_start
-        new.begin(self._task_ended)
-        if not await new.settled() and new.failure is not None:
-            failure = new.failure
-            await new.stop()
-            raise failure
+        new.begin(self._end_on_bug)
         try:
+            if not await new.wait_until_ready() and new.failure is not None:
+                raise new.failure
             is_replaced = self.registry.replace(old, new)
-        except UsageError:
+        except MarpackError:
             await new.stop()
             raise
         if not is_replaced:
             await new.stop()
             return None
-        new.listener = self.listener
+        new.is_silent = False
         new.take_over(old)
-        await old.stop(self.options.front.drain)
+        await old.stop(self.options.http.drain)
         return new
 
+    # --- Life
+
     async def serve(self, models: Sequence[ModelPlan], *, beside: "Beside | None" = None) -> int:
-        """Serve until the server is told to end, then finish what was accepted; return the exit code.
+        """Serve models until the server has to end, then finish accepted requests; return the exit code.
 
-        Args:
-            models: Those that are served from the start.
-            beside: Runs as long as the server does.
-
-        Raises UsageError for an address that cannot be listened on.
+        `beside` runs as long as the server. Raises UsageError for an address that is not available.
         """
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -141,84 +150,89 @@ class Server:
             for plan in models:
                 self.add(plan, at_start=True)
             self.registry.is_complete = True
-            tasks = [self._task(work(self)) for work in (Server._sample, beside) if work is not None]
+            tasks = [asyncio.create_task(work(self)) for work in (Server._sample, beside) if work is not None]
+            for task in tasks:
+                task.add_done_callback(self._end_on_bug)
             await self._ending.wait()
-            seconds = 0.0 if self.options.compat else self.options.front.drain
-            await self.front.drain(seconds, until=lambda: self._interrupted or self._bug is not None)
+            seconds = 0.0 if self.options.compat else self.options.http.drain
+            await self.http.drain(seconds, until=lambda: self._interrupted or self._bug is not None)
         finally:
             for task in tasks:
                 task.cancel()
-            await self.front.close()
+            await self.http.close()
             await asyncio.gather(interrupt_loading(), *(model.stop() for model in list(self.registry)))
         if self._bug is not None:
             raise self._bug
         return ExitCode.INTERRUPTED if self._interrupted else ExitCode.OK
 
-    def _task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":  # Any: as typing has it
-        task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(self._task_ended)
-        return task
-
     async def _sample(self) -> None:
-        """Take the machine's own metrics, now and then."""
+        """Sample the machine's metrics periodically."""
         while self.options.sample_seconds is not None:
-            with suppress(OSError):  # the machine does not tell
-                self.core.metrics.system(await asyncio.to_thread(sample_system))
+            with suppress(OSError):  # not available on this machine
+                self.core.metrics.put_system(await asyncio.to_thread(sample_system))
             await asyncio.sleep(self.options.sample_seconds)
 
     def end(self) -> None:
-        """Have the server finish what it has and end; the second time, at once."""
+        """Finish accepted requests and end; called a second time, end at once."""
         self._interrupted = self._ending.is_set()
         self._ending.set()
+
+    def _end_on_bug(self, task: "asyncio.Task[Any]") -> None:  # Any: tasks of all kinds
+        """End the process with the error of a background task."""
+        if not task.cancelled() and task.exception() is not None:
+            self._bug = task.exception()
+            self._ending.set()
+
+    # --- Ports
 
     async def _listen(self) -> None:
         options = self.options
         page = PageApi(self.core, options.page) if options.page is not None else None
-        inference, management, metrics = self._inference(page), self._management(), MetricsApi(self.core)
+        inference = InferenceApi(
+            self.core,
+            Admission(tokens=options.tokens, kind=TokenKind.INFERENCE, compat=options.compat),
+            page.routes() if page else (),
+        )
+        management, metrics = self._management_api(), MetricsApi(self.core)
         merged = options.inference.shares(options.management)
-        if merged:  # one port for all that there is
+        if merged:  # one port for everything
             inference.include(management.shared_routes())
         if merged or options.inference.shares(options.metrics):
             inference.include(metrics.routes)
         elif options.metrics is not None and options.metrics.shares(options.management):
             management.include(metrics.routes)
-        if options.metrics is not None and not any(
-            options.metrics.shares(other) for other in (options.inference, options.management)
-        ):
-            await self._open_metrics(options.metrics, metrics)
+        others = (options.inference, options.management)
+        if options.metrics is not None and not any(options.metrics.shares(other) for other in others):
+            try:
+                await self._open("metrics", options.metrics, metrics)
+            except UsageError as error:
+                if not options.metrics_may_fail:
+                    raise
+                _LOG.warning("metrics are not available: %s", error.what)
         bound = await self._open("inference", options.inference, inference)
         if page is not None:
             page.admission.guard = self._guard(bound)
-            self.listener.listening("page", bound)
+            _LOG.info(Listening("page", str(bound)))
         if options.management is not None and not merged:
             bound = await self._open("management", options.management, management)
         management.admission.guard = self._guard(bound)
 
-    async def _open_metrics(self, address: Address, api: Api) -> None:
-        try:
-            await self._open("metrics", address, api)
-        except UsageError as error:
-            if not self.options.metrics_may_fail:
-                raise
-            self.listener.noted(f"there are no metrics: {error.what}")
-
     async def _open(self, what: str, address: Address, api: Api) -> Address:
-        bound = await self.front.listen(address, api.handle)
-        self.listener.listening(what, bound)
+        bound = await self.http.listen(address, api.handle)
+        _LOG.info(Listening(what, str(bound)))
         return bound
 
-    def _inference(self, page: PageApi | None) -> InferenceApi:
-        options = self.options
-        admission = Admission(tokens=options.tokens, kind=TokenKind.INFERENCE, compat=options.compat)
-        return InferenceApi(self.core, admission, page.routes() if page else ())
-
-    def _management(self) -> ManagementApi:
+    def _management_api(self) -> ManagementApi:
         options, registrar = self.options, None
         if options.model_api and options.model_store is not None:
-            store = ModelStore(options.model_store)
-            registrar = Registrar(self.core, self.add, store, options.loader, default_workers=options.default_workers)
+            registrar = Registrar(
+                add=self.add,
+                store=ModelStore(options.model_store),
+                loader=options.loader,
+                default_workers=options.default_workers,
+            )
         admission = Admission(tokens=options.tokens, kind=TokenKind.MANAGEMENT, guarded=True, compat=options.compat)
-        return ManagementApi(self.core, registrar=registrar, admission=admission, on_end=self._task_ended)
+        return ManagementApi(self.core, registrar=registrar, admission=admission, on_end=self._end_on_bug)
 
     def _guard(self, bound: Address) -> Guard:
         options = self.options
@@ -226,14 +240,8 @@ class Server:
             bound, machine=socket.gethostname(), allowed_hosts=options.allowed_hosts, origins=options.origins
         )
 
-    def _task_ended(self, task: "asyncio.Task[Any]") -> None:  # Any: tasks of all kinds
-        """End the process, loudly, where what keeps a worker alive has ended by a fault of ours."""
-        if not task.cancelled() and task.exception() is not None:
-            self._bug = task.exception()
-            self._ending.set()
 
-
-Beside = Callable[[Server], Coroutine[Any, Any, None]]  # Any: as typing has it
+Beside = Callable[[Server], Coroutine[Any, Any, None]]  # Any: as in typing.Coroutine
 
 
 def serve(make: Callable[[], Server], models: Sequence[ModelPlan], *, beside: Beside | None = None) -> int:
@@ -250,3 +258,68 @@ def serve(make: Callable[[], Server], models: Sequence[ModelPlan], *, beside: Be
         return await server.serve(models, beside=beside)
 
     return run(main)
+
+
+# --- Reloading ----------------------------------------------------------------------------------------------------
+
+_INTERVAL = 0.2  # seconds between checks for changes
+_SHARE = 20  # a check takes at most a twentieth of the time
+
+
+class ReloadableModel(Struct, frozen=True):
+    """A model with its source."""
+
+    plan: ModelPlan  # at the start of the server
+    path: Path  # of its source
+    plan_again: Callable[[], ModelPlan]
+
+
+class Reloader:
+    """Reloads models when their files change; a model that cannot be reloaded is served unchanged."""
+
+    def __init__(self, models: Iterable[ReloadableModel]) -> None:
+        self._watched = [(each, Watch([each.path])) for each in models]
+        self._tried: dict[str, str | None] = {}  # model → content digest of the latest archive
+        self._reported: dict[str, str] = {}  # model → the latest error
+
+    async def run(self, server: Server) -> None:
+        """Reload models as long as the server runs."""
+        served = [server.registry.find(each.plan.name, each.plan.version) for each, _ in self._watched]
+        while True:
+            pause = _INTERVAL
+            for number, (each, watch) in enumerate(self._watched):
+                started = time.monotonic()
+                changed = await asyncio.to_thread(watch.changed)
+                pause = max(pause, _SHARE * (time.monotonic() - started))
+                if changed and served[number] in tuple(server.registry):  # it is not unregistered
+                    names = [os.path.relpath(path) for path in changed]
+                    served[number] = await self._reload(server, served[number], each, names)
+            await asyncio.sleep(pause)
+
+    async def _reload(
+        self, server: Server, model: ServedModel, source: ReloadableModel, changed: list[str]
+    ) -> ServedModel:
+        """Return the model that is served from now on."""
+
+        def plan_again() -> tuple[ModelPlan, str | None, str | None]:
+            plan = source.plan_again()
+            return plan, content_digest(plan.prepared.archive), content_digest(model.prepared.archive)
+
+        try:
+            plan, digest, served = await run_in_loading_thread(plan_again)
+            if digest is not None and digest == self._tried.get(model.name, served):
+                plan.prepared.archive.close()  # only a file that is not packed has changed, such as a log
+                return model
+            self._tried[model.name] = digest
+            new = await server.replace(model, plan)
+        except MarpackError as error:
+            failure = f"{error!r} {getattr(error, 'findings', ())}"
+            if self._reported.get(model.name) != failure:
+                self._reported[model.name] = failure
+                _LOG.error(Reloaded(model.label, changed, kept=True, error=str(error)), exc_info=error)
+            return model
+        if new is None:
+            return model
+        self._reported.pop(model.name, None)
+        _LOG.info(Reloaded(new.label, changed, kept=False, error=None))
+        return new

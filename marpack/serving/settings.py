@@ -1,16 +1,24 @@
-"""What a server and its models are set to: addresses, and how a model is served."""
+"""Settings of a server and of its models: addresses, model settings, and TorchServe's config.properties."""
 
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from functools import partial
 from ipaddress import AddressValueError, IPv6Address, ip_address
-from typing import Any, Self
+from pathlib import Path
+from typing import Annotated, Any, Self, TypeVar, get_type_hints
 
+import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from marpack.archive.names import quoted
-from marpack.errors import UsageError
+from marpack.errors import UsageError, describe_os_error, first_line, located, nearest
+
+T = TypeVar("T")
+
+# --- Addresses ----------------------------------------------------------------------------------------------------
 
 _URL = re.compile(r"(https?)://(\[[^]/]*\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?/?", re.IGNORECASE | re.ASCII)
 _UNIX = "unix:"
@@ -22,16 +30,19 @@ class Address(Struct, frozen=True):
 
     host: str  # an IPv6 address without brackets; empty for a Unix socket
     port: int
-    path: str | None = None  # the Unix socket's
+    path: str | None = None  # of the Unix socket
 
     @classmethod
     def parse(cls, text: str, default_port: int) -> Self:
         """Read `http://host[:port]` or `unix:/path`; raise UsageError for another form, and for https."""
         if text[: len(_UNIX)].lower() == _UNIX:
-            return cls("", 0, _socket_path(text))
+            path = text[len(_UNIX) :]
+            if not path.startswith("/") or "\0" in path:
+                raise UsageError(f"{quoted(text)} is not the absolute path of a socket", hint=_FORMS)
+            return cls("", 0, path)
         match = _URL.fullmatch(text)
         if not match:
-            raise UsageError(f"{quoted(text)} is no address to listen on", hint=_FORMS)
+            raise UsageError(f"{quoted(text)} is not an address to listen on", hint=_FORMS)
         scheme, host, given = match.groups()
         if scheme.lower() == "https":
             hint = "put a proxy in front that ends TLS, and listen on http:// behind it"
@@ -39,7 +50,12 @@ class Address(Struct, frozen=True):
         port = int(given or default_port)
         if port > 65_535:
             raise UsageError(f"{text} names the port {port}", hint="ports end at 65535")
-        return cls(_plain_host(host), port)
+        if host.startswith("["):
+            try:
+                host = str(IPv6Address(host[1:-1]))
+            except AddressValueError:
+                raise UsageError(f"{quoted(host)} is not an IPv6 address", hint=_FORMS) from None
+        return cls(host, port)
 
     @property
     def is_loopback(self) -> bool:
@@ -49,14 +65,14 @@ class Address(Struct, frozen=True):
         try:
             return ip_address(self.host).is_loopback
         except ValueError:
-            return False  # a name, whatever it stands for
+            return False  # a name that may have any address
 
     def shares(self, other: Self | None) -> bool:
-        """Say whether one listener answers for both; each address with the port 0 gets a port of its own."""
+        """Return whether one listener serves both; each address with port 0 gets its own port."""
         return self == other and (self.path is not None or self.port != 0)
 
     def bound_to(self, sock: socket.socket) -> Self:
-        """Return the same with the port that a socket got."""
+        """Return the address with a socket's actual port."""
         return replace(self, port=sock.getsockname()[1]) if self.path is None else self
 
     def __str__(self) -> str:
@@ -65,71 +81,415 @@ class Address(Struct, frozen=True):
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
 
-def _socket_path(text: str) -> str:
-    path = text[len(_UNIX) :]
-    if not path.startswith("/") or "\0" in path:
-        raise UsageError(f"{quoted(text)} names no socket by its full path", hint=_FORMS)
-    return path
+# --- Models -------------------------------------------------------------------------------------------------------
 
 
-def _plain_host(host: str) -> str:
-    """Return a host without the brackets of an IPv6 address."""
-    if not host.startswith("["):
-        return host
-    try:
-        return str(IPv6Address(host[1:-1]))
-    except AddressValueError:
-        raise UsageError(f"{quoted(host)} is no IPv6 address", hint=_FORMS) from None
+class ModelProperties(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The settings of a model version in config.properties; None where there is none."""
+
+    min_workers: int | None = None
+    max_workers: int | None = None
+    batch_size: int | None = None
+    max_batch_delay: int | None = None  # ms
+    response_timeout: int | float | None = None  # s
+    startup_timeout: int | float | None = None  # s
+    default_version: bool | None = None
+    mar_name: str | None = None
+
+
+class ModelTuning(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The settings of a model from one source, by the names of the model config file; None where there is none."""
+
+    min_workers: int | None = None
+    max_workers: int | None = None
+    batch_size: int | None = None
+    max_batch_delay: int | None = None  # ms
+    response_timeout: int | float | None = None  # s
+    startup_timeout: int | float | None = None  # s
+    queue_size: int | None = msgspec.field(default=None, name="jobQueueSize")
+    retry_seconds: int | None = msgspec.field(default=None, name="maxRetryTimeoutInSec")
+    client_timeout: int | None = msgspec.field(default=None, name="clientTimeoutInMills")
+    leave_timeout: int | None = None  # s; not in the file
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:  # Any: YAML
+        """Read a model config file: values that are not positive integers count as missing.
+
+        As on TorchServe, a file without a valid timeout sets the default one, except for a number of 0 or less.
+        """
+        given: dict[str, int] = {}
+        for field in msgspec.structs.fields(cls):
+            value = config.get(field.encode_name)
+            if type(value) is int and 0 < value < 1 << 31:
+                given[field.name] = value
+            elif config and field.name in {"response_timeout", "startup_timeout"} and type(value) is not int:
+                given[field.name] = _DEFAULT_TIMEOUT
+        given.pop("leave_timeout", None)
+        return cls(**given)
+
+
+_DEFAULT_TIMEOUT = 120  # s
 
 
 class ModelSettings(Struct, frozen=True, kw_only=True):
     """How one model version is served."""
 
     min_workers: int = 1
-    max_workers: int = 1  # bounds scaling down alone: nothing scales by itself
+    max_workers: int = 1  # limits only scaling requests: the server does not scale by itself
     batch_size: int = 1
     max_batch_delay: int = 100  # ms
-    response_timeout: int = 120  # s
-    startup_timeout: int = 120  # s
+    response_timeout: int | float = _DEFAULT_TIMEOUT  # s
+    startup_timeout: int | float = _DEFAULT_TIMEOUT  # s
     queue_size: int = 100
-    retry_seconds: int = 300  # s that a worker which does not come up is tried again
-    leave_timeout: int = 10  # s that a worker which is taken off has for what is in its hands
-    client_timeout: int = 0  # ms after which an answer reaches nobody; 0: never
+    retry_seconds: int = 300  # s in which a failed worker is restarted
+    client_timeout: int = 0  # ms after which a client gets an error instead of a late response; 0: never
+    leave_timeout: int = 10  # s for a surplus worker to finish its batches
 
-    def tuned(self, config: Mapping[str, Any]) -> Self:  # Any: YAML as it stands
-        """Return the same with what the archive's model config says; it has the last word, as on the server."""
-        given = {field: _positive(config, key) for field, key in _KEYS.items()}
-        if config:
-            given |= {field: _seconds(config, _KEYS[field]) for field in ("response_timeout", "startup_timeout")}
-        tuned = replace(self, **{field: value for field, value in given.items() if value is not None})
+    def with_tuning(self, tuning: ModelTuning | ModelProperties) -> Self:
+        """Return the settings with those of another source in place of their own."""
+        given = {name: value for name, value in asdict(tuning).items() if name in self.__struct_fields__}
+        return replace(self, **{name: value for name, value in given.items() if value is not None})
+
+    def with_config(self, config: Mapping[str, Any]) -> Self:  # Any: YAML
+        """Return the settings with those of a model config file in place of their own."""
+        tuned = self.with_tuning(ModelTuning.from_config(config))
         return replace(tuned, max_workers=max(tuned.min_workers, tuned.max_workers))
 
 
-_DEFAULT_SECONDS = 120  # of an answer, and of a start
-_KEYS = {
-    "min_workers": "minWorkers",
-    "max_workers": "maxWorkers",
-    "batch_size": "batchSize",
-    "max_batch_delay": "maxBatchDelay",
-    "response_timeout": "responseTimeout",
-    "startup_timeout": "startupTimeout",
-    "queue_size": "jobQueueSize",
-    "retry_seconds": "maxRetryTimeoutInSec",
-    "client_timeout": "clientTimeoutInMills",
+# --- config.properties --------------------------------------------------------------------------------------------
+
+_MAX_BYTES = 1 << 20  # of the file
+_MAX_INT = 2**31 - 1  # of Java
+_WHOLE = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+_VARIABLE = re.compile(r"\$\$([^$]{2,})\$\$")
+_MODELS_HINT = 'write {"MODEL": {"VERSION": {"minWorkers": 1, "batchSize": 8}}}, with \\ before each line end'
+
+Models = dict[str, dict[str, ModelProperties]]  # {model: {version: …}}
+
+
+class MetricsMode(StrEnum):
+    """Values of `metrics_mode`: log all metrics, show all, or show requests and latencies and log the others."""
+
+    LOG = "log"
+    PROMETHEUS = "prometheus"
+    LEGACY = "legacy"
+
+
+class _Snapshot(Struct, frozen=True):
+    """The value of `model_snapshot`, which TorchServe writes and some deployments write by hand."""
+
+    models: Models
+
+
+def parse_int(text: str | None, default: T) -> int | T:
+    """Return an integer as Java reads it; the default for any other text."""
+    if text is None or not _WHOLE.fullmatch(text) or not -_MAX_INT - 1 <= int(text) <= _MAX_INT:
+        return default
+    return int(text)
+
+
+def _integer(least: int, text: str) -> int:
+    value = parse_int(text.strip(), None)
+    if value is None or value < least:
+        what = f"{quoted(text.strip())} is not a whole number from {least} to {_MAX_INT}"
+        raise UsageError(what, hint="write only digits, without a unit", code="invalid-integer")
+    return value
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes <= _MAX_INT:
+        what = f"{quoted(text)} is not a number of minutes above 0, up to {_MAX_INT}"
+        raise UsageError(what, hint="write 60, or 0.5 for 30 s")
+    return minutes
+
+
+def _flag(text: str) -> bool:
+    return text.lower() == "true"  # as in Java
+
+
+def _path(text: str) -> Path:
+    if not text or "\0" in text:
+        raise UsageError(f"{quoted(text)} is not a path", hint="name a file or folder, or delete the line")
+    return Path(text)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        what = f"{quoted(text)} is not a regular expression: {error}"
+        raise UsageError(what, hint="escape its special characters") from None
+
+
+def _address(default_port: int, text: str) -> Address:
+    return Address.parse(text.strip(), default_port)
+
+
+def _metrics_mode(text: str) -> MetricsMode | None:
+    name = "".join(text.split()).lower()
+    return MetricsMode(name) if name in list(MetricsMode) else None
+
+
+def _decode(text: str, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(text, type=kind, strict=False)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        what = f"this is not a JSON object of models and versions: {first_line(error)}"
+        raise UsageError(what, hint=_MODELS_HINT) from None
+
+
+def _models(text: str) -> Models:
+    return _without_negative(_decode(text, Models))
+
+
+def _snapshot(text: str) -> Models:
+    return _without_negative(_decode(text, _Snapshot).models)
+
+
+def _without_negative(models: Models) -> Models:
+    """Return the properties of models without numbers of 0 or less, which have no effect."""
+    return {
+        model: {
+            version: ModelProperties(
+                **{name: value for name, value in asdict(properties).items() if type(value) is not int or value > 0}
+            )
+            for version, properties in versions.items()
+        }
+        for model, versions in models.items()
+    }
+
+
+_Flag = Annotated[bool | None, _flag]
+_Text = Annotated[str | None, str]
+_File = Annotated[Path | None, _path]
+_Count = Annotated[int | None, partial(_integer, 0)]
+_Above0 = Annotated[int | None, partial(_integer, 1)]
+
+
+class ServerConfig(Struct, frozen=True, kw_only=True):
+    """The keys of config.properties that have an effect, each with its parser; None, or empty, for missing keys."""
+
+    inference_address: Annotated[Address | None, partial(_address, 80)] = None
+    management_address: Annotated[Address | None, partial(_address, 8081)] = None
+    metrics_address: Annotated[Address | None, partial(_address, 8082)] = None
+    load_models: Annotated[tuple[str, ...], _words] = ()
+    models: Annotated[Models, _models] = {}  # settings of models that `load_models` or a request loads
+    model_snapshot: Annotated[Models, _snapshot] = {}  # to load in place of `load_models`, by their mar_name
+    model_store: _File = None
+    default_workers_per_model: _Count = None  # 0: the number of GPUs, otherwise of CPU cores
+    job_queue_size: _Above0 = None
+    default_response_timeout: _Above0 = None  # s
+    default_startup_timeout: _Above0 = None  # s
+    unregister_model_timeout: _Count = None  # s
+    max_request_size: _Above0 = None  # bytes
+    max_response_size: _Above0 = None  # bytes
+    decode_input_request: _Flag = None
+    cors_allowed_origin: _Text = None
+    cors_allowed_methods: _Text = None
+    cors_allowed_headers: _Text = None
+    disable_token_authorization: _Flag = None
+    token_expiration_min: Annotated[float | None, _minutes] = None
+    enable_model_api: _Flag = None
+    metrics_mode: Annotated[MetricsMode | None, lambda text: _metrics_mode(text) or MetricsMode.LOG] = None
+    metrics_config: _File = None
+    model_metrics_auto_detect: _Flag = None
+    enable_metrics_api: _Flag = None
+    disable_system_metrics: _Flag = None
+    metric_time_interval: _Above0 = None  # s
+    service_envelope: _Text = None
+    ts_open_inference_protocol: _Flag = None
+    blacklist_env_vars: Annotated[re.Pattern[str] | None, _pattern] = None
+    limit_max_image_pixels: _Flag = None
+    number_of_gpu: _Count = None
+    enable_envvars_config: _Flag = None
+    notes: tuple[str, ...] = ()  # a sentence for each key or value without the expected effect
+
+    @classmethod
+    def read(cls, file: Path, environ: Mapping[str, str]) -> Self:
+        """Read a config.properties.
+
+        Args:
+            file: The file.
+            environ: The values of `$$NAME$$`; with `enable_envvars_config=true`, `TS_KEY` replaces the file's `key`.
+
+        Raises UsageError for an unreadable file and for an invalid value.
+        """
+        hints = get_type_hints(cls, include_extras=True)
+        parsers = {key: kind.__metadata__[0] for key, kind in hints.items() if hasattr(kind, "__metadata__")}
+        texts = _read_texts(file, environ, parsers.keys() | _IGNORED.keys())
+        values: dict[str, Any] = {}  # Any: each key has its own type
+        for key, (text, where) in texts.items():
+            if key in parsers:
+                with located(where):
+                    values[key] = parsers[key](text)
+        notes = _notes({key: text for key, (text, _) in texts.items()}, parsers)
+        return cls(**values, notes=tuple(notes))
+
+
+def _read_texts(file: Path, environ: Mapping[str, str], keys: set[str]) -> dict[str, tuple[str, str]]:
+    """Return the text of each key and its origin: a line of the file, or an environment variable."""
+    texts: dict[str, tuple[str, str]] = {}
+    with located(str(file)):
+        properties = parse_properties(_read_file(file))
+    for key, text in properties.items():
+        for name in _VARIABLE.findall(text):
+            if name not in environ:
+                what = f"the value uses the environment variable {quoted(name)}, which is not set"
+                raise UsageError(
+                    what, where=f"{file}: {key}", hint=f"export {name}=…, or write the value into the file"
+                )
+        texts[key] = _VARIABLE.sub(lambda match: environ[match[1]], text), f"{file}: {key}"
+    if "enable_envvars_config" in texts and _flag(texts["enable_envvars_config"][0]):
+        for key in sorted(keys - _FILE_ONLY):
+            name = _VARIABLE_NAMES.get(key, f"TS_{key.upper().removeprefix('TS_')}")
+            if name in environ:
+                texts[key] = environ[name], name
+    return texts
+
+
+def _read_file(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        hint = "--ts-config takes the path of a config.properties"
+        raise UsageError("the config file does not exist", hint=hint, code="config-not-found") from None
+    except OSError as error:
+        raise UsageError(
+            f"the config file cannot be read: {describe_os_error(error)}", code="unreadable-config"
+        ) from None
+    if len(data) > _MAX_BYTES:
+        raise UsageError(f"the config file is larger than {_MAX_BYTES >> 10} KiB", code="config-too-large")
+    return data
+
+
+def _notes(texts: Mapping[str, str], parsers: Mapping[str, object]) -> Iterator[str]:
+    """Yield a sentence for keys without an effect, one for each reason, and for values that are probably mistakes."""
+    ignored: dict[str, list[str]] = {}
+    for key, text in texts.items():
+        if key in parsers:
+            if parsers[key] is _flag and text.lower() not in {"true", "false"}:
+                yield f"{key} is {quoted(text)}, which counts as false; write true or false, nothing after it"
+        elif key not in _IGNORED:
+            meant = nearest(key, parsers.keys() | _IGNORED.keys(), 0.75)
+            yield f"{quoted(key)} is not a known key" + (f"; did you mean {meant}?" if meant else "")
+        elif text.strip().lower() != "false":  # a feature that is off is not missed
+            ignored.setdefault(_IGNORED[key], []).append(key)
+    for reason, keys in ignored.items():
+        yield f"{', '.join(keys)} {'have' if len(keys) > 1 else 'has'} no effect: {reason}"
+    if "metrics_mode" in texts and not _metrics_mode(texts["metrics_mode"]):
+        modes = ", ".join(MetricsMode)
+        yield f"metrics_mode is {quoted(texts['metrics_mode'])}, which counts as log; the modes are {modes}"
+    yield from _unknown_properties(texts.get("models", "{}"))
+
+
+def _unknown_properties(text: str) -> Iterator[str]:
+    names = [field.encode_name for field in msgspec.structs.fields(ModelProperties)]
+    for model, versions in _decode(text, dict[str, dict[str, dict[str, object]]]).items():
+        for version, properties in versions.items():
+            for name in sorted(properties.keys() - names):
+                end = f"; did you mean {meant}?" if (meant := nearest(name, names)) else ""
+                yield f"models: {quoted(name)} of {quoted(model)} {quoted(version)} has no effect{end}"
+
+
+_REASONS = {
+    "marpack serves HTTP only, not gRPC": (
+        *("grpc_inference_address", "grpc_inference_port", "grpc_inference_max_connection_age_ms"),
+        *("grpc_inference_max_connection_age_grace_ms", "grpc_management_address", "grpc_management_port"),
+        *("grpc_management_max_connection_age_ms", "grpc_management_max_connection_age_grace_ms", "enable_grpc_ssl"),
+    ),
+    "marpack does not serve TLS; put a proxy in front that ends it": (
+        *("keystore", "keystore_pass", "keystore_type", "private_key_file", "certificate_file"),
+    ),
+    "models are registered from the model store only; copy their archives there": (
+        *("allowed_urls", "use_env_allowed_urls"),
+    ),
+    "there is no Java process to tune": (
+        *("vmargs", "number_of_netty_threads", "netty_client_threads", "prefer_direct_buffer", "async_logging"),
+        *("use_native_io", "io_ratio"),
+    ),
+    "workers communicate through pipes, which need no port": ("initial_worker_port", "initial_distribution_port"),
+    "workflows are not supported; call their models one by one": ("workflow_store",),
+    "snapshots are neither written nor restored": ("snapshot_store",),
+    "plugins are not supported": ("plugins_path",),
+    "an archive names its own handler": ("default_service_handler",),
+    "requirements are not installed per model; use --env isolated": ("install_py_dep_per_model",),
+    "workers start without a launcher; export variables such as OMP_NUM_THREADS": (
+        *("ipex_enable", "ipex_gpu_enable", "cpu_launcher_enable", "cpu_launcher_args"),
+    ),
+    "marpack collects system metrics itself": ("system_metrics_cmd",),
+    "C++ workers are not supported": ("cpp_log_config",),
+    "sequence batching is not supported": (
+        *("ts_header_key_sequence_id", "ts_header_key_sequence_start", "ts_header_key_sequence_end"),
+    ),
+    "there is no debug mode; --workers 1 --log-requests comes near": ("debug",),
+    "marpack uses its own installation": ("model_server_home", "python", "version", "tsConfigFile"),
 }
+_IGNORED = {key: reason for reason, keys in _REASONS.items() for key in keys}
+# Keys that no environment variable replaces, and the variable that is not named after its key, as on TorchServe.
+_FILE_ONLY = {
+    *("use_native_io", "io_ratio", "metric_time_interval", "enable_envvars_config", "model_snapshot", "models"),
+    *("version", "system_metrics_cmd", "use_env_allowed_urls", "vmargs", "plugins_path", "python", "tsConfigFile"),
+}
+_VARIABLE_NAMES = {"token_expiration_min": "TS_TOKEN_EXPIRATION_TIME_MIN"}
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*")
+_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+_LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-def _seconds(config: Mapping[str, Any], key: str) -> int | None:  # Any: as above
-    """Return the time that a model config stands for: one that tells none, or no number, tells the default.
+def parse_properties(data: bytes) -> dict[str, str]:
+    r"""Return the keys and values of a Java properties file (Latin-1); the last of two equal keys counts.
 
-    Only one that is not positive leaves the word to others, as on the server.
+    Raises UsageError for a \u without four hexadecimal digits.
     """
-    value = config.get(key)
-    if type(value) is int and value <= 0:
-        return None
-    return _positive(config, key) or _DEFAULT_SECONDS
+    found: dict[str, str] = {}
+    for line in _logical_lines(data.decode("latin-1")):
+        key: str = _KEY.findall(line)[0]
+        found[_unescape(key)] = _unescape(_SEPARATOR.sub("", line[len(key) :], count=1))
+    return found
 
 
-def _positive(config: Mapping[str, Any], key: str) -> int | None:
-    value = config.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31 else None
+def _logical_lines(text: str) -> Iterator[str]:
+    """Yield lines without indentation: continued ones joined, blank ones and comments left out."""
+    gathered = ""
+    for natural in _LINE_END.split(text):
+        line = natural.lstrip(" \t\f")
+        if not gathered and line.startswith(("#", "!")):
+            continue
+        gathered += line
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            gathered = gathered[:-1]
+            continue
+        if gathered:
+            yield gathered
+        gathered = ""
+    if gathered:  # the file ends with a backslash
+        yield gathered
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    plain = _ESCAPE.sub(_unescape_one, text)
+    # Java writes a character beyond U+FFFF as two escapes: its UTF-16 surrogates.
+    return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _unescape_one(escape: re.Match[str]) -> str:
+    code = escape[1]
+    if code == "u":
+        around = quoted(escape.string[escape.start() :][:8])
+        what, hint = f"{around} is not an escape: \\u needs four hexadecimal digits", "write \\\\u for a plain \\u"
+        raise UsageError(what, hint=hint, code="invalid-escape")
+    return chr(int(code[1:], 16)) if len(code) > 1 else _LETTERS.get(code, code)

@@ -110,7 +110,7 @@ def test_reload(project):
 
 def test_a_token_is_asked_for(project):
     with serving("--token", "keys.json", cwd=project) as server:
-        assert "no page" in server.wait_for("note")["message"]
+        server.wait_for("note", message="the page to try models is off because it cannot send tokens")
         assert server.request("/predictions/echo", b"a")[0] == 401
         keys = json.loads((project / "keys.json").read_text())
         ours = {"Authorization": f"Bearer {keys['inference']['key']}"}
@@ -145,8 +145,8 @@ REFUSED = {
     "a time that is none": (["x.mar", "--drain", "-1"], 2, "-1"),
     "a size that is none": (["x.mar", "--max-request-size", "lots"], 2, "lots"),
     "the same twice": (["x.mar", "x.mar"], 2, "are both"),
-    "no store": (["--model-store", "nix", "--models", "all"], 2, "there is no such folder"),
-    "no config": (["x.mar", "--ts-config", "nix.properties"], 2, "no such config file"),
+    "no store": (["--model-store", "nix", "--models", "all"], 2, "does not exist"),
+    "no config": (["x.mar", "--ts-config", "nix.properties"], 2, "config file does not exist"),
     "https": (["x.mar", "--ts-config", "https.properties"], 2, "put a proxy in front"),
     "tokens asked for and not named": (["x.mar", "--ts-config", "tokens.properties"], 2, "--token key_file.json"),
     "a port that is taken": (["x.mar", "--port", "TAKEN", "--metrics-port", "0"], 2, "cannot listen on"),
@@ -229,7 +229,7 @@ def test_a_start_line_of_torchserve_is_taken(make_mar, tmp_path):
         assert server.request("/predictions/probe", b"a")[2] == b"echo a"
 
 
-_BEYOND = "management {}: on {} others could change what is served; --token FILE opens it there"
+_BEYOND = "management {}: without tokens, anyone could change the models on {}; add --token FILE"
 
 
 def test_management_without_tokens_stays_on_this_machine(make_mar, tmp_path):
@@ -288,15 +288,16 @@ def test_a_model_store_and_a_config(make_mar, tmp_path):
         assert b"ts_inference_requests_total" in server.request("/metrics", what="metrics")[2]
 
 
+NO_MODELS = "no models are loaded; load those of the model store with --models all"
+
+
 def test_a_model_store_alone_is_served_empty(make_mar, tmp_path):
     store = tmp_path / "store"
     store.mkdir()
     shutil.move(make_mar(ECHO, name="one"), store / "one.mar")
     words = ["--model-store", "store", "--enable-model-api", "--management-port", "0"]
     with serving(*words, cwd=tmp_path, loaded=0) as server:
-        server.wait_for(
-            "note", message="no model is served from the start: --models all serves those of the model store"
-        )
+        server.wait_for("note", message=NO_MODELS)
         assert server.request("/ping")[0] == 200
         assert server.request("/predictions/one", b"1")[0] == 404
         assert server.request("/models?url=one.mar&initial_workers=1", b"", what="management")[0] == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -22,32 +23,34 @@ from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load
 from marpack.runner.client import Worker
 from marpack.runner.session import prepare
-from marpack.serving.connections import run
-from marpack.serving.http import FrontSettings
-from marpack.serving.listener import ServerListener
-from marpack.serving.metrics import MetricsMode, ServerMetrics
-from marpack.serving.models import ModelPlan, ServedModel
-from marpack.serving.server import Server, ServerOptions
-from marpack.serving.settings import Address, ModelSettings
+from marpack.serving.http import HttpSettings, run
+from marpack.serving.loading import ModelPlan
+from marpack.serving.metrics import ServerMetrics
+from marpack.serving.models import ServedModel
+from marpack.serving.server import Listening, Server, ServerOptions
+from marpack.serving.settings import Address, MetricsMode, ModelSettings
 from marpack.torchserve.http import MAX_BODY
 
 HOST = "127.0.0.1"
 SECONDS = 60.0
+_LOG = logging.getLogger("marpack.serving")
 _OPTIONS = ServerOptions(
     inference=Address(HOST, 0),
-    front=FrontSettings(max_request_size=MAX_BODY, max_connections=100, drain=0.0),
+    http=HttpSettings(max_request_size=MAX_BODY, max_connections=100, drain=0.0),
     compat=True,
 )
 
 
-class _Listening(ServerListener):
+class _Ports(logging.Handler):
     """Notes the port."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.inference: Future[tuple[str, int]] = Future()
 
-    def listening(self, what: str, address: Address) -> None:
-        if what == "inference":
+    def emit(self, record: logging.LogRecord) -> None:
+        if isinstance(record.msg, Listening) and record.msg.what == "inference" and not self.inference.done():
+            address = Address.parse(record.msg.address, 0)
             self.inference.set_result((address.host, address.port))
 
 
@@ -55,13 +58,16 @@ class ServedPeer:
     """A server of ours in a thread of this process, which `conformance.playing.play` takes for the real one."""
 
     def __init__(self) -> None:
-        self._listener = _Listening()
+        self._ports = _Ports()
         self._ready: Future[tuple[asyncio.AbstractEventLoop, Server]] = Future()
         self._thread = threading.Thread(target=run, args=(self._main,), name="marpack serve")
 
     def __enter__(self) -> Self:
+        _LOG.setLevel(logging.INFO)
+        _LOG.addHandler(self._ports)
         self._thread.start()
-        self.inference = self._listener.inference.result(SECONDS)
+        self.inference = self._ports.inference.result(SECONDS)
+        _LOG.removeHandler(self._ports)
         return self
 
     def __exit__(
@@ -72,7 +78,7 @@ class ServedPeer:
 
     async def _main(self) -> int:
         metrics = ServerMetrics(hostname="here", mode=MetricsMode.LOG, declared=(), auto_detect=False)
-        self._loop, self._server = asyncio.get_running_loop(), Server(_OPTIONS, self._listener, metrics)
+        self._loop, self._server = asyncio.get_running_loop(), Server(_OPTIONS, metrics)
         return await self._server.serve(())
 
     def of(self, probe: Probe) -> _Stand:
@@ -85,7 +91,7 @@ class ServedPeer:
 
     async def _added(self, plan: ModelPlan) -> bool:
         model = self._server.add(plan)
-        loads = await model.settled()
+        loads = await model.wait_until_ready()
         if not loads:
             await self._removed(model.name)
         return loads
@@ -122,7 +128,7 @@ class _Stand:
     def _plan(self, archive: Path, name: str, options: dict[str, Any]) -> ModelPlan:
         prepared = prepare(ResolvedSource(path=archive), options=Load(model_dir="", envelope=self._probe.envelope))
         asked = {key: value for key, value in options.items() if key in ModelSettings.__struct_fields__}
-        settings = replace(ModelSettings(**asked).tuned(prepared.config), batch_size=options.get("batch_size", 1))
+        settings = replace(ModelSettings(**asked).with_config(prepared.config), batch_size=options.get("batch_size", 1))
         return ModelPlan(name=name, version="1.0", prepared=prepared, settings=settings, spawn=self._spawn())
 
     def _spawn(self) -> Callable[[], Worker]:

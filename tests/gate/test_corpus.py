@@ -16,7 +16,7 @@ from marpack.gate.verdicts import GateVerdict
 from marpack.inspection.inspect import inspect
 from marpack.inspection.pickles import PickleVerdict
 from marpack.project.source import ResolvedSource
-from marpack.serving.loading import Door
+from marpack.serving.loading import AdmissionRules
 
 MANIFEST = {"runtime": "python", "model": {"modelName": "probe", "modelVersion": "1.0", "handler": "handler.py"}}
 HANDLER = "def handle(data, context):\n    return data and ['']\n"
@@ -39,7 +39,7 @@ def accepting(path: Path) -> set[str]:
         if inspect(archive).pickles.verdict is PickleVerdict.SAFE:
             found.add("inspect")
     with suppress(ArchiveError), open_archive(path) as archive:
-        Door(require_safe=True).admit(archive)
+        AdmissionRules(require_safe=True).check(archive)
         found.add("serve")
     with Candidate(ResolvedSource(path=path), CheckOptions()) as candidate:
         if check(candidate, CheckSelection.of(["pickles"])).verdict is not GateVerdict.REFUSED:

@@ -21,7 +21,7 @@ from marpack.gate.check import CheckSelection, check
 from marpack.gate.verdicts import CheckResult, Verdict
 from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load
-from marpack.serving.loading import Door, ProgramsRefusedError
+from marpack.serving.loading import AdmissionRules, ProgramsRefusedError
 
 LIBRARY = Path(isal_zlib.__file__).read_bytes()[:2000]
 NATIVE = {"notes.txt": LIBRARY}
@@ -88,7 +88,7 @@ def test_check_and_serve_agree(native: Path, unread: Path, tmp_path: Path) -> No
         for trust in (False, True):
             with open_archive(path) as opened:
                 try:
-                    Door(require_safe=True, trust_native=trust).admit(opened)
+                    AdmissionRules(require_safe=True, trust_native=trust).check(opened)
                     admitted = True
                 except ArchiveError:
                     admitted = False
@@ -98,11 +98,11 @@ def test_check_and_serve_agree(native: Path, unread: Path, tmp_path: Path) -> No
 
 def test_serve_refuses_programs_with_a_code_of_their_own(native: Path) -> None:
     with open_archive(native) as opened, pytest.raises(ProgramsRefusedError) as refused:
-        Door(require_safe=True).admit(opened)
+        AdmissionRules(require_safe=True).check(opened)
     assert (refused.value.code, refused.value.exit_code) == ("program", ExitCode.SHORT)
     assert refused.value.hint
     with open_archive(native) as opened:
-        assert [finding.code for finding in Door().admit(opened)] == ["program"]
+        assert [finding.code for finding in AdmissionRules().check(opened)] == ["program"]
 
 
 def test_the_python_function_has_the_options(native: Path) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from marpack.protocol.messages import Trouble
-from marpack.render.serve import Page
+from marpack.render.serve import page_renderer
 from marpack.runner.inputs import RequestDefaults
 from marpack.runner.results import AnsweredInput, Result
 from marpack.serving.models import ModelState
-from marpack.serving.page import PAGE_HEADERS, SAMPLE_HEADERS, PageModel, PageRenderer, tried_answer
+from marpack.serving.page import PAGE_HEADERS, SAMPLE_HEADERS, PageModel, TriedResponse
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 HOSTILE = (
@@ -68,17 +68,12 @@ def result(body: str = '{"seven": 0.9, "<b>two</b>": 0.1}', **given: Any) -> Res
 
 def drawn(answer: Result, body: bytes = b"<u>text</u>", content_type: str = "text/plain", handler: str = "x:y") -> str:
     asked = RequestDefaults().input("input", 0, content_type, body)
-    return Page().draw(AnsweredInput(asked, answer), {"1": "<em>tree</em>"}, handler)
-
-
-def test_it_is_a_renderer():
-    renderer: PageRenderer = Page()
-    assert renderer.index([])
+    return page_renderer().draw(AnsweredInput(asked, answer), {"1": "<em>tree</em>"}, handler)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_the_page_keeps_to_its_policy(count: int):
-    page = Markup(Page().index([model(name) for name in ("one", "two")[:count]]).decode())
+    page = Markup(page_renderer().index([model(name) for name in ("one", "two")[:count]]).decode())
     assert page.tags.count("script") == 1
     assert page.values("src") == ["/page/page.js"]
     assert [link for link in page.values("href") if not link.startswith("data:")] == ["/page/page.css"]
@@ -88,19 +83,19 @@ def test_the_page_keeps_to_its_policy(count: int):
 
 
 def test_every_field_has_a_label_and_every_id_is_one():
-    page = Page().index([model()]).decode()
+    page = page_renderer().index([model()]).decode()
     labelled = set(Markup(page).values("for"))
     ids = Markup(page).values("id")
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'<(?:input|textarea)[^>]* id="(\S+?)"', page)) == labelled
-    used = set(re.findall(r'\bat\("([\w-]+)"\)', Page().asset("page.js").data.decode()))
+    used = set(re.findall(r'\bat\("([\w-]+)"\)', page_renderer().assets["page.js"].data.decode()))
     assert used - set(ids) == set()
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_models_are_called_is_no_markup(text: str):
-    plain = Markup(Page().index([model()]).decode())
-    page = Markup(Page().index([model(text, version=text, detail=text, default=False)]).decode())
+    plain = Markup(page_renderer().index([model()]).decode())
+    page = Markup(page_renderer().index([model(text, version=text, detail=text, default=False)]).decode())
     assert page.tags == plain.tags
     assert [name for name, _ in page.attributes] == [name for name, _ in plain.attributes]
     (state,) = page.values("data-state")
@@ -110,7 +105,7 @@ def test_what_models_are_called_is_no_markup(text: str):
 
 
 def test_the_state_has_all_that_the_script_reads():
-    (state,) = Markup(Page().index([model(latencies=(1.5, 2.0))]).decode()).values("data-state")
+    (state,) = Markup(page_renderer().index([model(latencies=(1.5, 2.0))]).decode()).values("data-state")
     told = {"name": "digits", "version": "1.0", "default": True, "state": "ready", "workers": 1, "detail": ""}
     assert json.loads(state) == {"models": [told | {"latencies": [1.5, 2.0], "samples": []}]}
 
@@ -124,7 +119,7 @@ def test_the_state_has_all_that_the_script_reads():
     ],
 )
 def test_assets(name: str, kind: str, words: bytes):
-    asset = Page().asset(name)
+    asset = page_renderer().assets.get(name)
     assert asset is not None
     assert asset.content_type == f"{kind}; charset=utf-8"
     assert words in asset.data
@@ -132,19 +127,19 @@ def test_assets(name: str, kind: str, words: bytes):
 
 @pytest.mark.parametrize("name", ["", "page.html.j2", "../report/style.css", "/etc/passwd", "page.js/"])
 def test_there_are_no_other_assets(name: str):
-    assert Page().asset(name) is None
+    assert page_renderer().assets.get(name) is None
 
 
 def test_nothing_is_fetched_from_elsewhere():
     for name in ("page.js", "page.css"):
-        text = Page().asset(name).data.decode()
+        text = page_renderer().assets[name].data.decode()
         assert set(re.findall(r"https?://[^\s\"'`)]+", text)) <= {"http://www.w3.org/2000/svg"}
         assert "@import" not in text
         assert not re.search(r"\burl\(", text)
 
 
 def test_the_script_can_be_read():
-    assert len(Page().asset("page.js").data.splitlines()) < 350
+    assert len(page_renderer().assets["page.js"].data.splitlines()) < 350
 
 
 SCENES = {
@@ -209,7 +204,7 @@ def test_the_policies():
 
 @pytest.mark.parametrize(("answer", "text"), [(result("{}"), "{}"), (result("AAAA", body_encoding="base64"), None)])
 def test_what_is_told_of_an_answer(answer: Result, text: str | None):
-    told = tried_answer(answer, "<p>", headers=[("A", "1"), ("A", "2")], milliseconds=1.23456)
+    told = TriedResponse.of(answer, "<p>", headers=[("A", "1"), ("A", "2")], milliseconds=1.23456)
     assert (told.status, told.phrase, told.html, told.text) == (200, "OK", "<p>", text)
     assert told.headers == (("A", "1"), ("A", "2"))
     assert (told.milliseconds, told.queue_milliseconds) == (1.235, None)

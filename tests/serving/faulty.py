@@ -7,6 +7,7 @@ It prints its port and what its listener is told, a line each.
 
 import itertools
 import json
+import logging
 import os
 import sys
 import textwrap
@@ -242,44 +243,57 @@ def served(
         yield server
 
 
-def main(archive: str, given: str) -> int:
-    from marpack.errors import MarpackError
-    from marpack.project.source import resolve
-    from marpack.protocol.messages import Load
-    from marpack.runner.client import Worker
-    from marpack.runner.session import prepare
-    from marpack.serving.http import FrontSettings
-    from marpack.serving.listener import ServerListener
-    from marpack.serving.metrics import ServerMetrics
-    from marpack.serving.models import ModelPlan
-    from marpack.serving.server import Server, ServerOptions, serve
-    from marpack.serving.settings import Address, ModelSettings
+def teller(bug: int) -> logging.Handler:
+    """Return what prints the log; it raises an error at the load with the number `bug`."""
+    from marpack.serving.models import HandlerFailed, HandlerPrinted, ModelFailed, WorkerLoaded
+    from marpack.serving.server import Listening
 
-    settings = json.loads(given)
     loads = itertools.count(1)
 
     def tell(*words: object) -> None:
         sys.stdout.write(" ".join(map(str, words)) + "\n")
         sys.stdout.flush()
 
-    class Teller(ServerListener):
-        def listening(self, what: str, address: str) -> None:
-            tell("listening", what, address)
+    class Teller(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            match record.msg:
+                case Listening(what, address):
+                    tell("listening", what, address)
+                case WorkerLoaded(model, worker):
+                    tell("loaded", model, worker)
+                    if next(loads) == bug:
+                        raise KeyError("a bug")
+                case ModelFailed(given_up=given_up, worker=worker, message=message, hint=hint):
+                    assert record.exc_info
+                    error: Any = record.exc_info[1]
+                    tell("given up" if given_up else "failed", worker, error.code, message, hint)
+                case HandlerPrinted():
+                    tell("printed", 1, [])
+                case HandlerFailed(trouble=trouble):
+                    tell("printed", 0, [trouble.kind])
+                case str():
+                    tell("noted", record.getMessage())
 
-        def noted(self, text: str) -> None:
-            tell("noted", text)
+    return Teller()
 
-        def loaded(self, model: str, worker: int, *_: object) -> None:
-            tell("loaded", model, worker)
-            if next(loads) == settings["bug"]:
-                raise KeyError("a bug")
 
-        def failed(self, model: str, worker: int | None, error: MarpackError, *, given_up: bool) -> None:
-            tell("given up" if given_up else "failed", worker, error.code, error, error.hint)
+def main(archive: str, given: str) -> int:
 
-        def printed(self, model: str, worker: int, lines: Any, troubles: Any) -> None:
-            tell("printed", len(lines), [trouble.kind for trouble in troubles])
+    from marpack.errors import MarpackError
+    from marpack.project.source import resolve
+    from marpack.protocol.messages import Load
+    from marpack.runner.client import Worker
+    from marpack.runner.session import prepare
+    from marpack.serving.http import HttpSettings
+    from marpack.serving.loading import ModelPlan
+    from marpack.serving.metrics import ServerMetrics
+    from marpack.serving.server import Server, ServerOptions, serve
+    from marpack.serving.settings import Address, ModelSettings
 
+    settings = json.loads(given)
+    log = logging.getLogger("marpack.serving")
+    log.setLevel(logging.INFO)
+    log.addHandler(teller(settings["bug"]))
     prepared = prepare(resolve(archive), options=Load(model_dir="", gpu_id=None))
     model = ModelPlan(
         spawn=partial(Worker.spawn, max_memory=settings["max_memory"]),
@@ -290,9 +304,9 @@ def main(archive: str, given: str) -> int:
     )
     front = {"max_request_size": 1 << 20, "max_connections": 4000, "drain": 10.0, **settings["front"]}
     port = front.pop("port", 0)
-    options = ServerOptions(inference=Address("127.0.0.1", port), front=FrontSettings(**front))
+    options = ServerOptions(inference=Address("127.0.0.1", port), http=HttpSettings(**front))
     try:
-        return serve(lambda: Server(options, Teller(), ServerMetrics(hostname="here")), (model,))
+        return serve(lambda: Server(options, ServerMetrics(hostname="here")), (model,))
     except MarpackError as error:
         sys.stderr.write(f"{error.code}: {error}; {error.hint}\n")
         return int(error.exit_code)

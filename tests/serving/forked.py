@@ -30,7 +30,6 @@ _MODULES = (
     "marpack.cli.main",
     "marpack.cli.serve",
     "marpack.cli.serve_settings",
-    "marpack.cli.serve_options",
     "serving.faulty",
 )
 

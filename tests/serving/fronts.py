@@ -6,14 +6,13 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
 
 from msgspec import Struct
+from serving.logs import recording
 
-from marpack.serving import connections
-from marpack.serving.api import Api, Call, Route, ServingCore
-from marpack.serving.http import Front, FrontSettings, Reply
-from marpack.serving.jobs import StreamedAnswer
-from marpack.serving.listener import ServerListener, ServerStatistics
+from marpack.serving.api import Api, Call, Route, ServerStatistics, ServingCore
+from marpack.serving.http import HttpServer, HttpSettings, Reply, run
+from marpack.serving.jobs import StreamedResponse
 from marpack.serving.metrics import ServerMetrics
-from marpack.serving.registry import Registry
+from marpack.serving.models import Registry
 from marpack.serving.settings import Address
 from marpack.torchserve.http import Response
 
@@ -33,7 +32,6 @@ class Probe(Api):
             ending=asyncio.Event(),
             registry=Registry(),
             metrics=ServerMetrics(hostname="here"),
-            listener=ServerListener(),
             statistics=ServerStatistics(),
             max_request_size=LIMIT,
         )
@@ -42,7 +40,7 @@ class Probe(Api):
         self.begun = 0
         self.cancelled = 0
         self.go = asyncio.Event()
-        self.streamed = StreamedAnswer(Response(status=200, body=b""))
+        self.streamed = StreamedResponse(Response(status=200, body=b""))
 
     async def echo(self, call: Call) -> Reply:
         return reply(await call.request.body())
@@ -69,7 +67,7 @@ class Probe(Api):
 
 
 class Listening(Struct):
-    front: Front
+    http: HttpServer
     port: int
     probe: Probe
     notes: list[str]
@@ -155,15 +153,15 @@ def request(path: str, *headers: str, body: bytes = b"", method: str = "POST", v
 @asynccontextmanager
 async def listening(*further: Route, **settings: Any) -> AsyncIterator[Listening]:
     """Yield a front that listens."""
-    notes: list[str] = []
     given = {"max_request_size": LIMIT, "max_connections": 100, "linger": 0.1, **settings}
-    front = Front(FrontSettings(**given), notes.append)
-    probe = Probe(*further)
-    address = await front.listen(Address("127.0.0.1", 0), probe.handle)
-    try:
-        yield Listening(front, address.port, probe, notes)
-    finally:
-        await front.close()
+    with recording() as log:
+        http = HttpServer(HttpSettings(**given))
+        probe = Probe(*further)
+        address = await http.listen(Address("127.0.0.1", 0), probe.handle)
+        try:
+            yield Listening(http, address.port, probe, log.notes)
+        finally:
+            await http.close()
 
 
 def in_loop(main: Callable[[], Coroutine[Any, Any, Any]], *, within: float = 10.0) -> None:
@@ -174,7 +172,7 @@ def in_loop(main: Callable[[], Coroutine[Any, Any, Any]], *, within: float = 10.
             await main()
         return 0
 
-    connections.run(bounded)
+    run(bounded)
 
 
 async def eventually(holds: Callable[[], object], within: float = 5.0) -> None:

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw
 
 from marpack.json_text import to_json
 from marpack.protocol.messages import Frame, Trouble
-from marpack.render.serve import Page
+from marpack.render.serve import page_renderer
 from marpack.runner.inputs import RequestDefaults
 from marpack.runner.results import AnsweredInput, Result, body_of
 from marpack.serving.models import ModelState
@@ -23,7 +23,7 @@ from marpack.serving.page import (
     PageModel,
     PageSample,
     PageState,
-    tried_answer,
+    TriedResponse,
 )
 
 HOSTILE = """<img src=x onerror="document.title='taken'">'; $(touch taken) &amp; a/b\n"""
@@ -90,7 +90,7 @@ class PageServer:
         self.models = models
         self.asked: list[tuple[str, str, str, bytes]] = []  # model, version, content type, body
         self.cancelled = threading.Event()
-        self._page = Page()
+        self._page = page_renderer()
 
     def __enter__(self) -> Self:
         started: Future[str] = Future()
@@ -128,7 +128,7 @@ class PageServer:
         return web.Response(body=page, headers=PAGE_HEADERS, content_type="text/html", charset="utf-8")
 
     async def _asset(self, request: web.Request) -> web.Response:
-        asset = self._page.asset(request.match_info["asset"])
+        asset = self._page.assets.get(request.match_info["asset"])
         if asset is None:
             raise web.HTTPNotFound
         return web.Response(body=asset.data, headers={**PAGE_HEADERS, "Content-Type": asset.content_type})
@@ -152,7 +152,9 @@ class PageServer:
         answered = AnsweredInput(RequestDefaults().input("input", 0, kind, body), _answer(name, body))
         html = self._page.draw(answered, {"1": "tree", "2": "<em>car</em>"}, "image_segmenter")
         headers = [("x-request-id", "8c1f"), ("X-Odd", "<s>")]
-        return _json(tried_answer(answered.result, html, headers=headers, milliseconds=12.34, queue_milliseconds=1.5))
+        return _json(
+            TriedResponse.of(answered.result, html, headers=headers, milliseconds=12.34, queue_milliseconds=1.5)
+        )
 
     async def _wait(self) -> None:
         try:

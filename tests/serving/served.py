@@ -7,17 +7,17 @@ import socket
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from serving.logs import Recorded, recording
 from workers import launch
 
 from marpack.project.source import ResolvedSource
-from marpack.protocol.messages import Load, Trouble
-from marpack.serving.http import FrontSettings
-from marpack.serving.listener import ServerListener
+from marpack.protocol.messages import Load
+from marpack.serving.http import HttpSettings
 from marpack.serving.loading import ModelLoader
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import ModelState
@@ -50,34 +50,12 @@ def pack(folder: Path, file: str, handler: str, *, config: str | None = None, **
     return folder / file
 
 
-class Recorded(ServerListener):
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.addresses: dict[str, str] = {}
-        self.failures: list[str] = []
-        self.notes: list[str] = []
-        self.lines: list[str] = []
-
-    def listening(self, what: str, address: Address) -> None:
-        self.addresses[what] = str(address)
-
-    def noted(self, text: str) -> None:
-        self.notes.append(text)
-
-    def failed(self, model: str, worker: int | None, error: Exception, *, given_up: bool) -> None:
-        self.failures.append(f"{model}: {error}")
-
-    def printed(self, model: str, worker: int, lines: Sequence[str], troubles: Sequence[Trouble]) -> None:
-        self.lines += lines
-
-
 class Served:
     """A running server."""
 
-    def __init__(self, server: Server, listener: Recorded) -> None:
+    def __init__(self, server: Server, log: Recorded) -> None:
         self.server = server
-        self.listener = listener
+        self.log = log
 
     @property
     def inference(self) -> str:
@@ -95,7 +73,7 @@ class Served:
         return self._place("metrics")
 
     def _place(self, what: str) -> str:
-        addresses = self.listener.addresses
+        addresses = self.log.addresses
         return addresses.get(what, addresses["inference"]).removeprefix("http://")
 
     def request(
@@ -133,8 +111,8 @@ def served(*archives: Path, loader: ModelLoader = LOADER, loaded: bool = True, *
         loaded: Wait until they answer.
         options: Those of `ServerOptions` that differ.
     """
-    listener, box, done = Recorded(), list[Server](), threading.Event()
-    front = FrontSettings(max_request_size=65_536, max_connections=100, drain=2.0)
+    log, box, done = Recorded(), list[Server](), threading.Event()
+    http = HttpSettings(max_request_size=65_536, max_connections=100, drain=2.0)
     given = {"inference": ANYWHERE, "management": Address("127.0.0.2", 0), "metrics": Address("127.0.0.3", 0)} | options
     plans = [loader.plan(ResolvedSource(path=path)) for path in archives]
     loops: list[asyncio.AbstractEventLoop] = []
@@ -142,8 +120,10 @@ def served(*archives: Path, loader: ModelLoader = LOADER, loaded: bool = True, *
 
     async def main() -> None:
         loops.append(asyncio.get_running_loop())
-        box.append(Server(ServerOptions(front=front, loader=loader, **given), listener, ServerMetrics(hostname="here")))
-        await box[0].serve(plans)
+        log.owner = threading.get_ident()
+        box.append(Server(ServerOptions(http=http, loader=loader, **given), ServerMetrics(hostname="here")))
+        with recording(log):
+            await box[0].serve(plans)
 
     def live() -> None:
         try:
@@ -156,7 +136,7 @@ def served(*archives: Path, loader: ModelLoader = LOADER, loaded: bool = True, *
     thread.start()
     try:
         expected = len({given[name] for name in ("inference", "management", "metrics")} - {None})
-        wait_until(lambda: done.is_set() or len(listener.addresses) + len(listener.notes) >= expected)
+        wait_until(lambda: done.is_set() or len(log.addresses) + len(log.notes) >= expected)
         if loaded and not done.is_set():
             registry = box[0].registry
             wait_until(
@@ -165,7 +145,7 @@ def served(*archives: Path, loader: ModelLoader = LOADER, loaded: bool = True, *
                     or (registry.is_complete and all(model.state is not ModelState.LOADING for model in list(registry)))
                 )
             )
-        yield Served(box[0], listener)
+        yield Served(box[0], log)
     finally:
         if loops and not done.is_set():
             loops[0].call_soon_threadsafe(box[0].end)

@@ -67,7 +67,7 @@ def bearer(file: Path, name: str) -> str:
 def test_makes_a_file_that_only_its_owner_may_read(file: Path, clock: Clock) -> None:
     before = os.umask(0)
     try:
-        Tokens.start(file, 90, clock)
+        Tokens(file, 90, clock)
     finally:
         os.umask(before)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -75,7 +75,7 @@ def test_makes_a_file_that_only_its_owner_may_read(file: Path, clock: Clock) -> 
 
 
 def test_its_form_is_the_originals(file: Path, clock: Clock) -> None:
-    Tokens.start(file, 1.5, clock)
+    Tokens(file, 1.5, clock)
     made = json.loads(file.read_bytes())
     assert list(made) == ["management", "inference", "API"]
     assert [list(entry) for entry in made.values()] == [["key", "expiration time"], ["key", "expiration time"], ["key"]]
@@ -85,7 +85,7 @@ def test_its_form_is_the_originals(file: Path, clock: Clock) -> None:
 
 
 def test_each_key_opens_its_own_kind(file: Path, clock: Clock) -> None:
-    tokens = Tokens.start(file, 60, clock)
+    tokens = Tokens(file, 60, clock)
     opened = {name: [kind for kind in TokenKind if tokens.allows(kind, bearer(file, name))] for name in keys(file)}
     assert opened == {"management": [MANAGEMENT], "inference": [INFERENCE], "API": [API]}
 
@@ -118,12 +118,12 @@ HEADERS = {
 @pytest.mark.parametrize(("header", "allowed"), HEADERS.items(), ids=map(ascii, HEADERS))
 def test_headers(file: Path, clock: Clock, header: str | None, allowed: bool) -> None:
     put(file, document())
-    assert Tokens.start(file, 60, clock).allows(INFERENCE, header) is allowed
+    assert Tokens(file, 60, clock).allows(INFERENCE, header) is allowed
 
 
 def test_keys_expire_each_in_its_time(file: Path, clock: Clock) -> None:
     put(file, document())
-    tokens = Tokens.start(file, 60, clock)
+    tokens = Tokens(file, 60, clock)
     seen = []
     for minutes in (29.99, 30, 59.99, 61):
         clock.now = START + timedelta(minutes=minutes)
@@ -133,12 +133,12 @@ def test_keys_expire_each_in_its_time(file: Path, clock: Clock) -> None:
 
 def test_the_key_for_new_tokens_never_expires(file: Path, clock: Clock) -> None:
     put(file, document(API={"key": "zV0VXl-S", "expiration time": "2020-01-01T00:00:00Z"}))
-    assert Tokens.start(file, 60, clock).allows(API, "Bearer zV0VXl-S")
+    assert Tokens(file, 60, clock).allows(API, "Bearer zV0VXl-S")
 
 
 def test_a_key_without_a_time_never_expires(file: Path, clock: Clock) -> None:
     put(file, document(inference={"key": "poZXA8oj"}))
-    tokens = Tokens.start(file, 60, clock)
+    tokens = Tokens(file, 60, clock)
     clock.now += timedelta(days=10_000)
     assert tokens.allows(INFERENCE, "Bearer poZXA8oj")
 
@@ -146,7 +146,7 @@ def test_a_key_without_a_time_never_expires(file: Path, clock: Clock) -> None:
 def test_a_start_renews_what_has_expired(file: Path, clock: Clock) -> None:
     put(file, document())
     clock.now = START + timedelta(minutes=45)
-    tokens = Tokens.start(file, 60, clock)
+    tokens = Tokens(file, 60, clock)
     assert not tokens.allows(INFERENCE, "Bearer poZXA8oj")
     assert tokens.allows(INFERENCE, bearer(file, "inference"))
     assert keys(file) | {"inference": ""} == {"management": "B_3S-a1F", "inference": "", "API": "zV0VXl-S"}
@@ -154,7 +154,7 @@ def test_a_start_renews_what_has_expired(file: Path, clock: Clock) -> None:
 
 def test_a_new_key_takes_the_old_ones_place(file: Path, clock: Clock) -> None:
     put(file, document())
-    tokens = Tokens.start(file, 10, clock)
+    tokens = Tokens(file, 10, clock)
     clock.now = START + timedelta(minutes=20)
     tokens.renew(MANAGEMENT)
     assert not tokens.allows(MANAGEMENT, "Bearer B_3S-a1F")
@@ -167,7 +167,7 @@ def test_a_new_key_takes_the_old_ones_place(file: Path, clock: Clock) -> None:
 def test_a_link_stays_one(file: Path, clock: Clock) -> None:
     real = file.with_name("real.json")
     file.symlink_to(real)
-    Tokens.start(file, 60, clock).renew(INFERENCE)
+    Tokens(file, 60, clock).renew(INFERENCE)
     assert file.is_symlink()
     assert keys(real)["inference"]
 
@@ -175,12 +175,12 @@ def test_a_link_stays_one(file: Path, clock: Clock) -> None:
 def test_times_are_in_utc_whatever_the_clocks_zone(file: Path) -> None:
     clock = Clock()
     clock.now = START.astimezone(timezone(timedelta(hours=5)))
-    Tokens.start(file, 60, clock)
+    Tokens(file, 60, clock)
     assert json.loads(file.read_bytes())["inference"]["expiration time"] == "2026-11-23T03:00:00Z"
 
 
 def test_the_real_clock(file: Path) -> None:
-    assert Tokens.start(file).allows(INFERENCE, bearer(file, "inference"))
+    assert Tokens(file).allows(INFERENCE, bearer(file, "inference"))
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o602, 0o601, 0o620])
@@ -188,7 +188,7 @@ def test_refuses_a_file_that_others_have_access_to(file: Path, clock: Clock, mod
     put(file, document())
     file.chmod(mode)
     with pytest.raises(UsageError) as caught:
-        Tokens.start(file, 60, clock)
+        Tokens(file, 60, clock)
     assert (caught.value.code, caught.value.where) == ("readable-key-file", str(file))
     assert f"chmod 600 {file}" in str(caught.value.hint)
 
@@ -215,8 +215,8 @@ def test_refuses_what_is_no_key_file(file: Path, clock: Clock, value: Any) -> No
     file.touch(0o600)
     text = value if isinstance(value, str) else json.dumps(value)
     file.write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(UsageError, match=r"no key_file\.json") as caught:
-        Tokens.start(file, 60, clock)
+    with pytest.raises(UsageError, match=r"not a key_file\.json") as caught:
+        Tokens(file, 60, clock)
     assert caught.value.where == str(file)
     assert "poZXA8oj" not in f"{caught.value}{caught.value.hint}"
 
@@ -224,19 +224,19 @@ def test_refuses_what_is_no_key_file(file: Path, clock: Clock, value: Any) -> No
 def test_waits_for_no_pipe(file: Path, clock: Clock) -> None:
     os.mkfifo(file, 0o600)
     with pytest.raises(UsageError) as caught:
-        Tokens.start(file, 60, clock)
+        Tokens(file, 60, clock)
     assert caught.value.code == "not-a-regular-file"
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path, clock: Clock) -> None:
     with pytest.raises(OutputError, match=os.strerror(errno.ENOENT)) as caught:
-        Tokens.start(tmp_path / "none" / "key_file.json", 60, clock)
+        Tokens(tmp_path / "none" / "key_file.json", 60, clock)
     assert caught.value.where == str(tmp_path / "none" / "key_file.json")
 
 
 def test_a_failed_renewal_leaves_the_old_key(file: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     put(file, document())
-    tokens = Tokens.start(file, 60, clock)
+    tokens = Tokens(file, 60, clock)
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -261,9 +261,9 @@ WEB_PORT = Guard.of(Address("::1", 80), machine="box")
 NAMED = Guard.of(Address("Box.LAN.", 8080), machine="other")
 SOCKET = Guard.of(Address("", 0, "/run/s.sock"), machine="box")
 
-FOREIGN = "does not answer as"
-MALFORMED = "names no host"
-PAGE = "may not call"
+FOREIGN = "--allowed-host"
+MALFORMED = "is not a host"
+PAGE = "--cors-origin"
 
 # (guard, Host, Origin, why it is refused)
 REQUESTS = [
@@ -373,7 +373,7 @@ REQUESTS = [
     ("guard", "host", "origin", "why"), REQUESTS, ids=[ascii((host, origin)) for _, host, origin, _ in REQUESTS]
 )
 def test_guards(guard: Guard, host: str | None, origin: str | None, why: str | None) -> None:
-    said = guard.refuses(host, origin)
+    said = guard.problem(host, origin)
     if why is None:
         assert said is None
     else:
@@ -382,14 +382,14 @@ def test_guards(guard: Guard, host: str | None, origin: str | None, why: str | N
 
 
 def test_a_refusal_shows_no_raw_text() -> None:
-    said = str(LOOPBACK.refuses("localhost:8080", "http://\x1b[31m"))
+    said = str(LOOPBACK.problem("localhost:8080", "http://\x1b[31m"))
     assert "'http://\\x1b[31m'" in said
     assert said.isprintable()
     assert "--cors-origin" in said
 
 
 def test_a_refusal_is_short() -> None:
-    assert len(LOOPBACK.refuses("a" * 8000, None) or "") < 200
+    assert len(LOOPBACK.problem("a" * 8000, None) or "") < 200
 
 
 @pytest.mark.parametrize("text", ["", "user@host", "http://host", "*.example", "host:x", "::1"])

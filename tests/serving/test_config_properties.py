@@ -11,10 +11,7 @@ import pytest
 from msgspec.structs import asdict, fields
 
 from marpack.errors import UsageError
-from marpack.serving.config_properties import ServerConfig, read_config
-from marpack.serving.metrics import MetricsMode
-from marpack.serving.properties import ModelProperties
-from marpack.serving.settings import Address
+from marpack.serving.settings import Address, MetricsMode, ModelProperties, ServerConfig
 
 MODELS = """\
 models={\\
@@ -41,7 +38,7 @@ NOOP = ModelProperties(
 def read(tmp_path: Path, text: str, environ: Mapping[str, str] | None = None) -> ServerConfig:
     file = tmp_path / "config.properties"
     file.write_text(text, encoding="latin-1")
-    return read_config(file, environ or {})
+    return ServerConfig.read(file, environ or {})
 
 
 def said(config: ServerConfig) -> dict[str, Any]:
@@ -109,31 +106,35 @@ def test_reads_the_models_of_an_example(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "a word for a number": ("job_queue_size=many", "job_queue_size", "'many' is no whole number from 1"),
-    "a unit": ("max_request_size=6MB", "max_request_size", "'6MB' is no whole number"),
-    "a fraction": ("number_of_gpu=1.5", "number_of_gpu", "'1.5' is no whole number from 0"),
-    "no queue": ("job_queue_size=0", "job_queue_size", "'0' is no whole number from 1"),
-    "below zero": ("default_workers_per_model=-1", "default_workers_per_model", "'-1' is no whole number from 0"),
-    "no number": ("metric_time_interval=", "metric_time_interval", "'' is no whole number"),
+    "a word for a number": ("job_queue_size=many", "job_queue_size", "'many' is not a whole number from 1"),
+    "a unit": ("max_request_size=6MB", "max_request_size", "'6MB' is not a whole number"),
+    "a fraction": ("number_of_gpu=1.5", "number_of_gpu", "'1.5' is not a whole number from 0"),
+    "no queue": ("job_queue_size=0", "job_queue_size", "'0' is not a whole number from 1"),
+    "below zero": ("default_workers_per_model=-1", "default_workers_per_model", "'-1' is not a whole number from 0"),
+    "no number": ("metric_time_interval=", "metric_time_interval", "'' is not a whole number"),
     "too large for Java": ("max_request_size=2147483648", "max_request_size", "to 2147483647"),
-    "other digits": ("job_queue_size=\\u0661", "job_queue_size", "is no whole number"),
-    "grouped digits": ("job_queue_size=1_000", "job_queue_size", "'1_000' is no whole number"),
-    "no minutes": ("token_expiration_min=soon", "token_expiration_min", "'soon' is no number of minutes"),
-    "no time at all": ("token_expiration_min=0", "token_expiration_min", "'0' is no number of minutes above 0"),
-    "no end": ("token_expiration_min=inf", "token_expiration_min", "'inf' is no number of minutes"),
-    "not even a number": ("token_expiration_min=nan", "token_expiration_min", "'nan' is no number of minutes"),
-    "no address": ("inference_address=8080", "inference_address", "'8080' is no address"),
+    "other digits": ("job_queue_size=\\u0661", "job_queue_size", "is not a whole number"),
+    "grouped digits": ("job_queue_size=1_000", "job_queue_size", "'1_000' is not a whole number"),
+    "no minutes": ("token_expiration_min=soon", "token_expiration_min", "'soon' is not a number of minutes"),
+    "no time at all": ("token_expiration_min=0", "token_expiration_min", "'0' is not a number of minutes"),
+    "no end": ("token_expiration_min=inf", "token_expiration_min", "'inf' is not a number of minutes"),
+    "not even a number": ("token_expiration_min=nan", "token_expiration_min", "'nan' is not a number of minutes"),
+    "no address": ("inference_address=8080", "inference_address", "'8080' is not an address"),
     "TLS": ("inference_address=https://0.0.0.0:8443", "inference_address", "asks for TLS"),
     "TLS for management": ("management_address=https://0.0.0.0", "management_address", "asks for TLS"),
     "TLS for metrics": ("metrics_address=https://0.0.0.0", "metrics_address", "asks for TLS"),
-    "models without JSON": ("models={", "models", "no JSON of models and versions"),
-    "models without versions": ('models={"m": {"batchSize": 1}}', "models", "no JSON of models and versions"),
-    "a model's wrong number": ('models={"m": {"1": {"batchSize": "x"}}}', "models", "no JSON of models"),
-    "a deep hole": (f'models={{"m": {{"1": {{"x": {"[" * 100_000}', "models", "no JSON of models and versions"),
-    "a snapshot without models": ("model_snapshot={}", "model_snapshot", "no JSON of models and versions"),
-    "no path": ("model_store=", "model_store", "'' is no path"),
-    "a NUL in a path": ("metrics_config=a\\u0000", "metrics_config", "is no path"),
-    "no pattern": ("blacklist_env_vars=*", "blacklist_env_vars", "no regular expression"),
+    "models without JSON": ("models={", "models", "not a JSON object of models and versions"),
+    "models without versions": ('models={"m": {"batchSize": 1}}', "models", "not a JSON object of models and versions"),
+    "a model's wrong number": ('models={"m": {"1": {"batchSize": "x"}}}', "models", "not a JSON object of models"),
+    "a deep hole": (
+        f'models={{"m": {{"1": {{"x": {"[" * 100_000}',
+        "models",
+        "not a JSON object of models and versions",
+    ),
+    "a snapshot without models": ("model_snapshot={}", "model_snapshot", "not a JSON object of models and versions"),
+    "no path": ("model_store=", "model_store", "'' is not a path"),
+    "a NUL in a path": ("metrics_config=a\\u0000", "metrics_config", "is not a path"),
+    "no pattern": ("blacklist_env_vars=*", "blacklist_env_vars", "not a regular expression"),
     "an unset variable": ("model_store=$$STORE$$/a", "model_store", "variable 'STORE', which is not set"),
     "an unset variable of an unknown key": ("mine=$$STORE$$", "mine", "variable 'STORE', which is not set"),
 }
@@ -157,7 +158,7 @@ def test_tls_is_told_the_way_out(tmp_path: Path) -> None:
 NOTES = {
     "gRPC, once": (
         "grpc_inference_port=1\nenable_grpc_ssl=true",
-        ["grpc_inference_port, enable_grpc_ssl have no effect: there is no gRPC here; clients call the HTTP routes"],
+        ["grpc_inference_port, enable_grpc_ssl have no effect: marpack serves HTTP only, not gRPC"],
     ),
     "one key": ("vmargs=-Xmx4g", ["vmargs has no effect: there is no Java process to tune"]),
     "URLs": (
@@ -167,10 +168,10 @@ NOTES = {
     "what is off": ("install_py_dep_per_model=false\nipex_enable= False ", []),
     "a misspelt key": (
         "inference_adress=http://0.0.0.0",
-        ["'inference_adress' is no key that is known here; did you mean inference_address?"],
+        ["'inference_adress' is not a known key; did you mean inference_address?"],
     ),
-    "a key of somebody else": ("NUM_WORKERS=1", ["'NUM_WORKERS' is no key that is known here"]),
-    "a key that is like none": ("min_workers=1", ["'min_workers' is no key that is known here"]),
+    "a key of somebody else": ("NUM_WORKERS=1", ["'NUM_WORKERS' is not a known key"]),
+    "a key that is like none": ("min_workers=1", ["'min_workers' is not a known key"]),
     "no boolean": (
         "enable_model_api=yes",
         ["enable_model_api is 'yes', which counts as false; write true or false, nothing after it"],
@@ -187,7 +188,7 @@ NOTES = {
         'models={"m": {"1": {"batch_size": 2}}}',
         ["models: 'batch_size' of 'm' '1' has no effect; did you mean batchSize?"],
     ),
-    "a key's letters": ("\\u001b[31m=1", ["'\\x1b[31m' is no key that is known here"]),
+    "a key's letters": ("\\u001b[31m=1", ["'\\x1b[31m' is not a known key"]),
 }
 
 
@@ -251,19 +252,19 @@ def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
 
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        read_config(tmp_path / "none", {})
+        ServerConfig.read(tmp_path / "none", {})
     assert (caught.value.code, caught.value.where) == ("config-not-found", str(tmp_path / "none"))
 
 
 def test_a_folder_in_its_place(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=os.strerror(errno.EISDIR)) as caught:
-        read_config(tmp_path, {})
+        ServerConfig.read(tmp_path, {})
     assert (caught.value.code, caught.value.where) == ("unreadable-config", str(tmp_path))
 
 
 def test_an_endless_file() -> None:
     with pytest.raises(UsageError, match="larger than 1024 KiB"):
-        read_config(Path("/dev/zero"), {})
+        ServerConfig.read(Path("/dev/zero"), {})
 
 
 def test_half_an_escape_names_the_file(tmp_path: Path) -> None:

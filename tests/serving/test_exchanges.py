@@ -11,7 +11,7 @@ from conformance.scenes import SCENES
 from conformance.server import Server
 from conformance.staging import OurServer, SceneServers
 
-from marpack.serving.differences import ServerDifference
+from tools.reference.server_differences import ServerDifference
 
 
 def _marks(scene: Scene, exchange: Exchange) -> list[pytest.MarkDecorator]:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from serving.fronts import LARGE, LIMIT, Client, Listening, eventually, in_loop, listening, request
+from serving.logs import recording
 from serving.malformed import MALFORMED
 
 from marpack.errors import UsageError
 from marpack.serving.api import Call, Route
-from marpack.serving.connections import room_for
-from marpack.serving.http import Front, FrontSettings, Reply
+from marpack.serving.http import HttpServer, HttpSettings, Reply, raise_fd_limit
 from marpack.serving.settings import Address
 from marpack.torchserve.http import Response
 
@@ -90,7 +90,7 @@ def test_connections_beyond_the_bound_are_closed_and_told_of_once():
             assert at.notes[0].startswith("3 connections ")
             for client in kept:
                 await client.__aexit__()
-            await eventually(lambda: at.front.connections.count == 0)
+            await eventually(lambda: at.http.connection_count == 0)
             async with await at.connect() as client:
                 assert (await client.get("/echo")).status == 200
 
@@ -102,8 +102,8 @@ def test_a_client_that_takes_nothing_of_its_answer_is_left():
         async with listening(write_grace=PATIENCE) as at, await at.connect() as client:
             client.writer.transport.pause_reading()
             await client.send(request("/large"))
-            await eventually(lambda: at.front.connections.count == 1)
-            await eventually(lambda: at.front.connections.count == 0)
+            await eventually(lambda: at.http.connection_count == 1)
+            await eventually(lambda: at.http.connection_count == 0)
 
     in_loop(main)
 
@@ -131,13 +131,13 @@ def test_nothing_that_a_client_has_not_taken_goes_unwatched_and_nobody_who_has_l
             async with await at.connect() as client:
                 client.writer.transport.pause_reading()
                 await client.send(request("/large"))
-                await eventually(at.front._all)
-                (connection,) = at.front._all()
+                await eventually(at.http._connections)
+                (connection,) = at.http._connections()
                 assert connection.transport.get_write_buffer_limits() == (0, 0)
-                await eventually(lambda: connection._watch._timer)
+                await eventually(lambda: connection._write_timer)
                 client.writer.transport.abort()
-            await eventually(lambda: at.front.connections.count == 0)
-            assert connection._watch._timer is None
+            await eventually(lambda: at.http.connection_count == 0)
+            assert connection._write_timer is None
 
     in_loop(main)
 
@@ -149,20 +149,20 @@ def test_the_limit_of_descriptors_is_raised_to_what_is_needed(monkeypatch: pytes
     limits = [(1000, 5000)]
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda _, pair: limits.append(pair))
-    assert room_for(500) == 500
+    assert raise_fd_limit(500) == 500
     assert limits == [(1000, 5000)]
-    assert room_for(2000) == 2000
+    assert raise_fd_limit(2000) == 2000
     assert limits[-1] == (2256, 5000)
-    assert room_for(5000) == 5000 - 256
+    assert raise_fd_limit(5000) == 5000 - 256
     assert limits[-1] == (5000, 5000)
 
 
 def test_a_bound_that_the_system_does_not_allow_is_told(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (300, 300))
     monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
-    notes: list[str] = []
-    Front(FrontSettings(max_request_size=1, max_connections=1000), notes.append)
-    (note,) = notes
+    with recording() as log:
+        HttpServer(HttpSettings(max_request_size=1, max_connections=1000))
+    (note,) = log.notes
     assert "44 connections" in note
     assert "ulimit -Hn" in note
 
@@ -171,7 +171,7 @@ def test_an_address_that_is_taken_is_told_in_a_sentence():
     async def main() -> None:
         async with listening() as at:
             with pytest.raises(UsageError, match=f"http://127.0.0.1:{at.port}: ") as raised:
-                await at.front.listen(Address("127.0.0.1", at.port), at.probe.handle)
+                await at.http.listen(Address("127.0.0.1", at.port), at.probe.handle)
             assert raised.value.code == "address-in-use"
             assert raised.value.hint is not None
 
@@ -186,11 +186,11 @@ def test_a_unix_socket_is_listened_on_and_removed(tmp_path: Path):
     async def main() -> None:
         async with listening() as at:
             address = Address("", 0, str(path))
-            assert await at.front.listen(address, at.probe.handle) == address
+            assert await at.http.listen(address, at.probe.handle) == address
             async with Client(*await asyncio.open_unix_connection(path)) as client:
                 assert (await client.get("/echo")).status == 200
             with pytest.raises(UsageError, match="Address already in use"):
-                await at.front.listen(address, at.probe.handle)
+                await at.http.listen(address, at.probe.handle)
         assert not path.exists()
 
     in_loop(main)
@@ -207,7 +207,7 @@ def test_what_can_be_no_unix_socket_is_told(tmp_path: Path, path: str, expected:
     async def main() -> None:
         async with listening() as at:
             with pytest.raises(UsageError, match=expected):
-                await at.front.listen(Address("", 0, str(tmp_path / path)), at.probe.handle)
+                await at.http.listen(Address("", 0, str(tmp_path / path)), at.probe.handle)
         assert file.read_text() == "mine"
 
     in_loop(main)
@@ -335,7 +335,7 @@ def test_a_client_that_leaves_has_its_request_cancelled():
                 await client.send(request("/wait"))
                 await eventually(lambda: at.probe.begun)
             await eventually(lambda: at.probe.cancelled == 1)
-            await eventually(lambda: at.front.connections.count == 0)
+            await eventually(lambda: at.http.connection_count == 0)
 
     in_loop(main)
 
@@ -347,7 +347,7 @@ def test_a_client_may_leave_while_its_answer_is_written():
                 await client.send(request("/large"))
                 await client.reader.readexactly(1000)
                 client.writer.transport.abort()
-            await eventually(lambda: at.front.connections.count == 0)
+            await eventually(lambda: at.http.connection_count == 0)
             async with await at.connect() as client:
                 assert (await client.get("/echo")).status == 200
 
@@ -417,7 +417,7 @@ def test_a_stream_whose_client_leaves_takes_no_more_in():
                 at.probe.streamed.put((b"one",))
                 await client.send(request("/stream"))
                 await client.reader.readuntil(b"one\r\n")
-            await eventually(lambda: at.front.connections.count == 0)
+            await eventually(lambda: at.http.connection_count == 0)
             at.probe.streamed.put((b"two",))
             assert at.probe.streamed.unread == 0
 
@@ -492,7 +492,7 @@ def test_slow_clients_are_left_in_time_and_others_are_answered_meanwhile():
             assert answers > 10
             late = {name: took for name, took in zip(SLOW, slow.result(), strict=True) if took > 10 * PATIENCE}
             assert not late
-            assert at.front.connections.count == 0
+            assert at.http.connection_count == 0
 
     in_loop(main)
 
@@ -518,8 +518,8 @@ def test_what_comes_on_an_open_connection_while_the_server_ends_is_answered():
         async with listening() as at, await at.connect() as kept, await at.connect() as idle:
             assert (await kept.get("/echo")).status == 200
             assert (await idle.get("/echo")).status == 200
-            draining = asyncio.create_task(at.front.drain(5.0, until=lambda: False))
-            await eventually(lambda: at.front.draining)
+            draining = asyncio.create_task(at.http.drain(5.0, until=lambda: False))
+            await eventually(lambda: at.http.draining)
             answer = await kept.get("/echo")
             assert (answer.status, answer.headers["connection"]) == (200, "close")
             assert await idle.rest(1.0) == b""  # before the drain has ended, so that its client may turn elsewhere
@@ -535,7 +535,7 @@ def test_the_drain_waits_for_what_is_at_hand():
         async with listening() as at, await at.connect() as client:
             await client.send(request("/wait"))
             await eventually(lambda: at.probe.begun)
-            draining = asyncio.create_task(at.front.drain(5.0, until=lambda: False))
+            draining = asyncio.create_task(at.http.drain(5.0, until=lambda: False))
             await asyncio.sleep(PATIENCE)
             assert not draining.done()
             at.probe.go.set()
@@ -551,7 +551,7 @@ def test_the_drain_waits_for_answers_that_are_being_taken():
             client.writer.transport.pause_reading()
             await client.send(request("/large"))
             await asyncio.sleep(0.05)
-            draining = asyncio.create_task(at.front.drain(5.0, until=lambda: False))
+            draining = asyncio.create_task(at.http.drain(5.0, until=lambda: False))
             await asyncio.sleep(2 * PATIENCE)
             assert not draining.done()
             client.writer.transport.resume_reading()
@@ -563,15 +563,15 @@ def test_the_drain_waits_for_answers_that_are_being_taken():
 
 @pytest.mark.parametrize("path", ["/wait", "/stream"])
 def test_what_outlasts_the_drain_is_cut(monkeypatch: pytest.MonkeyPatch, path: str):
-    monkeypatch.setattr("marpack.serving.http._CLOSING", 60.0)
+    monkeypatch.setattr("marpack.serving.http._CLOSE_TIMEOUT", 60.0)
 
     async def main() -> None:
         async with listening() as at, await at.connect() as client:
             await client.send(request(path))
             await eventually(lambda: at.probe.begun)
-            await at.front.drain(PATIENCE, until=lambda: False)
+            await at.http.drain(PATIENCE, until=lambda: False)
             begun = time.monotonic()
-            await at.front.close()
+            await at.http.close()
             assert time.monotonic() - begun < 30  # it is broken off, not waited for
             assert not (await client.rest()).endswith(b"0\r\n\r\n")
 
@@ -584,7 +584,7 @@ def test_a_drain_that_need_not_wait_ends():
             await client.send(request("/wait"))
             await eventually(lambda: at.probe.begun)
             enough = asyncio.Event()
-            draining = asyncio.create_task(at.front.drain(60.0, until=enough.is_set))
+            draining = asyncio.create_task(at.http.drain(60.0, until=enough.is_set))
             await asyncio.sleep(0.05)
             enough.set()
             await draining
@@ -656,6 +656,6 @@ def test_what_is_malformed_is_refused_and_the_next_client_is_answered(halves: bo
     async def main() -> None:
         async with listening(keep_alive=PATIENCE, body_grace=PATIENCE) as at:
             assert [wrong for wrong in await asyncio.gather(*(one(at, name) for name in MALFORMED)) if wrong] == []
-            assert at.front.connections.count == 0
+            assert at.http.connection_count == 0
 
     in_loop(main)

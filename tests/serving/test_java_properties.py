@@ -3,7 +3,7 @@ r"""The syntax, as java.util.Properties reads it: each expected value was taken 
 import pytest
 
 from marpack.errors import UsageError
-from marpack.serving.properties import parse_properties
+from marpack.serving.settings import parse_properties
 
 CASES = {
     "equals sign": (b"a=1", {"a": "1"}),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from serving.fronts import in_loop
 
-from marpack.serving.jobs import BrokenOffError, Job, JobQueue, StreamedAnswer
+from marpack.serving.jobs import Job, JobQueue, StreamAbortedError, StreamedResponse
 from marpack.torchserve.http import Request, Response
 from marpack.torchserve.response import NEXT
 
@@ -55,9 +55,9 @@ def test_the_first_job_opens_the_batch_and_is_what_its_delay_counts_from(new: Ne
 def test_a_full_batch_goes_at_once_and_what_is_beyond_it_waits(new: NewJob):
     jobs = queue()
     filled(jobs, new, 6)
-    assert jobs.has_full()
+    assert jobs.has_full_batch()
     assert ids(jobs.take(0.0)) == ["0", "1", "2", "3"]
-    assert not jobs.has_full()
+    assert not jobs.has_full_batch()
     assert jobs.take(0.0) is None
     assert jobs.due == 1.0
 
@@ -82,7 +82,7 @@ def test_a_batch_that_came_due_while_nobody_was_free_goes_at_once(new: NewJob):
 def test_who_has_gone_is_dropped_when_taken(new: NewJob, batch_size: int):
     jobs = queue(batch_size=batch_size)
     first, *_ = filled(jobs, new, 5)
-    first.answer.cancel()
+    first.response.cancel()
     batch = ids(jobs.take(0.0))
     assert batch == (["1"] if batch_size == 1 else ["1", "2", "3", "4"])
 
@@ -92,7 +92,7 @@ def test_who_has_gone_is_dropped_before_the_batch_is_sent(new: NewJob, place: in
     jobs = queue()
     put = filled(jobs, new, 3)
     assert jobs.take(0.0) is None
-    put[place].answer.cancel()
+    put[place].response.cancel()
     assert jobs.take(0.5) is None
     assert jobs.due == 1.0
     assert ids(jobs.take(1.0)) == [str(number) for number in range(3) if number != place]
@@ -102,7 +102,7 @@ def test_a_batch_that_all_have_left_counts_from_its_next_job(new: NewJob):
     jobs = queue()
     (only,) = filled(jobs, new, 1)
     assert jobs.take(0.0) is None
-    only.answer.cancel()
+    only.response.cancel()
     assert jobs.take(0.9) is None
     assert jobs.due is None
     filled(jobs, new, 1)
@@ -133,7 +133,7 @@ def test_what_no_worker_began_with_is_first_again_in_its_order_whatever_the_room
     jobs = queue(capacity=2, batch_size=3)
     taken = [new() for _ in range(3)]
     filled(jobs, new, 2)
-    taken[1].answer.cancel()
+    taken[1].response.cancel()
     jobs.put_back(taken)
     assert len(jobs) == 4
     assert ids(jobs.take(0.0)) == ["0", "2", "3"]
@@ -176,7 +176,7 @@ def test_every_job_is_taken_once_in_order_or_has_left(steps: list[object], batch
             del sent[len(sent) - latest :]
             latest = 0
         elif isinstance(step, tuple) and step[0] == "leave" and put:
-            put[step[1] % len(put)].answer.cancel()
+            put[step[1] % len(put)].response.cancel()
         elif isinstance(step, tuple) and step[0] == "take":
             now += step[1]
             batch = jobs.take(now) or ()
@@ -195,24 +195,24 @@ def test_every_job_is_taken_once_in_order_or_has_left(steps: list[object], batch
 
 def test_an_answer_that_nobody_waits_for_is_let_go(new: NewJob):
     gone, done = new(), new()
-    gone.answer.cancel()
+    gone.response.cancel()
     gone.settle(HEAD)
     gone.take_piece(HEAD)
     first = Response(status=200, body=b"first")
     done.settle(first)
     done.settle(HEAD)
     done.take_piece(HEAD)
-    assert done.answer.result() == first
-    assert gone.answer.cancelled()
+    assert done.response.result() == first
+    assert gone.response.cancelled()
 
 
-async def collected(stream: StreamedAnswer) -> tuple[list[bytes], bool]:
+async def collected(stream: StreamedResponse) -> tuple[list[bytes], bool]:
     """Return the pieces of a stream, and whether it broke off."""
     pieces: list[bytes] = []
     try:
         async for each in stream.pieces():
             pieces.append(each)  # noqa: PERF401 - what came before it broke off counts, too
-    except BrokenOffError:
+    except StreamAbortedError:
         return pieces, True
     return pieces, False
 
@@ -240,8 +240,8 @@ def test_a_streamed_answer(pieces: list[Response], end: Response, expected: list
         for each in pieces:
             job.take_piece(each)
         job.settle(end)
-        stream = job.answer.result()
-        assert isinstance(stream, StreamedAnswer)
+        stream = job.response.result()
+        assert isinstance(stream, StreamedResponse)
         assert stream.head == HEAD
         assert await collected(stream) == (expected, broken)
 
@@ -250,7 +250,7 @@ def test_a_streamed_answer(pieces: list[Response], end: Response, expected: list
 
 def test_pieces_come_as_they_are_put():
     async def main() -> None:
-        stream = StreamedAnswer(HEAD)
+        stream = StreamedResponse(HEAD)
         taken = asyncio.create_task(collected(stream))
         for text in (b"one", b"two"):
             stream.put((text,))
@@ -267,21 +267,21 @@ def test_an_error_as_the_first_piece_is_the_whole_answer(new: NewJob):
     job = new()
     error = Response(status=503, body=b"{}", failed=True)
     job.take_piece(error)
-    assert job.answer.result() == error
+    assert job.response.result() == error
 
 
 def test_a_stream_under_the_status_of_an_error_is_broken_off(new: NewJob):
     job = new()
     job.take_piece(Response(status=404, body=b"one,", headers=((NEXT, "true"),)))
     job.settle(WHOLE)
-    assert job.answer.result().reset
+    assert job.response.result().reset
 
 
 def test_a_client_that_is_too_far_behind_gets_no_more(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("marpack.serving.jobs._MOST_UNREAD", 10)
+    monkeypatch.setattr("marpack.serving.jobs._MAX_UNREAD", 10)
 
     async def main() -> None:
-        stream = StreamedAnswer(HEAD)
+        stream = StreamedResponse(HEAD)
         for _ in range(5):
             stream.put((b"12345",))
         assert await collected(stream) == ([b"12345"] * 3, True)
@@ -290,7 +290,7 @@ def test_a_client_that_is_too_far_behind_gets_no_more(monkeypatch: pytest.Monkey
 
 
 def test_what_a_client_that_has_left_did_not_take_is_let_go():
-    stream = StreamedAnswer(HEAD)
+    stream = StreamedResponse(HEAD)
     stream.put((b"one",))
     assert stream.unread == 3
     stream.leave()

@@ -1,4 +1,4 @@
-from marpack.serving.listener import ServerStatistics
+from marpack.serving.api import ServerStatistics
 
 
 def test_failures_are_counted_by_cause_in_bounded_memory():

@@ -15,10 +15,8 @@ from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, ExitCode, TorchrunError, UsageError
 from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load
-from marpack.serving.loading import Door, ModelLoader, ModelWishes
-from marpack.serving.models import ModelPlan
-from marpack.serving.properties import ModelProperties
-from marpack.serving.settings import ModelSettings
+from marpack.serving.loading import AdmissionRules, ModelLoader, ModelPlan
+from marpack.serving.settings import ModelProperties, ModelSettings, ModelTuning
 
 HANDLER = "def handle(data, context):\n    return data\n"
 
@@ -42,14 +40,14 @@ def signed(path: Path, *, lies: str = "") -> str:
     return index_digest(data)
 
 
-def admit(door: Door, path: Path) -> tuple[str, ...]:
+def admit(rules: AdmissionRules, path: Path) -> tuple[str, ...]:
     with open_archive(path) as archive:
-        return tuple(finding.code for finding in door.admit(archive))
+        return tuple(finding.code for finding in rules.check(archive))
 
 
-def refusal(door: Door, path: Path) -> ArchiveError:
+def refusal(rules: AdmissionRules, path: Path) -> ArchiveError:
     with pytest.raises(ArchiveError) as refused:
-        admit(door, path)
+        admit(rules, path)
     error = refused.value
     assert error.where
     assert error.hint
@@ -59,13 +57,13 @@ def refusal(door: Door, path: Path) -> ArchiveError:
 def test_the_archive_of_a_digest_is_let_in(tmp_path: Path) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
     digest = signed(path)
-    assert admit(Door(digests=frozenset({"sha256:other", digest})), path) == ()
+    assert admit(AdmissionRules(digests=frozenset({"sha256:other", digest})), path) == ()
 
 
 def test_another_digest_is_refused(tmp_path: Path) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
     digest = signed(path)
-    error = refusal(Door(digests=frozenset({"sha256:" + "1" * 64})), path)
+    error = refusal(AdmissionRules(digests=frozenset({"sha256:" + "1" * 64})), path)
     assert (error.code, error.where) == ("digest-not-allowed", str(path))
     assert digest in error.what
 
@@ -73,7 +71,7 @@ def test_another_digest_is_refused(tmp_path: Path) -> None:
 def test_a_digest_that_is_only_claimed_is_refused(tmp_path: Path) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
     digest = signed(path, lies="handler.py")
-    error = refusal(Door(digests=frozenset({digest})), path)
+    error = refusal(AdmissionRules(digests=frozenset({digest})), path)
     assert (error.code, error.where) == ("digest-mismatch", f"{path}!handler.py")
 
 
@@ -82,13 +80,13 @@ def test_a_member_beside_those_of_the_digest_is_refused(tmp_path: Path) -> None:
     digest = signed(path)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("torch.py", "print('mine')")
-    error = refusal(Door(digests=frozenset({digest})), path)
+    error = refusal(AdmissionRules(digests=frozenset({digest})), path)
     assert (error.code, error.where) == ("digest-mismatch", f"{path}!torch.py")
 
 
 def test_an_archive_without_an_index_has_no_digest(tmp_path: Path) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
-    assert refusal(Door(digests=frozenset({"sha256:x"})), path).code == "no-content-digest"
+    assert refusal(AdmissionRules(digests=frozenset({"sha256:x"})), path).code == "no-content-digest"
 
 
 def test_a_folder_has_no_digest_that_lasts(tmp_path: Path) -> None:
@@ -96,7 +94,7 @@ def test_a_folder_has_no_digest_that_lasts(tmp_path: Path) -> None:
     digest = signed(path)
     with zipfile.ZipFile(path) as archive:
         archive.extractall(tmp_path / "folder")
-    assert refusal(Door(digests=frozenset({digest})), tmp_path / "folder").code == "folder-without-digest"
+    assert refusal(AdmissionRules(digests=frozenset({digest})), tmp_path / "folder").code == "folder-without-digest"
 
 
 @pytest.mark.parametrize("payload", [pickle.dumps(Runs()), pickle.dumps(eval), b"\x80\x04\x95"])
@@ -104,20 +102,22 @@ def test_what_is_not_safe_is_refused_where_that_is_asked_for(tmp_path: Path, pay
     path = pack(tmp_path, "m.mar", HANDLER)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("weights.pkl", payload)
-    assert (refusal(Door(require_safe=True), path).where or "").startswith(f"{path}!weights.pkl")
-    assert admit(Door(), path)  # and told of, where it is not
+    assert (refusal(AdmissionRules(require_safe=True), path).where or "").startswith(f"{path}!weights.pkl")
+    assert admit(AdmissionRules(), path)  # and told of, where it is not
 
 
 def test_a_safe_archive_is_let_in(tmp_path: Path) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("weights.pkl", pickle.dumps({"a": 1}))
-    assert admit(Door(require_safe=True), path) == ()
+    assert admit(AdmissionRules(require_safe=True), path) == ()
 
 
-def plan(path: Path, wishes: ModelWishes | None = None, name: str | None = None, **loader: Any) -> ModelPlan:
+def plan(
+    path: Path, tuning: ModelTuning | None = None, name: str | None = None, handler: str | None = None, **loader: Any
+) -> ModelPlan:
     made = ModelLoader(load=Load(model_dir=""), **loader).plan(
-        ResolvedSource(path=path), name=name, wishes=wishes or ModelWishes()
+        ResolvedSource(path=path), name=name, handler=handler, tuning=tuning or ModelTuning()
     )
     made.prepared.archive.close()
     return made
@@ -137,7 +137,7 @@ def test_a_plan_takes_another_name(tmp_path: Path) -> None:
 def test_what_the_door_refuses_is_not_laid_out(tmp_path: Path) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
     with pytest.raises(ArchiveError) as caught:
-        plan(path, door=Door(digests=frozenset({"sha256:x"})))
+        plan(path, rules=AdmissionRules(digests=frozenset({"sha256:x"})))
     assert caught.value.code == "no-content-digest"
 
 
@@ -165,14 +165,14 @@ def test_a_handler_may_be_a_built_in_or_a_member(tmp_path: Path, handler: str) -
     path = pack(tmp_path, "m.mar", HANDLER)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("sub/h.py", HANDLER)
-    assert plan(path, ModelWishes(handler=handler)).prepared.load.handler == handler
+    assert plan(path, handler=handler).prepared.load.handler == handler
 
 
 @pytest.mark.parametrize("handler", ["other.py", "../handler.py", "/tmp/handler.py", "os:system", "h.py", ""])
 def test_no_other_handler_is_taken(tmp_path: Path, handler: str) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
     with pytest.raises(UsageError) as caught:
-        plan(path, ModelWishes(handler=handler))
+        plan(path, handler=handler)
     assert caught.value.code == "unknown-handler"
 
 
@@ -180,35 +180,37 @@ CONFIG = "minWorkers: 2\nmaxWorkers: 4\nbatchSize: 8\nmaxBatchDelay: 50\nrespons
 PROPERTIES = ModelProperties(
     min_workers=3, max_workers=3, batch_size=16, max_batch_delay=60, response_timeout=31, startup_timeout=41
 )
-WISHES = ModelWishes(workers=5, batch_size=32, max_batch_delay=0, response_timeout=32, startup_timeout=42)
-# config, properties, wishes → workers (least, most), batch size, delay, timeouts of an answer and of a start
+REQUESTED = ModelTuning(
+    min_workers=5, max_workers=5, batch_size=32, max_batch_delay=0, response_timeout=32, startup_timeout=42
+)
+# config, properties, request → workers (least, most), batch size, delay, timeouts of an answer and of a start
 PRECEDENCE = [
     (None, None, None, (1, 1, 1, 100, 120, 120)),
     (None, PROPERTIES, None, (3, 3, 16, 60, 31, 41)),
-    (None, None, WISHES, (5, 5, 32, 0, 32, 42)),
-    (None, PROPERTIES, WISHES, (5, 5, 32, 0, 31, 41)),
+    (None, None, REQUESTED, (5, 5, 32, 0, 32, 42)),
+    (None, PROPERTIES, REQUESTED, (5, 5, 32, 0, 31, 41)),
     (CONFIG, None, None, (2, 4, 8, 50, 30, 40)),
     (CONFIG, PROPERTIES, None, (2, 4, 8, 50, 30, 40)),
-    (CONFIG, None, WISHES, (2, 4, 32, 0, 30, 40)),
-    (CONFIG, PROPERTIES, ModelWishes(workers=0), (2, 4, 8, 50, 30, 40)),
-    ("batchSize: 0\nmaxBatchDelay: -1\n", None, ModelWishes(workers=0), (0, 0, 1, 100, 120, 120)),
+    (CONFIG, None, REQUESTED, (2, 4, 32, 0, 30, 40)),
+    (CONFIG, PROPERTIES, ModelTuning(min_workers=0, max_workers=0), (2, 4, 8, 50, 30, 40)),
+    ("batchSize: 0\nmaxBatchDelay: -1\n", None, ModelTuning(min_workers=0, max_workers=0), (0, 0, 1, 100, 120, 120)),
     # a model config that tells no time is taken to tell the default one, unless it tells an impossible one
-    ("batchSize: 8\n", PROPERTIES, WISHES, (5, 5, 32, 0, 120, 120)),
+    ("batchSize: 8\n", PROPERTIES, REQUESTED, (5, 5, 32, 0, 120, 120)),
     ("responseTimeout: true\nstartupTimeout: soon\n", PROPERTIES, None, (3, 3, 16, 60, 120, 120)),
     ("responseTimeout: 0\nstartupTimeout: -1\n", PROPERTIES, None, (3, 3, 16, 60, 31, 41)),
 ]
 
 
-@pytest.mark.parametrize(("config", "properties", "wishes", "expected"), PRECEDENCE)
+@pytest.mark.parametrize(("config", "properties", "requested", "expected"), PRECEDENCE)
 def test_whose_word_counts(
     tmp_path: Path,
     config: str | None,
     properties: ModelProperties | None,
-    wishes: ModelWishes | None,
+    requested: ModelTuning | None,
     expected: tuple[int, ...],
 ) -> None:
     models = {"m": {"1.0": properties, "2.0": ModelProperties(batch_size=99)}} if properties else {}
-    settings = plan(pack(tmp_path, "m.mar", HANDLER, config=config), wishes, models=models).settings
+    settings = plan(pack(tmp_path, "m.mar", HANDLER, config=config), requested, models=models).settings
     least, most, size, delay, response, startup = expected
     assert settings == ModelSettings(
         min_workers=least,
@@ -235,10 +237,10 @@ def test_gpus_are_dealt_out_to_workers(tmp_path: Path, config: str | None, dealt
 def handle(data, context):
     return [str(context.system_properties["gpu_id"])] * len(data) if data else None
 """
-    loader = ModelLoader(load=Load(model_dir=""), gpus=(0, 1), asked={"min_workers": 2, "max_workers": 2})
+    loader = ModelLoader(load=Load(model_dir=""), gpus=(0, 1), overrides=ModelTuning(min_workers=2, max_workers=2))
     with served(pack(tmp_path, "m.mar", handler, config=config), loader=loader) as server:
         model = server.server.registry.find("m")
-        wait_until(lambda: model.living == 2)
+        wait_until(lambda: model.ready_workers == 2)
         loads = {str(model.load(worker).gpu_id) for worker in model.workers}
         assert loads == dealt
         assert server.request("POST", "/predictions/m", b"x")[2].decode() in dealt

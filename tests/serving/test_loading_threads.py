@@ -14,20 +14,20 @@ from serving.served import LOADER, Served, pack, served, wait_until
 from marpack.archive.cache import Cache
 from marpack.archive.protocol import Archive
 from marpack.findings import Finding
-from marpack.serving.loading import Door, ModelLoader
+from marpack.serving.loading import AdmissionRules, ModelLoader
 
 ECHO = "def handle(data, context):\n    return [row['body'] for row in data] if data else None\n"
 SLOW = (os.cpu_count() or 1) + 8  # the event loop's own executor has cpu_count + 4 threads, at most 32
 SHUTTING_DOWN = 503
 
 
-class SlowDoor(Door, frozen=True):
+class SlowRules(AdmissionRules, frozen=True):
     """Takes for ever to look into some archives."""
 
-    def admit(self, archive: Archive) -> tuple[Finding, ...]:
+    def check(self, archive: Archive) -> tuple[Finding, ...]:
         while archive.source.endswith("slow.mar"):
             time.sleep(0.01)
-        return super().admit(archive)
+        return super().check(archive)
 
 
 def loading_threads() -> list[threading.Thread]:
@@ -53,7 +53,7 @@ def serving(store: Path, **changes: Any) -> Iterator[tuple[Served, Callable[...,
 def test_slow_archives_block_neither_other_registrations_nor_the_end(tmp_path: Path):
     for name in ("good", "slow"):
         pack(tmp_path, f"{name}.mar", ECHO)
-    with serving(tmp_path, door=SlowDoor()) as (server, register):
+    with serving(tmp_path, rules=SlowRules()) as (server, register):
         slow = [register("slow") for _ in range(SLOW)]
         wait_until(lambda: len(loading_threads()) == SLOW)
         assert register("good").result(20)[0] == 200

@@ -9,10 +9,9 @@ from serving.served import LOADER, pack
 
 from marpack.project.source import ResolvedSource
 from marpack.serving.jobs import Batch, Job
-from marpack.serving.listener import ServerListener
-from marpack.serving.loading import ModelWishes
 from marpack.serving.metrics import ServerMetrics
-from marpack.serving.models import LoneJob, ServedModel
+from marpack.serving.models import ServedModel
+from marpack.serving.settings import ModelTuning
 from marpack.serving.workers import WorkerState
 from marpack.torchserve.http import Request
 
@@ -21,7 +20,7 @@ class Taker:
     """A worker that takes every batch and answers none."""
 
     state = WorkerState.READY
-    in_hand = 0
+    in_flight = 0
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -34,17 +33,17 @@ class Taker:
 
 
 async def given_back(path: Path) -> list[list[str]]:
-    plan = LOADER.plan(ResolvedSource(path=path), wishes=ModelWishes(batch_size=4, max_batch_delay=0))
+    plan = LOADER.plan(ResolvedSource(path=path), tuning=ModelTuning(batch_size=4, max_batch_delay=0))
     metrics = ServerMetrics(hostname="here")
-    model = ServedModel(plan, numbers=itertools.count(), metrics=metrics, listener=ServerListener())
+    model = ServedModel(plan, numbers=itertools.count(), metrics=metrics)
     taker: Any = Taker()
 
-    def job(name: str, kind: type[Job] = Job) -> Job:
-        return kind(Request(id=name, parts=()), asyncio.get_running_loop().create_future())
+    def job(name: str, *, is_alone: bool = False) -> Job:
+        return Job(Request(id=name, parts=()), asyncio.get_running_loop().create_future(), is_alone=is_alone)
 
-    gone = job("gone", LoneJob)
-    gone.answer.cancel()
-    model.put_back([(job("lone 1", LoneJob),), (job("a"), job("b")), (gone,), (job("lone 2", LoneJob),)])
+    gone = job("gone", is_alone=True)
+    gone.response.cancel()
+    model.put_back([(job("lone 1", is_alone=True),), (job("a"), job("b")), (gone,), (job("lone 2", is_alone=True),)])
     model.workers = [taker]
     model.dispatch()
     plan.prepared.archive.close()

@@ -14,8 +14,8 @@ from serving.served import LOADER, Served, free_address, pack, served, wait_unti
 
 from marpack.archive.protocol import INDEX_NAME
 from marpack.serving.access import Tokens
-from marpack.serving.loading import Door
-from marpack.serving.registering import Registration
+from marpack.serving.loading import AdmissionRules
+from marpack.serving.management import Registration
 from marpack.serving.settings import ModelSettings
 
 ECHO = """
@@ -331,7 +331,7 @@ def test_a_model_that_hangs_is_gone_when_its_time_is_up(fresh: Served) -> None:
     assert fresh.manage("GET", "/v1/models/hangs")[1] == {"name": "hangs", "ready": False}
     assert fresh.manage("POST", "/models?url=probe2.mar&model_name=hangs&initial_workers=1")[0] == 200
     wait_until(lambda: fresh.manage("GET", "/models/hangs/1.0")[0] == 404)
-    assert fresh.listener.failures[0].startswith("hangs 1.0: ")
+    assert fresh.log.failures[0].startswith("hangs 1.0: ")
     assert fresh.request("POST", "/predictions/hangs", b"x")[0] == 200, "another version is the default one now"
 
 
@@ -407,7 +407,7 @@ def test_whoever_waits_when_the_last_worker_goes_is_told(hasty: Served, change: 
     for connection, (_, path) in zip(waiting, asked, strict=True):
         connection.request("GET", path)
     model = hasty.server.registry.find("slow")
-    wait_until(lambda: any(worker.in_hand for worker in model.workers) and len(model.queue) == 2)
+    wait_until(lambda: any(worker.in_flight for worker in model.workers) and len(model.queue) == 2)
     hasty.manage(*change)
     assert [connection.getresponse().status for connection in waiting] == [503] * 4
     for connection in waiting:
@@ -439,7 +439,7 @@ def test_without_the_model_api_nothing_is_registered_or_taken_off(store: Path) -
 
 
 def test_the_doors_refusal(store: Path) -> None:
-    loader = replace(LOADER, door=Door(digests=frozenset({"sha256:x"})))
+    loader = replace(LOADER, rules=AdmissionRules(digests=frozenset({"sha256:x"})))
     with served(model_store=store, model_api=True, loader=loader) as server:
         code, found = server.manage("POST", "/models?url=probe.mar")
         assert (code, found["type"]) == (400, "InvalidModelException")
@@ -470,7 +470,7 @@ def test_as_the_original(as_original: Served) -> None:
 def test_one_address_for_all(store: Path, compat: bool) -> None:
     everything = dict.fromkeys(("inference", "management", "metrics"), free_address())
     with served(store / "probe.mar", model_store=store, model_api=True, compat=compat, **everything) as server:
-        assert list(server.listener.addresses) == ["inference"]
+        assert list(server.log.addresses) == ["inference"]
         assert server.request("POST", "/predictions/probe", b"x")[0] == 200
         assert server.request("POST", "/models/probe/invoke", b"x")[0] == 200
         assert server.manage("GET", "/models")[0] == 200
@@ -502,7 +502,7 @@ def test_another_sites_page_is_refused(store: Path, headers: dict[str, str], sha
 @pytest.mark.parametrize("compat", [False, True])
 def test_tokens(store: Path, tmp_path: Path, compat: bool) -> None:
     file = tmp_path / "key_file.json"
-    tokens = Tokens.start(file)
+    tokens = Tokens(file)
     with served(model_store=store, model_api=True, tokens=tokens, compat=compat) as server:
 
         def keys() -> dict[str, str]:

@@ -5,10 +5,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from serving.logs import recording
 
 from marpack.errors import ExitCode, ProjectError
-from marpack.serving import metric_families, metrics
-from marpack.serving.metrics import MetricsMode, ServerMetrics
+from marpack.serving import metrics
+from marpack.serving.metrics import MetricLogged, ServerMetrics
+from marpack.serving.settings import MetricsMode
 from marpack.torchserve.metrics import MetricTypes
 from marpack.torchserve.server_metrics import MODEL_METRICS, SERVER_METRICS, Declared, Section, handlers_metric
 from marpack.torchserve.system_metrics import sample_system
@@ -58,18 +60,16 @@ def replayed() -> ServerMetrics:
     own += (declared(HISTOGRAM, "MyHist", *OWN),)
     server = ServerMetrics(hostname="host", declared=SERVER_METRICS + MODEL_METRICS + own, auto_detect=True)
     model = server.of("probe", "1.0")
-    model.loaded("W-9000-probe_1.0", 1177.0)
+    model.put_load_time("W-9000-probe_1.0", 1177.0)
     for status in (200, 200, 200, 200, 404, 503, 200, 200, 200):
-        server.count_answer(status)
+        server.count_response(status)
     for named, answered in ((False, True), (True, True), (False, False), (False, True)):
-        model.requested(named)
+        model.count_request(named_version=named)
         if answered:
-            model.answered(named, 4921.865, 252.187)
-            model.queued(0)
-            model.worker_thread(1)
+            model.count_response(4.921865, 0.252187, 3.0, named_version=named)
             for line in LINES:
                 server.take(line + TAIL)
-    server.system(sample_system())
+    server.put_system(sample_system())
     return server
 
 
@@ -124,8 +124,8 @@ def test_samples_are_asked_for_by_name(replayed: ServerMetrics, names: list[str]
 )
 def test_answers_are_counted_by_hundreds(status: int, name: str):
     server = ServerMetrics(hostname="host")
-    server.count_answer(status)
-    server.count_answer(status)
+    server.count_response(status)
+    server.count_response(status)
     assert shown(server) == {f'Requests{name}XX{{Level="Host",Hostname="host",}}': 2.0}
 
 
@@ -133,22 +133,24 @@ def test_requests_are_told_apart_by_whether_the_path_named_the_version():
     server = ServerMetrics(hostname="host")
     model = server.of("a", "1.0")
     for named in (False, True, True):
-        model.requested(named)
-    model.answered(True, 10, 4)
-    model.answered(True, 5, 2)
+        model.count_request(named_version=named)
+    model.count_response(0.01, 0.004, 0.0, named_version=True)
+    model.count_response(0.005, 0.002, 0.0, named_version=True)
     other = server.of("a", "2.0")
-    other.requested(False)
+    other.count_request(named_version=False)
     assert shown(server) == {
         'ts_inference_requests_total{model_name="a",model_version="default",hostname="host",}': 2,
         'ts_inference_requests_total{model_name="a",model_version="1.0",hostname="host",}': 2,
         'ts_inference_latency_microseconds{model_name="a",model_version="1.0",hostname="host",}': 15,
         'ts_queue_latency_microseconds{model_name="a",model_version="1.0",hostname="host",}': 6,
+        'QueueTime{Level="Host",Hostname="host",}': 0.002,
+        'WorkerThreadTime{Level="Host",Hostname="host",}': 0.003,
     }
 
 
 def test_label_values_are_escaped():
     server = ServerMetrics(hostname='a"b\\c\nd')
-    server.count_answer(200)
+    server.count_response(200)
     assert 'Hostname="a\\"b\\\\c\\nd",} 1.0\n' in server.exposition().decode()
 
 
@@ -168,7 +170,7 @@ def test_a_metric_of_the_servers_own_may_be_declared_as_a_histogram():
     server = taking(own)
     model = server.of("m", "1.0")
     assert shown(server) == {}
-    model.queued(3)
+    model.count_response(5, 3, 1, named_version=False)
     assert shown(server, "QueueTime_sum") == {'QueueTime_sum{Level="Host",Hostname="host",}': 3}
 
 
@@ -262,9 +264,8 @@ def test_metrics_are_detected_where_prometheus_can_read_them(line: str, kind: st
 
 
 def test_neither_samples_nor_families_grow_without_end(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(metric_families, "MOST_SAMPLES", 3)
-    monkeypatch.setattr(metrics, "MOST_SAMPLES", 3)
-    monkeypatch.setattr(metrics, "MOST_DETECTED", 2)
+    monkeypatch.setattr(metrics, "MAX_SAMPLES", 3)
+    monkeypatch.setattr(metrics, "MAX_DETECTED", 2)
     server = taking(auto_detect=True)
     for _ in range(2):
         for index in range(5):
@@ -274,13 +275,12 @@ def test_neither_samples_nor_families_grow_without_end(monkeypatch: pytest.Monke
         **{f'New{{Id="{index}",Hostname="host",}}': 2 for index in range(3)},
         'New0{Hostname="host",}': 2,
     }
-    assert server.dropped == 4
     assert len(server._taken) <= 3
 
 
 def test_the_machines_sample_fills_the_families_of_the_machine():
     server = ServerMetrics(hostname="host")
-    server.system({"MemoryUsed": 12, "Unheard": 1.0})
+    server.put_system({"MemoryUsed": 12, "Unheard": 1.0})
     assert 'MemoryUsed{Level="Host",Hostname="host",} 12.0\n' in server.exposition().decode()
     assert len(shown(server)) == 1
 
@@ -306,23 +306,23 @@ def test_a_declared_metric_that_prometheus_cannot_read_stops_the_start(metric: D
 def test_what_is_not_declared_is_forgotten():
     own = Declared(section=Section.SERVER, kind=COUNTER, name="Requests4XX", unit="Count", labels=("Level",))
     server = taking(own)
-    server.count_answer(200)
-    server.count_answer(404)  # declared with other labels than it has
-    server.of("m", "1.0").requested(False)
+    server.count_response(200)
+    server.count_response(404)  # declared with other labels than it has
+    server.of("m", "1.0").count_request(named_version=False)
     assert shown(server) == {}
-    assert server.dropped == 0
 
 
 def logged(mode: MetricsMode, *, auto_detect: bool = False) -> tuple[list[str], ServerMetrics]:
-    lines: list[str] = []
-    server = ServerMetrics(hostname="host", mode=mode, auto_detect=auto_detect, write=lines.append)
-    server.count_answer(200)
-    model = server.of("probe", "1.0")
-    model.requested(False)
-    model.loaded("W-9000-probe_1.0", 999)  # an int, shown as the original shows it
-    server.take("HandlerTime.Milliseconds:0.51|#ModelName:probe,Level:Model|#type:GAUGE" + TAIL)
-    server.take("New.Count:1|#Colour:red,Level:Model|#type:COUNTER|#hostname:h,1700000000")
-    server.take("Unitless:1|#Colour:red,Level:Model|#type:COUNTER|#hostname:h,1700000000")
+    with recording() as log:
+        server = ServerMetrics(hostname="host", mode=mode, auto_detect=auto_detect)
+        server.count_response(200)
+        model = server.of("probe", "1.0")
+        model.count_request(named_version=False)
+        model.put_load_time("W-9000-probe_1.0", 999)  # an int, shown as the original shows it
+        server.take("HandlerTime.Milliseconds:0.51|#ModelName:probe,Level:Model|#type:GAUGE" + TAIL)
+        server.take("New.Count:1|#Colour:red,Level:Model|#type:COUNTER|#hostname:h,1700000000")
+        server.take("Unitless:1|#Colour:red,Level:Model|#type:COUNTER|#hostname:h,1700000000")
+    lines = [event.line for event in log.events if isinstance(event, MetricLogged)]
     return [re.sub(r"timestamp:\d{10}$", "timestamp:*", line) for line in lines], server
 
 
@@ -350,10 +350,3 @@ def test_the_legacy_mode_shows_three_and_logs_the_others():
     }
     told = [line for line in server.exposition().decode().splitlines() if line.startswith("# TYPE")]
     assert told == [f"# TYPE {name} counter" for name in metrics._LEGACY]
-
-
-def test_without_a_log_logged_metrics_are_lost():
-    server = ServerMetrics(hostname="host", mode=MetricsMode.LOG)
-    server.count_answer(200)
-    server.take("HandlerTime.Milliseconds:0.51|#ModelName:probe,Level:Model|#type:GAUGE" + TAIL)
-    assert server.exposition() == b""

@@ -79,7 +79,7 @@ def test_metrics_that_nobody_asked_for_may_fail() -> None:
         taken = Address.parse(f"http://{first.inference}", 0)
         with served(metrics=taken, metrics_may_fail=True, loaded=False) as second:
             assert second.request("GET", "/ping")[0] == 200
-            (note,) = second.listener.notes
+            (note,) = second.log.notes
             assert str(taken) in note
         with pytest.raises(UsageError) as caught, served(metrics=taken):
             pass
@@ -88,7 +88,7 @@ def test_metrics_that_nobody_asked_for_may_fail() -> None:
 
 def test_what_is_not_asked_for_is_not_listened_on() -> None:
     with served(metrics=None, management=None) as server:
-        assert list(server.listener.addresses) == ["inference"]
+        assert list(server.log.addresses) == ["inference"]
         assert server.request("GET", "/metrics")[0] == 404
         assert server.request("GET", "/models")[0] == 404
 
@@ -97,4 +97,4 @@ def test_what_a_handler_tells_while_it_is_loaded(tmp_path: Path) -> None:
     with served(pack(tmp_path, "m.mar", TELLS_WHILE_LOADING)) as server:
         lines = server.request("GET", "/metrics", at=server.metrics)[2].decode().splitlines()
         assert [line.rpartition(" ")[2] for line in lines if line.startswith("HandlerTime{")] == ["7.5"]
-        assert server.listener.lines == ["labels read"]
+        assert server.log.lines == ["labels read"]

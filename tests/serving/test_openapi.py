@@ -1,21 +1,48 @@
-"""The documents: valid by a validator, and of what is answered."""
+"""The OpenAPI documents: valid, and of the routes that exist."""
 
+import asyncio
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from lazy import openapi_spec_validator
 
-from marpack.serving.openapi import model_document, server_document
+from marpack.protocol.messages import Load
+from marpack.serving.access import Admission, TokenKind
+from marpack.serving.api import ServerStatistics, ServingCore, openapi_document
+from marpack.serving.inference import InferenceApi
+from marpack.serving.loading import ModelLoader, ModelStore
+from marpack.serving.management import ManagementApi, MetricsApi, Registrar
+from marpack.serving.metrics import ServerMetrics
+from marpack.serving.models import Registry
 
 Document = dict[str, Any]
 
+CORE = ServingCore(
+    ending=asyncio.Event(),
+    registry=Registry(),
+    metrics=ServerMetrics(hostname="here"),
+    statistics=ServerStatistics(),
+    max_request_size=1,
+)
+REGISTRAR = Registrar(
+    add=lambda plan: pytest.fail("not called"),
+    store=ModelStore(Path()),
+    loader=ModelLoader(load=Load(model_dir="")),
+)
+INFERENCE_API = InferenceApi(CORE, Admission(kind=TokenKind.INFERENCE))
+MANAGEMENT_API = ManagementApi(
+    CORE, registrar=REGISTRAR, admission=Admission(kind=TokenKind.MANAGEMENT), on_end=lambda _: None
+)
 DOCUMENTS: dict[str, Document] = {
-    "inference": server_document(management=False),
-    "management": server_document(management=True),
-    "a model": model_document("digits"),
-    "a model with a bad name": model_document("a/b {model_version} ü\udcff"),
+    "inference": openapi_document(INFERENCE_API.routes),
+    "management": openapi_document(MANAGEMENT_API.routes),
+    "metrics": openapi_document(MetricsApi(CORE).routes),
+    "all": openapi_document((*INFERENCE_API.routes, *MANAGEMENT_API.shared_routes(), *MetricsApi(CORE).routes)),
+    "a model": openapi_document(INFERENCE_API.routes, model="digits"),
+    "a model with a bad name": openapi_document(INFERENCE_API.routes, model="a/b {model_version} ü\udcff"),
 }
 
 
@@ -49,12 +76,15 @@ def test_is_json(name: str) -> None:
 INFERENCE = """\
 get /api-description
 get /ping
+get /v1/models
 get /v1/models/{model_name}
 get /v2
 get /v2/health/live
 get /v2/health/ready
 get /v2/models/{model_name}
 get /v2/models/{model_name}/ready
+get /v2/models/{model_name}/versions/{model_version}
+get /v2/models/{model_name}/versions/{model_version}/ready
 options /
 post /explanations/{model_name}
 post /explanations/{model_name}/{model_version}
@@ -66,6 +96,7 @@ post /v1/models/{model_name}:explain
 post /v1/models/{model_name}:predict
 post /v2/models/{model_name}/explain
 post /v2/models/{model_name}/infer
+post /v2/models/{model_name}/versions/{model_version}/infer
 """
 MANAGEMENT = """\
 delete /models/{model_name}
@@ -74,9 +105,11 @@ get /api-description
 get /models
 get /models/{model_name}
 get /models/{model_name}/{model_version}
-get /token
+get /models/{model_name}/{model_version}/set-default
 get /v1/models/{model_name}
 options /
+options /models/{model_name}
+options /models/{model_name}/{model_version}
 post /models
 put /models/{model_name}
 put /models/{model_name}/{model_version}
@@ -91,7 +124,6 @@ def test_routes(name: str, routes: str) -> None:
 
 def test_a_models_routes_name_it() -> None:
     paths = DOCUMENTS["a model"]["paths"]
-    assert len(paths) == 12
     assert all("/digits" in path for path in paths)
     assert list(operations(DOCUMENTS["a model"])) == [
         route.replace("{model_name}", "digits")
@@ -107,23 +139,10 @@ def test_a_bad_name_stays_in_its_segment() -> None:
     assert "/predictions/a%2Fb%20%7Bmodel_version%7D%20%C3%BC%3F" in paths
 
 
-def test_errors_are_the_servers() -> None:
-    answer = operations(DOCUMENTS["inference"])["post /predictions/{model_name}"]["responses"]["503"]
-    assert answer == {
-        "description": "Service Unavailable",
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-    }
-
-
-def test_ill_health_is_told_in_the_form_of_health() -> None:
-    answers = operations(DOCUMENTS["inference"])["get /ping"]["responses"]
-    assert answers["500"]["content"] == answers["200"]["content"]
-
-
-def test_a_prediction_takes_and_gives_anything() -> None:
+def test_a_prediction_takes_anything() -> None:
     operation = operations(DOCUMENTS["inference"])["post /predictions/{model_name}"]
     assert operation["requestBody"] == {"content": {"*/*": {"schema": {}}}}
-    assert operation["responses"]["200"] == {"description": "OK", "content": {"*/*": {"schema": {}}}}
+    assert operation["summary"]
 
 
 def test_queries() -> None:
@@ -140,5 +159,3 @@ def test_queries() -> None:
         ("response_timeout", "integer"),
         ("startup_timeout", "integer"),
     ]
-    (kind,) = operations(DOCUMENTS["management"])["get /token"]["parameters"]
-    assert (kind["required"], kind["schema"]) == (True, {"type": "string", "enum": ["management", "inference"]})

@@ -14,7 +14,7 @@ from conformance.probes.catalogue import FRONTEND, PROBES
 from conformance.recording import Recording, answered, current
 from conformance.serving import ServedPeer
 
-from marpack.serving.differences import ServerDifference
+from tools.reference.server_differences import ServerDifference
 
 _BY_DAY = {
     "raw", "forms", "headers", "responses", "response-heads", "exceptions", "streams", "sizes-in-a-batch",

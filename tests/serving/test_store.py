@@ -117,10 +117,10 @@ def test_a_start_model_may_be_a_folder_elsewhere(store: ModelStore, tmp_path: Pa
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("=a.mar", "'=a.mar' names no model"),
-        ("x=", "'x=' names no model"),
-        ("x=/", "'x=/' names no model"),
-        ("a\0.mar", "names no model"),
+        ("=a.mar", "'=a.mar' does not name a model"),
+        ("x=", "'x=' does not name a model"),
+        ("x=/", "'x=/' does not name a model"),
+        ("a\0.mar", "does not name a model"),
         ("m=https://host/a.mar", "models are served from the model store, not from 'https://host/a.mar'"),
     ],
 )

@@ -16,7 +16,8 @@ from marpack.protocol.messages import Load, Loaded
 from marpack.runner.client import BatchResult, Worker
 from marpack.serving import workers
 from marpack.serving.jobs import Batch, Job
-from marpack.serving.workers import ServedWorker, WorkerState
+from marpack.serving.settings import ModelSettings
+from marpack.serving.workers import WorkerSlot, WorkerState
 from marpack.torchserve.http import Part, Request, Response
 
 
@@ -24,31 +25,29 @@ class Owner:
     """A model with one worker, that hands out what a test tells it to."""
 
     def __init__(self, folder: Path) -> None:
-        self.startup_timeout = 20.0
-        self.response_timeout = 20.0
-        self.retry_seconds = 20.0
+        self.settings = ModelSettings(startup_timeout=20, response_timeout=20, retry_seconds=20)
         self.folder = folder
         self.waiting: list[Batch] = []
         self.outcomes: list[tuple[Batch, BatchResult]] = []
         self.given_back: list[Batch] = []
         self.failures: list[MarpackError] = []
         self.bugs: list[Exception] = []  # to meet with the next answers
-        self.worker = ServedWorker(9000, self)
+        self.worker = WorkerSlot(9000, self)
         self.ended: list[asyncio.Task[None]] = []
 
     def spawn(self) -> Worker:
         return Worker.spawn()
 
-    def load(self, worker: ServedWorker) -> Load:
+    def load(self, worker: WorkerSlot) -> Load:
         return Load(model_dir=str(self.folder))
 
-    def loaded(self, worker: ServedWorker, loaded: Loaded, logs: str) -> None:
+    def loaded(self, worker: WorkerSlot, loaded: Loaded, logs: str) -> None:
         pass
 
-    def failed(self, worker: ServedWorker, error: MarpackError) -> None:
+    def failed(self, worker: WorkerSlot, error: MarpackError) -> None:
         self.failures.append(error)
 
-    def answered(self, worker: ServedWorker, batch: Batch, outcome: BatchResult) -> None:
+    def answered(self, worker: WorkerSlot, batch: Batch, outcome: BatchResult) -> None:
         self.outcomes.append((batch, outcome))
         for job, response in zip(batch, outcome.responses, strict=True):
             job.settle(response)
@@ -86,7 +85,7 @@ def folder(make_folder) -> Path:
 
 
 async def answer(job: Job) -> Response:
-    response = await asyncio.wait_for(job.answer, 10.0)
+    response = await asyncio.wait_for(job.response, 10.0)
     assert isinstance(response, Response)
     return response
 
@@ -111,7 +110,7 @@ def test_a_bug_met_with_one_answer_does_not_hold_up_the_next(folder: Path, monke
             owner.bugs = [KeyError("one"), KeyError("two")]
             with stopped(owner.worker.pid):
                 jobs = [owner.ask(f"mark {number}")[0] for number in range(20)]
-                assert owner.worker.in_hand > 1
+                assert owner.worker.in_flight > 1
             time.sleep(0.1)  # until several answers are there to be read at once
             assert [(await answer(job)).body for job in jobs] == [b"mark %d" % number for number in range(20)]
             assert [str(error) for error in told] == ["'two'", "'one'"]
@@ -125,21 +124,23 @@ def test_an_answer_that_nobody_waits_for_does_not_disturb_its_neighbours(folder:
         async with Owner(folder) as owner:
             with stopped(owner.worker.pid):
                 batch = owner.ask("a", "b", "c", "d")
-                batch[place].answer.cancel()
-            answers = [(await answer(job)).body for job in batch if not job.answer.cancelled()]
+                batch[place].response.cancel()
+            answers = [(await answer(job)).body for job in batch if not job.response.cancelled()]
             assert answers == [body for body in (b"a", b"b", b"c", b"d") if body != b"abcd"[place : place + 1]]
 
     in_loop(main)
 
 
-def test_only_what_was_in_its_hands_dies_with_a_worker(folder: Path):
+def test_only_what_was_in_its_hands_dies_with_a_worker(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(workers, "_FAST", 60.0)
+
     async def main() -> None:
         async with Owner(folder) as owner:
             for _ in range(50):
                 await answer(owner.ask("fast")[0])
             with stopped(owner.worker.pid):
                 batches = [owner.ask(f"mark {number}") for number in range(3)]
-                assert owner.worker.in_hand == 3
+                assert owner.worker.in_flight == 3
                 os.kill(owner.worker.pid or 0, signal.SIGKILL)
             assert (await answer(batches[0][0])).status == 507
             assert owner.given_back == batches[1:]
@@ -181,7 +182,7 @@ def test_a_worker_that_is_stopped_while_it_dies_leaves_nobody_waiting(folder: Pa
             for _ in range(turns):
                 await asyncio.sleep(0)
             await owner.worker.stop()
-            assert owner.given_back == [batch] or batch[0].answer.done()
+            assert owner.given_back == [batch] or batch[0].response.done()
 
     in_loop(main)
 
@@ -224,7 +225,7 @@ def test_a_piece_that_comes_after_the_answer_reaches_nobody(folder: Path):
 
 
 def test_a_worker_for_which_no_descriptors_are_left_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("marpack.serving.workers._delays", lambda: iter([0.01] * 9))
+    monkeypatch.setattr("marpack.serving.workers._restart_delays", lambda: iter([0.01] * 9))
 
     async def main() -> None:
         async with Owner(folder) as owner:
