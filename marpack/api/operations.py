@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from marpack.inspection.facts import Inspection
     from marpack.project.plan import Built, Format
     from marpack.project.preflight import PlanResult
-    from marpack.project.scaffold.folder_scan import Survey
+    from marpack.project.scaffold.folder_scan import FolderScan
     from marpack.project.scaffold.proposal import Answers, Proposal
     from marpack.project.scaffold.write_files import WrittenFiles
     from marpack.project.schema import Project
@@ -341,7 +341,7 @@ def build_report(plan: PlanResult, built: Built) -> BuildReport:
     return BuildReport(**known, modules=plan.modules, findings=plan.findings)
 
 
-def init(options: InitOptions, on_survey: Callable[[Survey, Proposal], object] = lambda *_: None) -> InitReport:
+def init(options: InitOptions, on_survey: Callable[[FolderScan, Proposal], object] = lambda *_: None) -> InitReport:
     """Start a project; `on_survey` gets the findings about its folder before anything is written."""
     return _init_from_template(options, on_survey) if options.from_ is None else _init_from_archive(options)
 
@@ -350,8 +350,8 @@ def _init_from_archive(options: InitOptions) -> InitReport:
     """Turn an archive back into the project that rebuilds it."""
     from marpack.archive.protocol import no_progress
     from marpack.archive.reader import open_archive
-    from marpack.project.scaffold.from_archive import reclaim
-    from marpack.project.scaffold.write_files import new_folder, place
+    from marpack.project.scaffold.from_archive import read_project
+    from marpack.project.scaffold.write_files import new_folder, write_files
 
     given = [name for name in _DESCRIBING if getattr(options, name) is not None]
     if given:
@@ -359,26 +359,27 @@ def _init_from_archive(options: InitOptions) -> InitReport:
         raise UsageError(f"--from takes everything from the archive, so {flag} says nothing", hint=f"leave {flag} out")
     assert options.from_ is not None  # noqa: S101 - see init
     with open_archive(os.fspath(options.from_), cache=cache_of(no_progress)) as opened:
-        found = reclaim(opened)
+        found = read_project(opened)
         hint = f"say so if that is where the project goes: marpack init {found.name} --from …"
         target = _checked(Path(options.folder)) if options.folder else new_folder(Path(found.name), hint=hint)
-        placed = place(target, found.files, replace=options.force)
+        placed = write_files(target, found.files, replace=options.force)
     return _init_report(target, found.name, placed, found.findings, generated=found.generated)
 
 
-def _init_from_template(options: InitOptions, on_survey: Callable[[Survey, Proposal], object]) -> InitReport:
+def _init_from_template(options: InitOptions, on_survey: Callable[[FolderScan, Proposal], object]) -> InitReport:
     """Start a project around the files in a folder."""
-    from marpack.project.scaffold.folder_scan import survey
+    from marpack.project.scaffold.folder_scan import scan_folder
     from marpack.project.scaffold.proposal import assemble, propose
-    from marpack.project.scaffold.write_files import place
+    from marpack.project.scaffold.write_files import write_files
     from marpack.project.schema import FILE_NAME
+    from marpack.runner.process import convert_safetensors
 
     folder = Path(options.folder or "")
-    found = survey(_checked(folder))
+    found = scan_folder(_checked(folder))
     proposal = propose(folder, found, _answers(folder, options))
     on_survey(found, proposal)
-    files = assemble(proposal, for_new=options.force or FILE_NAME not in found.names)
-    placed = place(folder, files, replace=options.force)
+    files = assemble(proposal, convert_safetensors, for_new=options.force or FILE_NAME not in found.names)
+    placed = write_files(folder, files, replace=options.force)
     generated = tuple(filter(files.__contains__, proposal.samples.brought)) if proposal.samples.stand_ins else ()
     template = proposal.template.name
     return _init_report(folder, proposal.name, placed, proposal.findings, template=template, generated=generated)

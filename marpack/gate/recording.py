@@ -18,8 +18,8 @@ from marpack.errors import ProjectError
 from marpack.gate.compare import NOTHING, TOLERANCE, value_of
 from marpack.gate.expectations import find_shortfalls, shape_of
 from marpack.project.load import load_project
-from marpack.project.scaffold.from_archive import reclaim
-from marpack.project.scaffold.write_files import new_folder, place
+from marpack.project.scaffold.from_archive import read_project
+from marpack.project.scaffold.write_files import new_folder, write_files
 from marpack.project.schema import RANGE, Expectation, Project, TextExpectation
 from marpack.project.yaml_edits import update_samples
 from marpack.runner.inputs import suffix_of_type
@@ -226,11 +226,11 @@ class NewProject:
 
     def __init__(self, archive: Archive) -> None:
         """Plan the project; the archive must stay open. Raises UsageError if its folder exists."""
-        self._reclaimed = reclaim(archive)
-        name = self._reclaimed.name
+        self._rebuilt = read_project(archive)
+        name = self._rebuilt.name
         hint = f"if that is the project, record into it: marpack run {name} --record"
         self.folder = new_folder(Path(name), hint=hint)
-        self.findings = self._reclaimed.findings  # what of the archive the project cannot express
+        self.findings = self._rebuilt.findings  # what of the archive the project cannot express
         self.done: list[RecordingSummary] = []
         self.made = False  # whether the folder was written
         self._answers: list[AnsweredInput] = []
@@ -247,7 +247,7 @@ class NewProject:
         Raises ScaffoldError, ProjectError and OutputExistsError, with nothing written.
         """
         with suppress(_NothingRecordedError), staged_folder(self.folder, replace=False) as staging:
-            place(staging, self._reclaimed.files, replace=False)
+            write_files(staging, self._rebuilt.files, replace=False)
             recorder = Recorder(load_project(staging))
             self.done = recorder.done
             for _ in recorder.through(self._answers):

@@ -15,7 +15,7 @@ from marpack.project.plan import Built, Format
 from marpack.render.layout import clean, fact, show_page
 
 if TYPE_CHECKING:
-    from marpack.project.scaffold.folder_scan import Survey
+    from marpack.project.scaffold.folder_scan import FolderScan
     from marpack.project.scaffold.proposal import Proposal
 
 _SHOWN = 12  # names on one line
@@ -78,13 +78,13 @@ class InitReport(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
 
 
-def show_survey(found: "Survey", proposal: "Proposal") -> None:
+def show_survey(found: "FolderScan", proposal: "Proposal") -> None:
     """Print the parts of a project that a folder holds, on stderr."""
     parts = _parts(found, proposal).items()
     show_page((fact("found", f"{clean(what)} {click.style(text, dim=True)}") for what, text in parts), err=True)
 
 
-def _parts(found: "Survey", proposal: "Proposal") -> dict[str, str]:
+def _parts(found: "FolderScan", proposal: "Proposal") -> dict[str, str]:
     """Return what each part is, by its name."""
     parts = {weights.name: f"{weights.kind}, {decimal(weights.size)}" for weights in found.weights}
     for weights in found.foreign:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, Self
 
-from marpack.errors import WorkerError
+from marpack.errors import ScaffoldError, WorkerError
 from marpack.runner.zygote import Zygote
 
 _GRACE = 2.0  # seconds a worker is given to end by itself
@@ -279,3 +279,16 @@ class LogPipe:
             self._open = False
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
+
+
+def convert_safetensors(source: Path, target: Path) -> None:
+    """Write a safetensors file's tensors as a state_dict, in a process that imports torch; raises ScaffoldError."""
+    command = [sys.executable, "-P", "-m", "marpack.worker.loaders.formats", str(source), str(target)]
+    done = subprocess.run(  # noqa: S603 - our own module, no shell
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        reason = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+        hint = "check the file, or leave it as it is for marpack's own runtime: --target marpack"
+        what = f"it cannot be converted to a state_dict: {reason}"
+        raise ScaffoldError(what, where=str(source), hint=hint, code="conversion-failed")

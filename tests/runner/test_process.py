@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from marpack.errors import WorkerError
-from marpack.runner.process import LogPipe, WorkerProcess
+from marpack.errors import ScaffoldError, WorkerError
+from marpack.runner.process import LogPipe, WorkerProcess, convert_safetensors
 
 MARKER = b"\x1emarker\x1e"
 MIB = 1 << 20
@@ -119,3 +119,13 @@ def test_of_a_crash_it_is_told_how_its_place_is_found(child: subprocess.Popen[by
         child.send_signal(signal.SIGSEGV)
         child.wait()
         assert {"SIGSEGV;", "PYTHONFAULTHANDLER=1"} <= set(process.how_it_ended().split())
+
+
+@pytest.mark.nightly
+def test_safetensors_that_cannot_be_converted_are_named(tmp_path):
+    damaged = tmp_path / "damaged.safetensors"
+    damaged.write_bytes(b"\x08\0\0\0\0\0\0\0{}")
+    with pytest.raises(ScaffoldError, match="SafetensorError") as caught:
+        convert_safetensors(damaged, tmp_path / "m.pt")
+    assert (caught.value.code, caught.value.where) == ("conversion-failed", str(damaged))
+    assert not (tmp_path / "m.pt").exists()

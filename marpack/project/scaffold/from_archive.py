@@ -1,5 +1,6 @@
 """An archive → the project that rebuilds it: the same members, by name and bytes."""
 
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -22,78 +23,95 @@ from marpack.project.schema import FILE_NAME
 from marpack.torchserve.labels import LABELS_NAME
 
 _META = "MAR-INF/"
-_APART = "members/"  # where a member goes whose name the project needs itself
+_APART = "members/"  # for members with a name that the project itself needs
+_BLOCK = 1 << 20  # bytes
 
 
-class Reclaimed(Struct, frozen=True, kw_only=True):
-    """A project to write, and what of the archive cannot be said in it."""
+class ArchiveProject(Struct, frozen=True, kw_only=True):
+    """A project to write, and the facts of the archive that it cannot express."""
 
     name: str
     files: dict[str, Source]  # marpack.yaml among them
-    members: frozenset[str]  # that a rebuild must have
-    generated: tuple[str, ...]  # samples that prove nothing
+    members: frozenset[str]  # of a rebuilt archive
+    generated: tuple[str, ...]  # samples that marpack generated and nobody confirmed
     findings: tuple[Finding, ...]
 
 
-def reclaim(archive: Archive) -> Reclaimed:
-    """Return the project of an archive, which must stay open: its members are read only when they are written.
+def read_project(archive: Archive) -> ArchiveProject:
+    """Return the project of an archive, which must stay open: its members are read when they are written.
 
-    Raises ManifestError for a manifest that is missing or malformed, DamagedArchiveError for an index that is.
+    Raises ManifestError for a manifest that is missing or malformed, DamagedArchiveError for such an index.
     """
-    manifest = archive.manifest
-    index = index_of(archive) or Index(members=())
-    kept = [name for name in archive.entries if not name.startswith(_META)]
+    manifest, index = archive.manifest, index_of(archive) or Index(members=())
     name = manifest.model.name if MODEL_NAME.fullmatch(manifest.model.name) else "model"
-    places = {member: _place_of(member, name) for member in kept}
-    project = {"name": name} | _project(manifest, index, places, archive)
-    project["files"] = list(_files(places, manifest, project))
+    taken = {FILE_NAME, f"{name}.mar"}
+    places = {
+        member: f"{_APART}{member}" if member in taken or member.startswith(("samples/", _APART)) else member
+        for member in archive.entries
+        if not member.startswith(_META)
+    }
+    values = {"name": name} | _values(archive, index, places)
     places |= {member: _sample_place(member) for member in archive.entries if member.startswith(SAMPLES)}
-    files: dict[str, Source] = {FILE_NAME: render(f"{FILE_NAME}.j2", project)}
-    files |= {place: partial(archive.open, member) for member, place in places.items()}
-    findings = (*_losses(manifest, archive, project), *_unsaid(index))
-    return Reclaimed(
-        name=name, files=files, members=frozenset(places), generated=tuple(_generated(index)), findings=findings
+    files: dict[str, Source] = {FILE_NAME: render(f"{FILE_NAME}.j2", values)}
+    files |= {place: partial(_copy_member, archive, member) for member, place in places.items()}
+    digests = {_sample_place(member.name): f"sha256:{member.sha256}" for member in index.members}
+    lost = (*_lost_from_manifest(manifest, name), *_lost_beside_members(archive, index))
+    return ArchiveProject(
+        name=name,
+        files=files,
+        members=frozenset(places),
+        generated=tuple(
+            sample["input"]
+            for sample in values["samples"]
+            if "generated" in sample and digests.get(sample["input"]) == sample["generated"]
+        ),
+        findings=tuple(Finding(code="not-carried-over", severity=Severity.WARNING, message=each) for each in lost),
     )
 
 
-def _project(manifest: Manifest, index: Index, places: dict[str, str], archive: Archive) -> dict[str, Any]:  # Any: YAML
-    """Return the keys of marpack.yaml but the name, `files` still empty; one whose file is not there is left out."""
-    model = manifest.model
-    labels = LABELS_NAME if LABELS_NAME in places and _is_object(archive, LABELS_NAME) else None
+def _values(archive: Archive, index: Index, places: dict[str, str]) -> dict[str, Any]:  # Any: YAML
+    """Return the keys of marpack.yaml; those of files that are missing are None."""
+    model = archive.manifest.model
+    named = {
+        "weights": model.serialized_file,
+        "model_file": model.model_file,
+        "labels": LABELS_NAME if _holds_object(archive, LABELS_NAME) else None,
+        "requirements": model.requirements_file,
+        "config_file": model.config_file,
+    }
+    # A project packs these files at the archive's root.
+    paths = {key: places.get(member) if member and "/" not in member else None for key, member in named.items()}
+    entry = EntryPoint.parse(model.handler, Path())
+    handler, file = model.handler, entry.file.name if entry.file else None
+    if file is not None:
+        handler = places.get(file, file) + entry.manifest.removeprefix(file)
+    rest = [member for member, place in places.items() if place not in paths.values() and member != file]
+    samples = [
+        each for each in index.samples if isinstance(each.get("input"), str) and each["input"] in archive.entries
+    ]
     return {
+        **paths,
         "version": model.version or "1.0",
-        "weights": _named(model.serialized_file, places),
-        "model_file": _named(model.model_file, places),
-        "handler": _handler(model.handler, places),
-        "built_in": False,  # it says no more than the name does
+        "handler": handler,
+        "built_in": False,  # no comment on the handler
         "kind": None,
         "batch_size": None,
-        "labels": _named(labels, places),
-        "requirements": _named(model.requirements_file, places),
         "target": index.target if index.target != "torchserve" else None,
-        "files": [],
-        "config_file": _named(model.config_file, places),
+        "files": list(_file_entries(rest, places)),
         "metadata": msgspec.to_builtins(metadata.sound(index.metadata or Metadata())),
-        "samples": [_sample(sample) for sample in index.samples if sample.get("input") in archive.entries],
+        "samples": [{**sample, "input": _sample_place(sample["input"])} for sample in samples],
     }
 
 
-def _named(member: str | None, places: dict[str, str]) -> str | None:
-    """Return where the file lies that the manifest names; a project can name only what has no folder in the archive."""
-    return places.get(member) if member and "/" not in member else None
+def _copy_member(archive: Archive, member: str, path: Path) -> None:
+    with archive.open(member) as data, path.open("wb") as file:
+        shutil.copyfileobj(data, file, _BLOCK)
 
 
-def _handler(text: str, places: dict[str, str]) -> str:
-    """Return the handler as marpack.yaml names it: where its file lies, and its function."""
-    entry = EntryPoint.parse(text, Path())
-    if entry.file is None:
-        return text
-    name = entry.file.name
-    return places.get(name, name) + entry.manifest.removeprefix(name)
-
-
-def _is_object(archive: Archive, name: str) -> bool:
-    """Say whether a member is a JSON object, which is packed as it stands."""
+def _holds_object(archive: Archive, name: str) -> bool:
+    """Return whether a member is a JSON object, which a build packs unchanged."""
+    if name not in archive.entries:
+        return False
     with archive.open(name) as file:
         try:
             return isinstance(msgspec.json.decode(file.read()), dict)
@@ -101,84 +119,56 @@ def _is_object(archive: Archive, name: str) -> bool:
             return False
 
 
-def _sample(sample: dict[str, Any]) -> dict[str, Any]:  # Any: an expectation
-    return {**sample, "input": _sample_place(sample["input"])}
-
-
-def _generated(index: Index) -> Iterator[str]:
-    """Yield the samples that are still as `marpack init` generated them."""
-    digests = {member.name: f"sha256:{member.sha256}" for member in index.members}
-    for sample in index.samples:
-        name = sample.get("input")
-        if isinstance(name, str) and "generated" in sample and digests.get(name) == sample["generated"]:
-            yield _sample_place(name)
-
-
 def _sample_place(name: str) -> str:
     return f"samples/{name.removeprefix(SAMPLES)}"
 
 
-def _place_of(name: str, model: str) -> str:
-    """Return where a member goes: under its own name, unless that is the project's or the built archive's."""
-    taken = {FILE_NAME, f"{model}.mar"}
-    return f"{_APART}{name}" if name in taken or name.startswith(("samples/", _APART)) else name
-
-
-def _files(places: dict[str, str], manifest: Manifest, project: dict[str, Any]) -> Iterator[Any]:  # Any: YAML
-    """Yield the entries of `files`: every member that no other key brings, whole folders where they are whole."""
-    handler = EntryPoint.parse(manifest.model.handler, Path()).file
-    brought = {project[key] for key in ("weights", "model_file", "labels", "requirements", "config_file")}
-    rest = [name for name in places if places[name] not in brought and name != (handler and handler.name)]
+def _file_entries(members: list[str], places: dict[str, str]) -> Iterator[str | dict[str, str]]:
+    """Yield the entries of `files` for these members: a folder if it is packed whole, otherwise each file."""
     folders: dict[str, list[str]] = {}
-    for name in rest:
+    for name in members:
         folders.setdefault(name.partition("/")[0] if "/" in name else "", []).append(name)
     for folder, names in folders.items():
-        if folder and all(_is_plain(name) and places[name] == name for name in names):
+        steps = {step for name in names for step in name.split("/")}
+        is_whole = not steps & LEFT_BEHIND and not any(step.startswith(".") for step in steps)
+        if folder and is_whole and all(places[name] == name for name in names):
             yield f"{folder}/"
         else:
             yield from (name if places[name] == name else {"from": places[name], "to": name} for name in names)
 
 
-def _is_plain(name: str) -> bool:
-    """Say whether a folder under `files` would bring a file along."""
-    return not any(part.startswith(".") or part in LEFT_BEHIND for part in name.split("/"))
-
-
-def _losses(manifest: Manifest, archive: Archive, project: dict[str, Any]) -> Iterator[Finding]:
-    """Yield what the archive says that a project cannot."""
+def _lost_from_manifest(manifest: Manifest, name: str) -> Iterator[str]:
+    """Yield the facts of the manifest that a project cannot express."""
     model = manifest.model
-    if project["name"] != model.name:
-        yield _lost(f"'{model.name}' is no model name, so the project's is '{project['name']}'")
+    if name != model.name:
+        yield f"'{model.name}' is not a model name, so the project's is '{name}'"
     if not model.version:
-        yield _lost(f"the archive has no version, so the project's is {project['version']}")
+        yield "the archive has no version, so the project's is 1.0"
     if manifest.runtime != "python":
-        yield _lost(f"the runtime '{manifest.runtime}' of the manifest becomes 'python'")
+        yield f"the runtime '{manifest.runtime}' of the manifest becomes 'python'"
     dropped = [key for key in ("envelope", "description") if getattr(model, key) is not None]
     dropped += [*model.extra, *manifest.extra]
     if dropped:
-        yield _lost(f"the manifest's {', '.join(dropped)} cannot be said in {FILE_NAME}")
+        yield f"{FILE_NAME} has no key for the manifest's {', '.join(dropped)}"
     named = {"serializedFile": model.serialized_file, "modelFile": model.model_file, "configFile": model.config_file}
-    for key, name in (named | {"requirementsFile": model.requirements_file}).items():
-        if name and "/" in name:
-            yield _lost(f"the manifest's {key} is {name}, which lies in a folder")
-    others = [name for name in archive.entries if name.startswith(_META)]
-    others = [name for name in others if name not in {MANIFEST_NAME, INDEX_NAME} and not name.startswith(SAMPLES)]
+    for key, file in (named | {"requirementsFile": model.requirements_file}).items():
+        if file and "/" in file:
+            yield f"the manifest's {key} is {file}, which is in a folder"
+
+
+def _lost_beside_members(archive: Archive, index: Index) -> Iterator[str]:
+    """Yield the facts in MAR-INF/ that a project cannot express."""
+    known = {MANIFEST_NAME, INDEX_NAME}
+    others = [name for name in archive.entries if name.startswith(_META) and not name.startswith(SAMPLES)]
+    others = [name for name in others if name not in known]
     if others:
-        yield _lost(f"{', '.join(others[:3])} under {_META} is left out: the server ignores it")
-
-
-def _unsaid(index: Index) -> Iterator[Finding]:
-    """Yield what is recorded beside the members that a project cannot say."""
-    said = index.metadata or Metadata()
-    kept = metadata.sound(said)
-    lost = [name for name in Metadata.__struct_fields__ if getattr(kept, name) != getattr(said, name)]
-    if lost:
-        yield _lost(f"the {' and '.join(lost)} in {INDEX_NAME} cannot be said in {FILE_NAME}")
+        yield f"{', '.join(others[:3])} under {_META} is left out: the server ignores it"
+    given = index.metadata or Metadata()
+    kept = metadata.sound(given)
+    invalid = [name for name in Metadata.__struct_fields__ if getattr(kept, name) != getattr(given, name)]
+    if invalid:
+        yield f"the {' and '.join(invalid)} in {INDEX_NAME} is not valid in {FILE_NAME}"
     if index.vendored:
-        yield _lost("the packages that it vendors become plain files of the project's")
+        yield "the vendored packages become plain files of the project"
     if commit := index.provenance.get("source_commit"):
-        yield _lost(f"the archive was built from commit {commit}: build --source-commit says so again")
-
-
-def _lost(message: str) -> Finding:
-    return Finding(code="not-carried-over", severity=Severity.WARNING, message=message)
+        yield f"the archive was built from commit {commit}: build --source-commit records it again"

@@ -8,6 +8,7 @@ import yaml
 from msgspec import Struct
 
 from marpack.errors import UsageError
+from marpack.project.schema import SampleSpec
 from marpack.project.yaml_edits import flow
 
 _FOLDER = "init"
@@ -33,7 +34,7 @@ class Template(Struct, frozen=True, kw_only=True):
     test: str  # Python: what the toy model must answer
     handler_import: str = ""  # what that test needs of the handler
     handler_test: str = ""  # Python: what its handler's stages must do
-    samples: list[dict[str, Any]] = []  # Any: as in marpack.yaml
+    samples: list[SampleSpec] = []
     files: list[str] = []
     requirements: str | None = None
     reads_pictures: bool = False  # its handler can be written for pictures instead of numbers

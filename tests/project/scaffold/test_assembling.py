@@ -13,10 +13,11 @@ from days import by_day
 from invoking import invoke
 
 from marpack.project.load import load_project
-from marpack.project.scaffold.folder_scan import survey
+from marpack.project.scaffold.folder_scan import scan_folder
 from marpack.project.scaffold.proposal import Answers, assemble, propose
 from marpack.project.scaffold.template import template_names
-from marpack.project.scaffold.write_files import place
+from marpack.project.scaffold.write_files import write_files
+from marpack.runner.process import convert_safetensors
 
 # What `saved` calls the weights, and what the handler then has to deal with.
 OWN = {"few": "ImageClassifier", "gray": "SIDE", "numbers": "read_numbers", "pictures_onnx": "ImageClassifier"}
@@ -25,8 +26,8 @@ OWN = {"few": "ImageClassifier", "gray": "SIDE", "numbers": "read_numbers", "pic
 def started(folder: Path, weights: Path, **answers: str) -> Path:
     folder.mkdir()
     shutil.copy(weights, folder / f"own{weights.suffix}")
-    proposal = propose(folder, survey(folder), Answers(**answers))
-    place(folder, assemble(proposal), replace=False)
+    proposal = propose(folder, scan_folder(folder), Answers(**answers))
+    write_files(folder, assemble(proposal, convert_safetensors), replace=False)
     return folder
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from marpack.project.scaffold.folder_scan import survey
+from marpack.project.scaffold.folder_scan import scan_folder
 from marpack.weights.kind import WeightsFormat
 
 HANDLER = "from ts.torch_handler.base_handler import BaseHandler\nclass H(BaseHandler):\n    pass\n"
@@ -31,7 +31,7 @@ def write(folder: Path, **files: str) -> None:
 def test_weights_are_known_by_their_content(tmp_path, saved, name, kind, called):
     (tmp_path / called).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(saved[name], tmp_path / called)
-    (found,) = survey(tmp_path).weights
+    (found,) = scan_folder(tmp_path).weights
     assert (found.name, found.kind, found.size) == (called, kind, saved[name].stat().st_size)
 
 
@@ -40,7 +40,7 @@ def test_the_likeliest_weights_come_first(tmp_path, saved):
         shutil.copy(saved[name], tmp_path / f"{name}.bin")
     (tmp_path / "old").mkdir()
     shutil.copy(saved["pictures"], tmp_path / "old")
-    kinds = [weights.kind for weights in survey(tmp_path).weights]
+    kinds = [weights.kind for weights in scan_folder(tmp_path).weights]
     assert kinds == [
         WeightsFormat.TORCHSCRIPT,
         WeightsFormat.TORCHSCRIPT,
@@ -54,7 +54,7 @@ def test_what_only_looks_like_weights_is_none(tmp_path, saved):
     shutil.copy(saved["vocabulary"], tmp_path / "source_vocab.pt")
     (tmp_path / "broken.pt").write_bytes(saved["few"].read_bytes()[:1000])
     (tmp_path / "empty.onnx").touch()
-    found = survey(tmp_path)
+    found = scan_folder(tmp_path)
     assert found.weights == ()
     assert found.vocabulary == "source_vocab.pt"
 
@@ -75,7 +75,7 @@ def test_what_only_looks_like_weights_is_none(tmp_path, saved):
 )
 def test_handlers_are_known_by_their_syntax(tmp_path, source, entries):
     (tmp_path / "x.py").write_text(source)
-    assert survey(tmp_path).handlers == entries
+    assert scan_folder(tmp_path).handlers == entries
 
 
 def test_a_handler_in_a_folder_finds_what_lies_beside_it_and_at_the_root(tmp_path):
@@ -90,7 +90,7 @@ def test_a_handler_in_a_folder_finds_what_lies_beside_it_and_at_the_root(tmp_pat
         far_dot_py=HANDLER.replace("class H", "class Far"),
     )
     write(tmp_path, z_dot_py="from near import Near\nclass H(Near): ...\n")
-    assert survey(tmp_path).handlers == ("far.py", "sub/near.py", "sub/x.py", "sub/y.py")
+    assert scan_folder(tmp_path).handlers == ("far.py", "sub/near.py", "sub/x.py", "sub/y.py")
 
 
 def test_two_thousand_files_are_looked_at_the_topmost_first(tmp_path):
@@ -98,7 +98,7 @@ def test_two_thousand_files_are_looked_at_the_topmost_first(tmp_path):
     for number in range(2000):
         (tmp_path / "a" / f"{number}.md").touch()
     (tmp_path / "z.md").touch()
-    names = survey(tmp_path).names
+    names = scan_folder(tmp_path).names
     assert len(names) == 2000
     assert "z.md" in names
     assert "a/999.md" not in names
@@ -107,7 +107,7 @@ def test_two_thousand_files_are_looked_at_the_topmost_first(tmp_path):
 def test_tests_and_training_scripts_are_no_handlers(tmp_path):
     for name in ("test_handler.py", "handler_test.py", "conftest.py", "train.py", "setup.py"):
         (tmp_path / name).write_text(HANDLER)
-    assert survey(tmp_path).handlers == ()
+    assert scan_folder(tmp_path).handlers == ()
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_tests_and_training_scripts_are_no_handlers(tmp_path):
 )
 def test_a_model_file_has_one_module(tmp_path, source, is_model):
     (tmp_path / "net.py").write_text(source)
-    assert survey(tmp_path).model_files == (("net.py",) if is_model else ())
+    assert scan_folder(tmp_path).model_files == (("net.py",) if is_model else ())
 
 
 @pytest.mark.parametrize(
@@ -138,14 +138,14 @@ def test_a_model_file_has_one_module(tmp_path, source, is_model):
 )
 def test_labels_are_counted(tmp_path, name, text, count):
     (tmp_path / name).write_text(text)
-    (labels,) = survey(tmp_path).labels
+    (labels,) = scan_folder(tmp_path).labels
     assert (labels.name, labels.count, labels.named) == (name, count, True)
 
 
 def test_what_does_not_read_as_labels_is_none(tmp_path):
     write(tmp_path, labels_dot_txt="a\n\nb\n", settings_dot_json='{"lr": 1}', requirements_dot_txt="torch\n")
     write(tmp_path, params_dot_yaml="batchSize: 4\n", classes_dot_json="{", names_dot_json='{"a": "b"}')
-    found = survey(tmp_path)
+    found = scan_folder(tmp_path)
     assert found.labels == ()
     assert found.requirements == "requirements.txt"
     assert found.configs == ("params.yaml",)
@@ -171,17 +171,17 @@ def test_what_does_not_read_as_labels_is_none(tmp_path):
 )
 def test_a_model_config_is_known_by_its_name_or_the_servers_keys(tmp_path, name, text, is_config):
     (tmp_path / name).write_text(text)
-    assert survey(tmp_path).configs == ((name,) if is_config else ())
+    assert scan_folder(tmp_path).configs == ((name,) if is_config else ())
 
 
 def test_what_is_called_a_model_config_comes_first(tmp_path):
     write(tmp_path, a_dot_yaml="batchSize: 1\n", **{"sub__model-config_dot_yaml": "batchSize: 2\n"})
-    assert survey(tmp_path).configs == ("sub/model-config.yaml", "a.yaml")
+    assert scan_folder(tmp_path).configs == ("sub/model-config.yaml", "a.yaml")
 
 
 def test_other_requirements_are_neither_requirements_nor_labels(tmp_path):
     write(tmp_path, **{"requirements-dev_dot_txt": "pytest\nruff\n", "README_dot_txt": "a\nb\n"})
-    found = survey(tmp_path)
+    found = scan_folder(tmp_path)
     assert (found.requirements, found.labels, found.data) == (None, (), ())
 
 
@@ -195,8 +195,8 @@ def test_other_projects_environments_and_hidden_files_are_passed_by(tmp_path, sa
         shutil.copy(saved["few"], tmp_path / place / "model.pt")
     shutil.copy(saved["few"], tmp_path / ".model.pt")
     (tmp_path / "loop").symlink_to(tmp_path)
-    assert survey(tmp_path).weights == ()
+    assert scan_folder(tmp_path).weights == ()
 
 
 def test_a_folder_that_is_not_there_holds_nothing(tmp_path):
-    assert survey(tmp_path / "new").names == frozenset()
+    assert scan_folder(tmp_path / "new").names == frozenset()

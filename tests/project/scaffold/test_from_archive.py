@@ -13,8 +13,8 @@ import marpack
 from marpack.archive.reader import open_archive
 from marpack.errors import DamagedArchiveError
 from marpack.project.load import load_project
-from marpack.project.scaffold.from_archive import reclaim
-from marpack.project.scaffold.write_files import place
+from marpack.project.scaffold.from_archive import read_project
+from marpack.project.scaffold.write_files import write_files
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/marpack.yaml"))
@@ -23,8 +23,8 @@ HANDLER = "def handle(data, context):\n    return data\n"
 
 def reclaimed(source: Path, folder: Path) -> list[str]:
     with open_archive(source) as archive:
-        found = reclaim(archive)
-        place(folder, found.files, replace=False)
+        found = read_project(archive)
+        write_files(folder, found.files, replace=False)
     return [finding.message for finding in found.findings]
 
 
@@ -113,11 +113,11 @@ def test_what_cannot_be_carried_over_is_said(tmp_path):
         archive.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
     losses = " | ".join(reclaimed(source, tmp_path / "out"))
     for piece in (
-        "'a b' is no model name, so the project's is 'model'",
+        "'a b' is not a model name, so the project's is 'model'",
         "has no version, so the project's is 1.0",
         "'python3' of the manifest becomes 'python'",
-        "envelope, description, license cannot be said",
-        "modelFile is sub/net.py, which lies in a folder",
+        "envelope, description, license",
+        "modelFile is sub/net.py, which is in a folder",
         "MAR-INF/extra.txt under MAR-INF/ is left out",
     ):
         assert piece in losses

@@ -12,9 +12,9 @@ import yaml
 from marpack.findings import Severity
 from marpack.project.load import load_project
 from marpack.project.planning import plan_project
-from marpack.project.scaffold.folder_scan import read_handler, survey
+from marpack.project.scaffold.folder_scan import scan_folder
 from marpack.project.scaffold.proposal import Answers, Proposal, assemble, propose
-from marpack.project.scaffold.write_files import place
+from marpack.project.scaffold.write_files import write_files
 
 OWN = """
 class Handler:
@@ -38,7 +38,7 @@ def write(folder: Path, files: dict[str, str | bytes]) -> None:
 
 def proposed(folder: Path, files: dict[str, str | bytes], **answers: object) -> Proposal:
     write(folder, files)
-    return propose(folder, survey(folder), Answers(**answers))
+    return propose(folder, scan_folder(folder), Answers(**answers))
 
 
 def codes(proposal: Proposal) -> list[str]:
@@ -173,7 +173,7 @@ def test_a_text_with_a_line_a_class_is_no_labels_beside_a_handler(tmp_path, save
 )
 def test_samples_are_inputs_that_are_there(tmp_path, name, is_input):
     proposal = proposed(tmp_path, {"handler.py": OWN.format("pass"), name: "{}"})
-    assert [sample["input"] for sample in proposal.samples.listed] == ([name] if is_input else [])
+    assert [sample.input for sample in proposal.samples.listed] == ([name] if is_input else [])
     assert ("no-samples" in codes(proposal)) != is_input
 
 
@@ -181,29 +181,6 @@ def test_where_there_is_no_sample_it_is_told_what_proves_the_archive(tmp_path):
     last = proposed(tmp_path, {"handler.py": OWN.format("pass")}).findings[-1]
     assert last.code == "no-samples"
     assert "`marpack run --input FILE --record`" in last.message
-
-
-@pytest.mark.parametrize(
-    ("body", "line"),
-    [
-        ("    return [1 for row in data]\n", 3),
-        ("    first = data[0]\n    return [first]\n", 3),
-        ("    return [0] * len(data)\n", 3),
-        ("    for row in data:\n        pass\n    return [row]\n", 3),
-        ("    if data is None:\n        return\n    return [row for row in data]\n", None),
-        ("    if not data:\n        return\n    return [row for row in data]\n", None),
-        ("    if data:\n        return [row for row in data]\n", None),
-        ("    return [row for row in data or []]\n", None),
-        ("    data = data and list(data)\n    return [row for row in data]\n", None),
-        ("    if not model:\n        return\n    return [row for row in data]\n", None),
-        ("    try:\n        return [row for row in data]\n    except TypeError:\n        return []\n", None),
-        ("    return model.handle(data, context)\n", None),
-    ],
-)
-def test_a_function_that_goes_through_no_rows_is_told_of(tmp_path, body, line):
-    (tmp_path / "handler.py").write_text(f"model = None\ndef handle(data, context):\n{body}")
-    found = [each.where for each in read_handler(tmp_path, ["handler.py"], "handler.py").findings]
-    assert found == ([f"handler.py:{line}"] if line else [])
 
 
 def test_weights_may_be_of_no_known_format_where_the_handler_loads_them(tmp_path):
@@ -222,7 +199,7 @@ def test_of_several_handlers_the_one_that_is_called_so_is_taken(tmp_path):
 def test_the_project_of_a_handler_is_planned_as_it_is(tmp_path):
     there = {"handler.py": OWN.format('open(self.here + "/iris.pkl"), open("words.txt")'), "iris.pkl": b"x"}
     proposal = proposed(tmp_path, there | {"data/words.txt": "a\n"})
-    place(tmp_path, assemble(proposal), replace=False)
+    write_files(tmp_path, assemble(proposal, Path.symlink_to), replace=False)
     plan = plan_project(load_project(tmp_path)).plan
     assert {member.name for member in plan.members} >= {"handler.py", "iris.pkl", "words.txt"}
     assert "samples" not in yaml.safe_load((tmp_path / "marpack.yaml").read_text())

@@ -9,9 +9,8 @@ import yaml
 
 from marpack.errors import ProjectError, UsageError
 from marpack.findings import Severity
-from marpack.project.scaffold.folder_scan import LabelsFile, Survey, Weights, survey
+from marpack.project.scaffold.folder_scan import FolderScan, LabelsFile, Weights, scan_folder
 from marpack.project.scaffold.proposal import Answers, Proposal, assemble, propose
-from marpack.project.scaffold.write_files import Conversion
 from marpack.protocol.targets import Target
 from marpack.weights.contents import WeightsSummary
 from marpack.weights.kind import WeightsFormat
@@ -31,6 +30,10 @@ class Net(nn.Module):
 """
 
 
+def convert(source: Path, target: Path) -> None:
+    raise AssertionError
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "shop"
@@ -38,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 def proposed(folder: Path, **answers: object) -> Proposal:
     folder.mkdir(exist_ok=True)
-    return propose(folder, survey(folder), Answers(**answers))
+    return propose(folder, scan_folder(folder), Answers(**answers))
 
 
 def put(folder: Path, saved: dict[str, Path], name: str, called: str = "model.pt") -> None:
@@ -55,34 +58,36 @@ def classifier(classes: int, kind: WeightsFormat = WeightsFormat.TORCHSCRIPT) ->
 
 @pytest.mark.parametrize(("classes", "handler"), [(4, "handler.py"), (5, "image_classifier")])
 def test_the_servers_own_classifier_needs_five_classes(tmp_path, classes, handler):
-    assert propose(tmp_path, Survey(weights=(classifier(classes),)), Answers()).handler == handler
+    assert propose(tmp_path, FolderScan(weights=(classifier(classes),)), Answers()).handler == handler
 
 
 @pytest.mark.parametrize(("classes", "labels"), [(1, None), (2, "names.txt")])
 def test_one_line_is_no_list_of_labels(tmp_path, classes, labels):
-    found = Survey(weights=(classifier(classes),), labels=(LabelsFile(name="names.txt", count=classes, named=False),))
+    found = FolderScan(
+        weights=(classifier(classes),), labels=(LabelsFile(name="names.txt", count=classes, named=False),)
+    )
     assert propose(tmp_path, found, Answers()).labels == labels
 
 
 @pytest.mark.parametrize(("classes", "topk"), [(3, 3), (5, 5), (7, 5)])
 def test_an_onnx_handler_names_five_labels_at_most(tmp_path, classes, topk):
-    found = Survey(weights=(classifier(classes, WeightsFormat.ONNX),))
-    assert f"topk = {topk}\n".encode() in assemble(propose(tmp_path, found, Answers()))["handler.py"]
+    found = FolderScan(weights=(classifier(classes, WeightsFormat.ONNX),))
+    assert f"topk = {topk}\n".encode() in assemble(propose(tmp_path, found, Answers()), convert)["handler.py"]
 
 
 @pytest.mark.parametrize(
     ("template", "weights", "size"), [("custom", (), 4), ("text_classifier", (), 1), ("custom", (classifier(7),), 1)]
 )
 def test_only_toys_that_can_answer_several_requests_at_once(tmp_path, template, weights, size):
-    proposal = propose(tmp_path, Survey(weights=weights), Answers(template=template))
-    assert yaml.safe_load(assemble(proposal)["marpack.yaml"])["config"]["batchSize"] == size
+    proposal = propose(tmp_path, FolderScan(weights=weights), Answers(template=template))
+    assert yaml.safe_load(assemble(proposal, convert)["marpack.yaml"])["config"]["batchSize"] == size
 
 
 def test_a_toys_handler_does_not_ask_what_the_folders_weights_would_take(tmp_path):
     answers = Answers(template="onnx")
-    toys = [propose(tmp_path, found, answers) for found in (Survey(), Survey(weights=(classifier(7),)))]
+    toys = [propose(tmp_path, found, answers) for found in (FolderScan(), FolderScan(weights=(classifier(7),)))]
     assert [toy.kind for toy in toys] == [None, None]
-    assert assemble(toys[0])["handler.py"] == assemble(toys[1])["handler.py"]
+    assert assemble(toys[0], convert)["handler.py"] == assemble(toys[1], convert)["handler.py"]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +133,7 @@ def test_parts_that_are_there_are_used(folder, saved):
     proposal = proposed(folder)
     assert (proposal.handler, proposal.labels) == ("mine.py:predict", "labels.txt")
     assert (proposal.config, proposal.requirements) == ("config.yaml", "requirements.txt")
-    assert [sample["input"] for sample in proposal.samples.listed] == ["a.jpg"]
+    assert [sample.input for sample in proposal.samples.listed] == ["a.jpg"]
     assert proposal.made == ("marpack.yaml", "test_model.py", "README.md")
     assert proposal.brought == {}
 
@@ -161,8 +166,9 @@ def test_safetensors_are_converted_for_the_server_where_their_class_is(folder, s
     proposal = proposed(folder)
     assert (proposal.weights, proposal.model_file, proposal.target) == (weights, "net.py", None)
     assert proposal.converts == folder / called
-    assert assemble(proposal)[weights] == Conversion(folder / called)
-    assert weights not in assemble(proposal, for_new=False)
+    converting = assemble(proposal, convert)[weights]
+    assert (converting.func, converting.args) == (convert, (folder / called,))
+    assert weights not in assemble(proposal, convert, for_new=False)
     (finding,) = proposal.findings
     assert (finding.code, finding.severity) == ("converted", Severity.NOTE)
     assert weights in finding.message
@@ -182,7 +188,7 @@ def test_safetensors_stay_for_marpack_and_for_a_handler_that_loads_them(folder, 
 @pytest.mark.parametrize(
     ("weights", "called", "target", "code", "message"),
     [
-        ("safetensors", "m.safetensors", Target.MARPACK, "not-for-torchserve", "that needs the model's class, too"),
+        ("safetensors", "m.safetensors", Target.MARPACK, "not-for-torchserve", "also needs the model's class"),
         ("exported", "m.pt2", Target.MARPACK, "not-for-torchserve", "a torch.export program cannot be converted"),
         ("state_dict", "m.pth", None, "no-model-file", "m.pth is a state_dict, and there is no model file"),
         ("few", "m.pth", None, "weights-suffix", "TorchServe takes only from a .pt file"),
@@ -278,11 +284,11 @@ def test_names_are_made_of_what_is_there(tmp_path, saved, weights, place, name):
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
-        ({"name": "a b"}, "'a b' is no model name"),
+        ({"name": "a b"}, "'a b' is not a model name"),
         ({"template": "resnet"}, "there is no template 'resnet'"),
-        ({"weights": "none.pt"}, "there is no file"),
-        ({"weights": "labels.txt"}, "holds no weights that marpack knows"),
-        ({"labels": "none.txt"}, "there is no file"),
+        ({"weights": "none.pt"}, "does not exist"),
+        ({"weights": "labels.txt"}, "does not hold weights"),
+        ({"labels": "none.txt"}, "does not exist"),
         ({"handler": "image_clasifier"}, "neither a built-in handler nor a file"),
         ({"handler": "none.py"}, "neither a built-in handler nor a file"),
         ({"template": "onnx", "weights": "model.pt"}, "is for ONNX models, and model.pt is TorchScript"),

@@ -5,9 +5,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from marpack.project.scaffold.folder_scan import Survey, Weights
-from marpack.project.scaffold.proposal import Fit, fit, own_samples, toy_samples
+from marpack.project.scaffold.folder_scan import FolderScan as Scan
+from marpack.project.scaffold.folder_scan import Weights
+from marpack.project.scaffold.proposal import TemplateChoice as Choice
+from marpack.project.scaffold.proposal import choose_samples, choose_template
 from marpack.project.scaffold.template import load_template, templates
+from marpack.project.schema import Expectation
 from marpack.weights.contents import WeightsSummary
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port
@@ -16,7 +19,7 @@ from marpack.weights.torch_files import ScriptMethod
 
 Shape = tuple[int | str, ...]
 CONV, GRAY, LINEAR, BIAS = (2, 3, 5, 5), (2, 1, 5, 5), (7, 13), (7,)
-WORDS = Survey(vocabulary="source_vocab.pt")
+WORDS = Scan(vocabulary="source_vocab.pt")
 SCRIPT, STATE, ONNX = WeightsFormat.TORCHSCRIPT, WeightsFormat.STATE_DICT, WeightsFormat.ONNX
 
 
@@ -37,70 +40,72 @@ def weights(
     return Weights(name="model.pt", size=1, contents=contents)
 
 
-FITS: dict[str, tuple[Survey, Weights | None, int | None, Fit]] = {
-    "no weights": (Survey(), None, None, Fit(template="image_classifier")),
+FITS: dict[str, tuple[Scan, Weights | None, int | None, Choice]] = {
+    "no weights": (Scan(), None, None, Choice(template="image_classifier")),
     "pictures": (
-        Survey(), weights(SCRIPT, CONV, LINEAR, BIAS), None,
-        Fit(template="image_classifier", pictures=True, classes=7),
+        Scan(), weights(SCRIPT, CONV, LINEAR, BIAS), None,
+        Choice(template="image_classifier", pictures=True, classes=7),
     ),
     "pictures, as many labels": (
-        Survey(), weights(SCRIPT, CONV, LINEAR, BIAS), 5, Fit(template="image_classifier", pictures=True, classes=5)
+        Scan(), weights(SCRIPT, CONV, LINEAR, BIAS), 5, Choice(template="image_classifier", pictures=True, classes=5)
     ),
-    "gray pictures": (Survey(), weights(SCRIPT, GRAY, LINEAR), None, Fit(template="custom", gray=True, classes=7)),
-    "numbers": (Survey(), weights(STATE, (20, 4), (3, 20), (3,)), None, Fit(template="custom", classes=3)),
+    "gray pictures": (Scan(), weights(SCRIPT, GRAY, LINEAR), None, Choice(template="custom", gray=True, classes=7)),
+    "numbers": (Scan(), weights(STATE, (20, 4), (3, 20), (3,)), None, Choice(template="custom", classes=3)),
     "a vocabulary and its offsets": (
         WORDS, weights(SCRIPT, (5, 2), forward="(text: Tensor, offsets: Tensor) -> Tensor"), None,
-        Fit(template="text_classifier", classes=5),
+        Choice(template="text_classifier", classes=5),
     ),
     "a vocabulary, but one argument": (
-        WORDS, weights(SCRIPT, LINEAR, forward="(x: Tensor) -> Tensor"), None, Fit(template="custom", classes=7)
+        WORDS, weights(SCRIPT, LINEAR, forward="(x: Tensor) -> Tensor"), None, Choice(template="custom", classes=7)
     ),
-    "a vocabulary and no forward": (WORDS, weights(SCRIPT, LINEAR), None, Fit(template="custom", classes=7)),
-    "a vocabulary and a state_dict": (WORDS, weights(STATE, LINEAR), None, Fit(template="text_classifier", classes=7)),
+    "a vocabulary and no forward": (WORDS, weights(SCRIPT, LINEAR), None, Choice(template="custom", classes=7)),
+    "words and a state_dict": (WORDS, weights(STATE, LINEAR), None, Choice(template="text_classifier", classes=7)),
     "no vocabulary": (
-        Survey(), weights(SCRIPT, (5, 2), forward="(text: Tensor, offsets: Tensor) -> Tensor"), None,
-        Fit(template="custom", classes=5),
+        Scan(), weights(SCRIPT, (5, 2), forward="(text: Tensor, offsets: Tensor) -> Tensor"), None,
+        Choice(template="custom", classes=5),
     ),
     "boxes": (
-        Survey(), weights(SCRIPT, CONV, forward="(x: Tensor) -> Tuple[Tensor, List[Dict[str, Tensor]]]"), None,
-        Fit(template="object_detector"),
+        Scan(), weights(SCRIPT, CONV, forward="(x: Tensor) -> Tuple[Tensor, List[Dict[str, Tensor]]]"), None,
+        Choice(template="object_detector"),
     ),
     "a mask": (
-        Survey(), weights(SCRIPT, CONV, forward="(x: Tensor) -> Dict[str, Tensor]"), None,
-        Fit(template="image_segmenter"),
+        Scan(), weights(SCRIPT, CONV, forward="(x: Tensor) -> Dict[str, Tensor]"), None,
+        Choice(template="image_segmenter"),
     ),
     "another method's mask": (
-        Survey(),
+        Scan(),
         weights(SCRIPT, LINEAR, mask="(x: Tensor) -> Dict[str, Tensor]", forward="(x: Tensor) -> Tensor"), None,
-        Fit(template="custom", classes=7),
+        Choice(template="custom", classes=7),
     ),
     "ONNX with pictures": (
-        Survey(), weights(ONNX, inputs=[("n", 3, 224, 224)], outputs=[("n", 7), ("n", 9)]), None,
-        Fit(template="onnx", pictures=True, classes=7),
+        Scan(), weights(ONNX, inputs=[("n", 3, 224, 224)], outputs=[("n", 7), ("n", 9)]), None,
+        Choice(template="onnx", pictures=True, classes=7),
     ),
     "ONNX with gray pictures beside numbers": (
-        Survey(), weights(ONNX, inputs=[None, ("n", 13), ("n", 1, 28, 28)]), None, Fit(template="onnx", gray=True)
+        Scan(), weights(ONNX, inputs=[None, ("n", 13), ("n", 1, 28, 28)]), None,
+        Choice(template="onnx", gray=True),
     ),
     "ONNX with pictures of any channels": (
-        Survey(), weights(ONNX, LINEAR, CONV, inputs=[("n", "c", 224, 224)], outputs=[("n", "k")]), None,
-        Fit(template="onnx", pictures=True, classes=2),
+        Scan(), weights(ONNX, LINEAR, CONV, inputs=[("n", "c", 224, 224)], outputs=[("n", "k")]), None,
+        Choice(template="onnx", pictures=True, classes=2),
     ),
-    "ONNX with numbers": (Survey(), weights(ONNX, inputs=[("n", 13)]), 4, Fit(template="onnx", classes=4)),
+    "ONNX with numbers": (Scan(), weights(ONNX, inputs=[("n", 13)]), 4, Choice(template="onnx", classes=4)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("found", "own", "labels", "expected"), FITS.values(), ids=FITS)
-def test_the_template_that_fits(found: Survey, own: Weights | None, labels: int | None, expected: Fit) -> None:
-    assert fit(found, own, labels) == expected
+def test_the_template_that_fits(found: Scan, own: Weights | None, labels: int | None, expected: Choice) -> None:
+    assert choose_template(found, own, labels) == expected
 
 
 def samples(
     template: str, own: Weights | None = None, found: Sequence[str] = (), **fits: bool
 ) -> tuple[list[str], dict[str, bytes], bool]:
-    there = Survey(pictures=tuple(found))
-    chosen = own_samples(load_template(template), there, own or weights(), Fit(template=template, **fits))
-    assert [sample["expect"] for sample in chosen.listed] == [{"status": 200}] * len(chosen.listed)
-    return [sample["input"] for sample in chosen.listed], chosen.brought, chosen.stand_ins
+    there = Scan(pictures=tuple(found))
+    choice = Choice(template=template, **fits)
+    chosen = choose_samples(load_template(template), there, own or weights(), choice, None)
+    assert {sample.expect for sample in chosen.listed} == {Expectation(status=200)}
+    return [sample.input for sample in chosen.listed], chosen.brought, chosen.stand_ins
 
 
 def test_pictures_that_are_there_are_samples_five_at_most() -> None:
@@ -135,7 +140,7 @@ def test_a_row_of_numbers_stands_in_elsewhere(template: str, fits: dict[str, boo
 def test_a_text_or_two_rows_stand_in_where_the_handler_takes_those() -> None:
     (name,), brought, _ = samples("text_classifier")
     text = load_template("text_classifier")
-    assert (name, brought[name]) == ("samples/stand-in.txt", text.read(text.samples[0]["input"]))
+    assert (name, brought[name]) == ("samples/stand-in.txt", text.read(text.samples[0].input))
     _, brought, _ = samples("streaming", weights(SCRIPT, (2, 2)))
     assert json.loads(brought["samples/stand-in.json"]) == [[0.5, 0.5], [0.5, 0.5]]
 
@@ -160,7 +165,7 @@ def test_a_row_is_as_wide_as_the_first_layer_that_tells(own: Weights, width: int
 
 def test_a_template_brings_its_own_samples() -> None:
     template = load_template("streaming")
-    chosen = toy_samples(template)
+    chosen = choose_samples(template, Scan(), None, Choice(template=template.name), None)
     assert list(chosen.listed) == template.samples
     assert chosen.brought == {name: template.read(name) for name in ("samples/three.json",)}
     assert not chosen.stand_ins
