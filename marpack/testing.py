@@ -17,9 +17,9 @@ from typing import Any
 
 from marpack.protocol.targets import HandlerSettings, Target, keep_settings
 from marpack.torchserve.context import SERVER_VERSION, Context, RequestProcessor
-from marpack.torchserve.metrics_cache import SERVERS_OWN, MetricsCacheYamlImpl
+from marpack.torchserve.metrics import SERVERS_OWN, MetricsCacheYamlImpl
 from marpack.torchserve.model_config import get_yaml_config
-from marpack.torchserve.ts import install
+from marpack.worker.ts_names import install
 
 __all__ = ["context", "install"]
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from msgspec import Struct, field
 
 from marpack.errors import ManifestError
-from marpack.torchserve.stock import HandlerName
+from marpack.torchserve.server_modules import HandlerName
 
 _NO_BOOLEANS = ("handler", "configFile")  # which the server looks for as files
 RUNTIMES = ("python", "python3", "LSP")  # contract §1

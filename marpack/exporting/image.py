@@ -22,7 +22,7 @@ from marpack.exporting.plan import Content, Export, Folder, Image
 from marpack.inspection.requirements import read_lines
 from marpack.project.scaffold.template import templates
 from marpack.project.vendoring import UnresolvedError, pip_report
-from marpack.torchserve.distributions import canonical
+from marpack.torchserve.server_modules import canonical
 from marpack.version import __version__
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # of torch without CUDA, which the default index lacks

@@ -19,7 +19,7 @@ from marpack.inspection.members import read_text
 from marpack.inspection.pickles import PickleVerdict
 from marpack.inspection.requirements import Line, LineKind, beside, read_requirements
 from marpack.serving.settings import ModelSettings
-from marpack.torchserve.distributions import canonical
+from marpack.torchserve.server_modules import canonical
 
 _SUFFIXES = {ArchiveForm.MAR: ".mar", ArchiveForm.TGZ: ".tar.gz"}
 _FILES = (LineKind.INCLUDE, LineKind.CONSTRAINT)

@@ -23,7 +23,7 @@ from marpack.project.schema import FILE_NAME
 from marpack.runner.inputs import Input
 from marpack.runner.pool import LocalPool
 from marpack.runner.session import sequence_warning
-from marpack.torchserve.stock import BUILT_INS
+from marpack.torchserve.server_modules import BUILT_INS
 from marpack.weights.contents import WeightsSummary, read_contents, recognize
 from marpack.weights.kind import WeightsFormat
 

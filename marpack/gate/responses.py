@@ -20,8 +20,8 @@ from marpack.gate.verdicts import NOT_COMPARED, CheckOutcome, Verdict, judge, pl
 from marpack.protocol.messages import ModelOutput, Trouble
 from marpack.torchserve.http import Part, Request
 from marpack.torchserve.labels import LABELS_NAME, parse_labels
-from marpack.torchserve.stock import BUILT_INS
-from marpack.torchserve.ts_util import PredictionException
+from marpack.torchserve.response import PredictionException
+from marpack.torchserve.server_modules import BUILT_INS
 
 _NO_RESPONSE = "no sample gets a response to compare with"
 _VARYING = "responses vary when a sample is sent again, so they cannot be compared"

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.errors import first_line
-from marpack.torchserve.distributions import canonical
+from marpack.torchserve.server_modules import canonical
 
 _COMMENT = r"(^|\s)#.*$"  # `re` compiles each when it is needed first
 _BOMS = (

@@ -13,8 +13,7 @@ from marpack.errors import NoProjectError, ProjectError, did_you_mean, refuse_un
 from marpack.findings import Finding, Severity
 from marpack.inspection.yaml_document import MAX_BYTES, YamlFault, YamlProblem, read_yaml
 from marpack.project.schema import FILE_NAME, Project, ProjectFile
-from marpack.torchserve.metrics import MetricTypes
-from marpack.torchserve.server_metrics import MODEL_METRICS, SERVER_METRICS, Declared, Section, handlers_metric
+from marpack.torchserve.metrics import MODEL_METRICS, SERVER_METRICS, Declared, MetricTypes, Section, handlers_metric
 
 S = TypeVar("S", bound=Struct)
 

@@ -14,7 +14,7 @@ from marpack.errors import UnsafeArchiveError, nearest
 from marpack.findings import Finding, Severity
 from marpack.project.plan import PlannedMember, Role
 from marpack.project.schema import FILE_NAME, LOCK_NAME, FileMapping, Project
-from marpack.torchserve.stock import BUILT_INS, HandlerName
+from marpack.torchserve.server_modules import BUILT_INS, HandlerName
 from marpack.weights.kind import SUFFIXES
 
 LEFT_BEHIND = frozenset({"__pycache__", "__MACOSX"})  # by whoever packs a folder

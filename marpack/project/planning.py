@@ -35,7 +35,7 @@ from marpack.project.preflight import (
 )
 from marpack.project.schema import GENERATED_MARK, LOCK_NAME, Project, mistakes
 from marpack.torchserve.labels import LABELS_NAME
-from marpack.torchserve.stock import HandlerName, breaks_worker, never_found
+from marpack.torchserve.server_modules import HandlerName, breaks_worker, never_found
 
 if TYPE_CHECKING:
     from marpack.project.vendoring import LockedWheel

@@ -19,7 +19,7 @@ from marpack.inspection.lint.linting import lint
 from marpack.inspection.lint.source import Broken, parse, texts_in
 from marpack.project.plan import Format, Plan, PlannedMember
 from marpack.protocol.targets import Target
-from marpack.torchserve.stock import HandlerName
+from marpack.torchserve.server_modules import HandlerName
 from marpack.version import __version__
 
 # What stands in the archive (a member, `member:line`, a key of the manifest) → where the author wrote it.

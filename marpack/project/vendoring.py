@@ -33,8 +33,7 @@ from marpack.errors import ArchiveError, ProjectError, shortened
 from marpack.findings import Finding
 from marpack.inspection.requirements import LineKind, read_requirements
 from marpack.project.schema import LOCK_NAME, Project, VendorPlatform, VendorSpec
-from marpack.torchserve.distributions import canonical
-from marpack.torchserve.stock import ASKED, PINNED
+from marpack.torchserve.server_modules import ASKED, PINNED, canonical
 
 _TIME_LIMIT = 300  # seconds for pip as a whole
 _REPLY_LIMIT = 15  # seconds for an index to respond

@@ -19,7 +19,7 @@ from marpack.render.run_json import RunHead
 from marpack.runner.benchmark import BenchmarkFigures, Throughput
 from marpack.runner.client import LoadError
 from marpack.runner.results import Percentiles, Result, Summary, needs_of
-from marpack.torchserve.ts.finder import NotProvidedError
+from marpack.torchserve.ts_modules import NotProvidedError
 
 _MAX_LOG = 20  # lines
 _NARROWEST, _WIDEST = 20, 40  # columns of an input's name

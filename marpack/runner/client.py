@@ -34,7 +34,7 @@ from marpack.protocol.messages import (
 from marpack.runner.process import LogPipe, WorkerProcess
 from marpack.runner.zygote import Zygote
 from marpack.torchserve.http import Request, Response, ResponseChunk, death_response
-from marpack.torchserve.streaming import assemble
+from marpack.torchserve.response import assemble
 
 _NO_SCRIBBLING = "let the handler, and the libraries it uses, write to no descriptor that they did not open"
 

@@ -36,7 +36,7 @@ from marpack.errors import HandlerError
 from marpack.findings import Finding, Severity
 from marpack.inspection.requirements import Line, LineKind, read_lines, read_requirements
 from marpack.runner.pip_sizes import Download
-from marpack.torchserve.distributions import canonical
+from marpack.torchserve.server_modules import canonical
 
 _BORROWED = "marpack-borrowed.pth"
 _MADE = "made.json"

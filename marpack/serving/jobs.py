@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from marpack.protocol.messages import Trouble
 from marpack.torchserve.http import Request, Response
-from marpack.torchserve.streaming import is_final
+from marpack.torchserve.response import is_final
 
 _MAX_UNREAD = 64 << 20  # bytes of a streamed response that are kept for a slow client
 

@@ -31,7 +31,7 @@ from marpack.runner.session import PreparedModel, prepare, sequence_warning
 from marpack.runner.zygote import Zygote
 from marpack.serving.settings import ModelProperties, Models, ModelSettings, ModelTuning
 from marpack.torchserve.http import RequestError
-from marpack.torchserve.stock import BUILT_INS, HandlerName
+from marpack.torchserve.server_modules import BUILT_INS, HandlerName
 
 T = TypeVar("T")
 

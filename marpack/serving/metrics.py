@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from marpack.errors import ProjectError
 from marpack.serving.settings import MetricsMode
-from marpack.torchserve.metrics import MetricTypes
-from marpack.torchserve.server_metrics import MODEL_METRICS, SERVER_METRICS, Declared, Section, handlers_metric
+from marpack.torchserve.metrics import MODEL_METRICS, SERVER_METRICS, Declared, MetricTypes, Section, handlers_metric
 
 _LOG = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import Registry, ServedModel
 from marpack.serving.page import PageApi, PageRenderer
 from marpack.serving.settings import Address
-from marpack.torchserve.system_metrics import sample_system
+from marpack.torchserve.metrics import sample_system
 
 _LOG = logging.getLogger(__name__)
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from marpack.torchserve.http import Part, Request
 
 if TYPE_CHECKING:
-    from marpack.torchserve.metrics_cache import MetricsCacheYamlImpl
+    from marpack.torchserve.metrics import MetricsCacheYamlImpl
 
 SERVER_VERSION = "0.12.0"
 logger = logging.getLogger(__name__)

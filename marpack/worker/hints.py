@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from marpack.errors import shortened
 from marpack.protocol.diagnostics import attempt, note
-from marpack.torchserve import distributions, labels
-from marpack.torchserve.stock import INSTALLED, MANIFEST_FILES, SET_BY_INITIALIZE, has_module, is_standard
+from marpack.torchserve import labels, server_modules
+from marpack.torchserve.server_modules import INSTALLED, MANIFEST_FILES, SET_BY_INITIALIZE, has_module, is_standard
 
 _BYTES_CALL = re.compile(r"\b(BytesIO|frombuffer|b64decode|imdecode|decode)\(")  # fails with a decoded value
 
@@ -181,18 +181,18 @@ def _about_module(failure: Failure) -> Hint | None:
 
 
 def _about_package(top: str, required: Iterable[str]) -> Hint:
-    name = distributions.usual_provider(top)
+    name = server_modules.usual_provider(top)
     if top in INSTALLED:
         way = f": pip install {name}" if name else ""
         return Hint(f"a stock server has {top}, and this Python has not{way}", only_here=True)
     if is_standard(top):
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         return Hint(f"Python {python} no longer has {top}, which older ones have: use its successor")
-    listed = next((each for each in required if distributions.provided(top, [each])), None)
+    listed = next((each for each in required if server_modules.provided(top, [each])), None)
     if listed is not None:
         hint = f"the requirements list {listed}, which is not installed here: pip install {listed}"
         return Hint(f"{hint}, or run with --env isolated", only_here=True)
-    if distributions.is_homely(top):
+    if server_modules.is_homely(top):
         return Hint(f"pack {top}.py with the archive")
     if name:
         return Hint(f"list {name} in requirements.txt for the server, and here: pip install {name}")

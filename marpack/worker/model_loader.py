@@ -12,12 +12,11 @@ from marpack.protocol.diagnostics import drain_timings
 from marpack.protocol.messages import UNAVAILABLE, Load, Loaded, LoadFailed, Trouble
 from marpack.protocol.targets import HandlerSettings, TargetDifference, keep_settings
 from marpack.torchserve.context import SERVER_VERSION, Context
+from marpack.torchserve.entry_point import find_entry
 from marpack.torchserve.envelopes import envelope_of
-from marpack.torchserve.metrics_cache import SERVERS_OWN, MetricsCacheYamlImpl
+from marpack.torchserve.metrics import SERVERS_OWN, MetricsCacheYamlImpl
 from marpack.torchserve.model_config import Sequences, batch_size_of, read_config, read_manifest
-from marpack.torchserve.ts import finder
-from marpack.torchserve.ts.entry_point import find_entry
-from marpack.worker import startup
+from marpack.worker import startup, ts_names
 from marpack.worker.captured_output import print_line, show_data
 from marpack.worker.service import InferenceService, ServiceMode
 from marpack.worker.trouble import flatten, message_of
@@ -53,7 +52,7 @@ class HandlerLoader:
             name = load.model_name or str(model["modelName"])
             startup.prepare(load.model_dir, handler, with_ts=not load.torchserve)
             startup.set_torchrun_environment(config, name)
-            finder.install(installed_torchserve=load.torchserve)
+            ts_names.install(installed_torchserve=load.torchserve)
             entry = find_entry(handler)
         with self._step("import"):
             envelope = load.envelope or model.get("envelope")

@@ -16,6 +16,7 @@ from marpack.protocol import diagnostics
 from marpack.protocol.diagnostics import drain_timings, milliseconds_since
 from marpack.protocol.messages import Answered, Trouble
 from marpack.torchserve.context import Context, Handle, Row, processor_of, row_of
+from marpack.torchserve.entry_point import HandlerEntry
 from marpack.torchserve.envelopes import loses_requests
 from marpack.torchserve.http import MAX_BODY, Request, Response, ResponseChunk, error_response, no_answer
 from marpack.torchserve.model_config import Sequences
@@ -24,16 +25,17 @@ from marpack.torchserve.response import (
     UNSERIALISABLE,
     AnsweredTwice,
     BrokenFrame,
+    ChunkSocket,
     FrontendRefusal,
+    PredictionException,
     Unserialisable,
     WorkerDeath,
+    assemble,
     check_sizes,
     checked_error,
+    is_final,
     response_of,
 )
-from marpack.torchserve.streaming import ChunkSocket, assemble, is_final
-from marpack.torchserve.ts.entry_point import HandlerEntry
-from marpack.torchserve.ts_util import PredictionException
 from marpack.worker.hints import note_labels_gap
 from marpack.worker.stages import StageClock
 from marpack.worker.trouble import flatten, last_words

@@ -17,8 +17,8 @@ from typing import Any
 
 from marpack.protocol.diagnostics import attempt, note
 from marpack.torchserve.model_config import Torchrun
-from marpack.torchserve.stock import COMPILED, UNREACHABLE, HandlerName, breaks_worker, is_standard
-from marpack.torchserve.ts import children
+from marpack.torchserve.server_modules import COMPILED, UNREACHABLE, HandlerName, breaks_worker, is_standard
+from marpack.worker import ts_names
 from marpack.worker.trouble import message_of
 
 _ENVIRONMENT = {"TS_DECODE_INPUT_REQUEST": "true", "TS_IPEX_ENABLE": "false", "TS_IPEX_GPU_ENABLE": "false"}
@@ -81,8 +81,8 @@ def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
             what = f"sitecustomize.py fails: {type(error).__name__}: {message_of(error)}"
             note("sitecustomize", what, stage="import", hint="correct it: the server's worker starts without it")
     if with_ts:
-        _set_path(os.environ.get("PYTHONPATH"), children.FOLDER)
-        sys.path.append(children.FOLDER)
+        _set_path(os.environ.get("PYTHONPATH"), ts_names.FOLDER)
+        sys.path.append(ts_names.FOLDER)
     for name, modules in _ALONG.items():
         _import_on_demand(importlib.import_module(name), modules)
 

@@ -17,7 +17,7 @@ from marpack.api.doctor import EXTRAS, IMPORTED
 from marpack.archive.cache import Cache
 from marpack.archive.reader import open_archive
 from marpack.render.doctor import DoctorReport, Health, HealthLine
-from marpack.torchserve import stock
+from marpack.torchserve import server_modules
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +58,7 @@ def test_the_extras_are_those_of_the_project():
 
 
 def test_a_server_has_what_it_is_said_to_have():
-    assert set(IMPORTED) <= stock.INSTALLED
+    assert set(IMPORTED) <= server_modules.INSTALLED
 
 
 def test_what_handlers_import_on_a_server_and_cannot_here(monkeypatch: pytest.MonkeyPatch):

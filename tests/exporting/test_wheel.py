@@ -31,7 +31,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_holds_code_types_templates_and_metadata(file: Path):
     names = zipfile.ZipFile(file).namelist()
     templates = {path.relative_to(ROOT).as_posix() for path in (ROOT / "templates").rglob("*") if path.is_file()}
-    assert {"marpack/py.typed", "marpack/__main__.py", "marpack/torchserve/stock.json"} <= set(names)
+    assert {"marpack/py.typed", "marpack/__main__.py", "marpack/torchserve/server_modules.json"} <= set(names)
     assert {f"marpack/{name}" for name in templates} <= set(names)
     info = f"marpack-{marpack.__version__}.dist-info"
     assert {

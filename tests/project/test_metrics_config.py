@@ -6,8 +6,7 @@ import pytest
 
 from marpack.errors import ExitCode, ProjectError
 from marpack.project.load import checked_metrics_config, declared_metrics
-from marpack.torchserve.metrics import MetricTypes
-from marpack.torchserve.server_metrics import MODEL_METRICS, SERVER_METRICS, Declared, Section
+from marpack.torchserve.metrics import MODEL_METRICS, SERVER_METRICS, Declared, MetricTypes, Section
 
 METRIC = "{name: a, unit: ms, dimensions: [Level]}"
 

@@ -11,9 +11,15 @@ from marpack.errors import ExitCode, ProjectError
 from marpack.serving import metrics
 from marpack.serving.metrics import MetricLogged, ServerMetrics
 from marpack.serving.settings import MetricsMode
-from marpack.torchserve.metrics import MetricTypes
-from marpack.torchserve.server_metrics import MODEL_METRICS, SERVER_METRICS, Declared, Section, handlers_metric
-from marpack.torchserve.system_metrics import sample_system
+from marpack.torchserve.metrics import (
+    MODEL_METRICS,
+    SERVER_METRICS,
+    Declared,
+    MetricTypes,
+    Section,
+    handlers_metric,
+    sample_system,
+)
 
 RECORDED = Path(__file__).parents[1] / "data" / "serving" / "exposition.txt"  # of a TorchServe 0.12 on a CPU
 MEASURED = re.compile(r"CPU|Memory|Disk|\w+Time\b|ts_\w+_microseconds")  # differ from one run to the next

@@ -1,22 +1,28 @@
 import io
-import json
 import logging
+import os
 import re
 from collections.abc import Callable
 
 import pytest
 
 from marpack.torchserve import metrics as module
-from marpack.torchserve.metrics import Dimension, LogHandler, Metric, MetricEncoder, MetricsStore, MetricTypes, emit
-from marpack.torchserve.metrics_cache import (
+from marpack.torchserve.metrics import (
+    SERVER_METRICS,
     SERVERS_OWN,
+    Dimension,
     GeneralMetricsCacheError,
+    LogHandler,
+    Metric,
     MetricsCacheIOError,
     MetricsCacheKeyError,
     MetricsCachePyYamlError,
     MetricsCacheTypeError,
     MetricsCacheValueError,
     MetricsCacheYamlImpl,
+    MetricsStore,
+    MetricTypes,
+    emit,
 )
 
 
@@ -295,9 +301,28 @@ def test_the_older_store_knows_the_units_of_times_and_sizes_and_lists_of_dimensi
     assert [metric.unit for metric in store.store] == ["Megabytes", "Kilobytes", "Gigabytes", "Bytes", "Seconds"]
 
 
-def test_metrics_become_json():
-    told = json.loads(json.dumps([Metric("N", 1, "ms", [Dimension("a", "b")])], cls=MetricEncoder))
-    assert told[0]["Dimensions"] == [{"Name": "a", "Value": "b"}]
-    assert (told[0]["Value"], told[0]["RequestId"]) == (1, None)
-    with pytest.raises(TypeError):
-        json.dumps({1}, cls=MetricEncoder)
+def test_a_metric_of_the_machine_is_collected():
+    module.memory_utilization()
+    metric = module.system_metrics.pop()
+    assert (metric.name, metric.unit) == ("MemoryUtilization", "Percent")
+    assert 0 < metric.value <= 100
+
+
+def test_a_sample_of_the_machine():
+    sample = module.sample_system()
+    assert sample["MemoryUsed"] > 1
+    assert 0 < sample["DiskUtilization"] <= 100
+    assert sample.keys() == {
+        metric.name for metric in SERVER_METRICS if metric.name.startswith(("CPU", "Disk", "Memory"))
+    }
+
+
+def test_a_processs_memory(caplog: pytest.LogCaptureFixture):
+    assert module.get_cpu_usage(str(os.getpid())) > 1 << 20
+    assert module.get_cpu_usage("99999999") == 0
+    with caplog.at_level(logging.INFO):
+        caplog.clear()
+        module.check_process_mem_usage(io.StringIO(f"{os.getpid()},,99999999\n7\n"))
+    (mine, gone) = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
+    assert re.fullmatch(rf"{os.getpid()}:[1-9]\d{{6,}}", mine)
+    assert gone == "99999999:0"

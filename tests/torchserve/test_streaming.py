@@ -4,9 +4,11 @@ import pytest
 
 from marpack.torchserve.context import Context, RequestProcessor
 from marpack.torchserve.http import Response, ResponseChunk
-from marpack.torchserve.response import NEXT, AnswerTooLarge, FrontendRefusal
-from marpack.torchserve.streaming import (
+from marpack.torchserve.response import (
+    NEXT,
+    AnswerTooLarge,
     ChunkSocket,
+    FrontendRefusal,
     assemble,
     create_predict_response,
     is_final,

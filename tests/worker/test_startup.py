@@ -37,7 +37,7 @@ def test_the_model_folder_comes_first_for_this_python_and_its_children(make_fold
     assert sys.path[:2] == [f"{folder}/sub", folder]
     places = os.environ["PYTHONPATH"].split(os.pathsep)
     assert places[:3] == [f"{folder}/sub", folder, "/mine"]
-    assert places[3].endswith("ts/children")
+    assert places[3].endswith("worker/children")
     assert os.environ["TS_IPEX_ENABLE"] == "false"
 
 

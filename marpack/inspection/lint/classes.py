@@ -12,7 +12,7 @@ from marpack.inspection.lint.bindings import Binding, Expression, Imported, Own,
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Files, Module
 from marpack.inspection.lint.source import dotted_name, refusal
-from marpack.torchserve import stock as ts
+from marpack.torchserve import server_modules as ts
 
 ARGUMENTS = Code(
     "class-needs-arguments",

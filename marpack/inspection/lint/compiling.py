@@ -135,7 +135,7 @@ class CompileCheck:
             yield OPTION.weigh(self._skips, message, self._config.at(*path, "mode"), hint)
 
     def _backend(self, backend: str, path: tuple[str, ...]) -> Iterator[Finding]:
-        from marpack.torchserve.ts_util import PT2Backend  # noqa: PLC0415 - few configs compile, and it takes logging
+        from marpack.torchserve.entry_point import PT2Backend  # noqa: PLC0415 - few configs compile, and it takes logging
 
         where = self._config.at(*path)
         known = [member.value for member in PT2Backend]

@@ -13,8 +13,8 @@ from marpack.inspection.lint.bindings import Binding, Count, Imported, Own, Valu
 from marpack.inspection.lint.classes import Class, Library, LocalClass, ServerClass, UnknownClass, absolute
 from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.files import NOT_LOOKED_INTO, Files, Found, Located, Module, broken
-from marpack.torchserve import stock as ts
-from marpack.torchserve.stock import INSTALLED, HandlerName, is_standard, never_found
+from marpack.torchserve import server_modules as ts
+from marpack.torchserve.server_modules import INSTALLED, HandlerName, is_standard, never_found
 
 MANIFEST = "MAR-INF/MANIFEST.json: model.handler"
 

@@ -19,8 +19,8 @@ from marpack.inspection.lint.source import (
     walk,
 )
 from marpack.protocol.targets import TargetDifference
-from marpack.torchserve import stock as ts
-from marpack.torchserve.stock import MANIFEST_FILES
+from marpack.torchserve import server_modules as ts
+from marpack.torchserve.server_modules import MANIFEST_FILES
 
 ASYNC = Code(
     "handler-async",

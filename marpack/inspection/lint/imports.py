@@ -13,9 +13,8 @@ from marpack.inspection.lint.files import Found, Located, Module, broken
 from marpack.inspection.lint.missing_modules import ImportSite, MissingModules
 from marpack.inspection.lint.model_loading import LintContext
 from marpack.inspection.lint.source import Broken, dotted_name, walk
-from marpack.torchserve import stock as ts
-from marpack.torchserve.distributions import provided
-from marpack.torchserve.stock import INSTALLED, is_standard, never_found
+from marpack.torchserve import server_modules as ts
+from marpack.torchserve.server_modules import INSTALLED, is_standard, never_found, provided
 
 NO_MODULE = Code(
     "ts-module-missing",

@@ -12,7 +12,7 @@ from marpack.inspection.lint.model_loading import LintContext
 from marpack.inspection.lint.source import walk
 from marpack.protocol.targets import TargetDifference
 from marpack.torchserve.labels import LABELS_NAME, MAX_LABELS, LabelsFault, json_kind, parse_labels
-from marpack.torchserve.stock import TOPK, built_in_of
+from marpack.torchserve.server_modules import TOPK, built_in_of
 
 ENCODING = Code(
     "labels-encoding",

@@ -8,8 +8,8 @@ from marpack.inspection.lint.bindings import Imported
 from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.files import Files, Found, Module
 from marpack.inspection.lint.model_loading import LintContext, lighter
-from marpack.torchserve import stock as ts
-from marpack.torchserve.distributions import is_homely, is_known, namesake, usual_provider
+from marpack.torchserve import server_modules as ts
+from marpack.torchserve.server_modules import is_homely, is_known, namesake, usual_provider
 
 NOT_PACKED = Code(
     "import-not-packed",

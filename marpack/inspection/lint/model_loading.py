@@ -26,8 +26,8 @@ from marpack.inspection.lint.model_config import ModelConfig
 from marpack.inspection.lint.requirements import Requirements
 from marpack.inspection.lint.source import Broken, dotted_name, own_nodes, walk
 from marpack.protocol.targets import Target
-from marpack.torchserve import stock as ts
-from marpack.torchserve.stock import never_found
+from marpack.torchserve import server_modules as ts
+from marpack.torchserve.server_modules import never_found
 
 MANIFEST = "MAR-INF/MANIFEST.json: model.modelFile"
 

@@ -9,7 +9,7 @@ from marpack.archive.manifest import Manifest
 from marpack.findings import Finding
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Files, Found, Located
-from marpack.torchserve.stock import (
+from marpack.torchserve.server_modules import (
     INSTALLED,
     SERVER_LOADED,
     SINGLE_FILES,

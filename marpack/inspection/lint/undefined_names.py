@@ -7,7 +7,7 @@ from marpack.findings import Finding
 from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.files import GAVE_UP, Module
 from marpack.inspection.lint.source import walk
-from marpack.torchserve.stock import INSTALLED, is_standard
+from marpack.torchserve.server_modules import INSTALLED, is_standard
 
 UNDEFINED = Code(
     "undefined-name",

@@ -22,7 +22,7 @@ from marpack.project.members import EntryPoint
 from marpack.project.planning import local_modules
 from marpack.project.schema import FILE_NAME
 from marpack.torchserve.labels import LABELS_NAME
-from marpack.torchserve.stock import HandlerName
+from marpack.torchserve.server_modules import HandlerName
 from marpack.weights.contents import WeightsSummary, read_contents, recognize
 from marpack.weights.kind import WeightsFormat
 

@@ -33,7 +33,7 @@ from marpack.project.scaffold.write_files import Source
 from marpack.project.schema import Expectation, SampleSpec
 from marpack.protocol.targets import Target
 from marpack.torchserve.labels import LABELS_NAME
-from marpack.torchserve.stock import TOPK
+from marpack.torchserve.server_modules import TOPK
 from marpack.weights.contents import WeightsSummary
 from marpack.weights.kind import FORMATS, WeightsFormat
 

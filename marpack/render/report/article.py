@@ -15,7 +15,7 @@ from marpack.render.report.pictures import SIDE, Picture, picture_of
 from marpack.render.run import told_frames
 from marpack.runner.results import AnsweredInput, Result
 from marpack.torchserve.http import Part
-from marpack.torchserve.stock import BUILT_INS
+from marpack.torchserve.server_modules import BUILT_INS
 
 _TEXT = 1_500  # characters of an input
 _LINE = 300  # characters of a name or a sentence

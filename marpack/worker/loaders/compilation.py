@@ -8,7 +8,7 @@ import torch
 
 from marpack.errors import HandlerError, first_line
 from marpack.protocol.diagnostics import add_timing, attempt, milliseconds_since, note
-from marpack.torchserve.ts_util import PT2Backend, check_valid_pt2_backend
+from marpack.torchserve.entry_point import PT2Backend, check_valid_pt2_backend
 
 _started: list[float] = []
 _seen: set[str] = set()

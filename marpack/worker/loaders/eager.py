@@ -10,7 +10,7 @@ import torch
 
 from marpack.errors import HandlerError
 from marpack.protocol.diagnostics import Explained, note
-from marpack.torchserve.ts_util import list_classes_from_module
+from marpack.torchserve.entry_point import list_classes_from_module
 
 _PREFIXES = ("module.", "_orig_mod.", "model.")  # DataParallel, torch.compile, Lightning
 _NESTS = ("state_dict", "model_state_dict", "model")

@@ -13,7 +13,6 @@ import ts.handler_utils.text_utils
 import ts.handler_utils.timer
 import ts.metrics.dimension
 import ts.metrics.metric_type_enum
-import ts.service
 import ts.torch_handler.base_handler
 from ts.context import Context
 from ts.handler_utils import utils

@@ -124,13 +124,6 @@ _CASES = {
     "distributed-needs-engines": "import ts.torch_handler.distributed.base_pippy_handler; answer = 'imported'",
     "unknown-module": "import ts.no_such_module; answer = 'imported'",
     "unknown-name": "from ts.utils.util import no_such_name; answer = 'imported'",
-    "service-retrieves": (
-        "batch = [{'requestId': b'r', 'parameters': [{'name': 'data', 'contentType': 'x/y', 'value': 1}],"
-        " 'headers': [{'name': b'A', 'value': b'B'}]}];"
-        "headers, rows, ids = ts.service.Service.retrieve_data_for_inference(batch);"
-        "answer = [h.get_request_properties() for h in headers], rows, ids"
-    ),
-    "service-retrieves-none": "answer = ts.service.Service.retrieve_data_for_inference(None)",
 }
 
 
@@ -165,9 +158,7 @@ _MODULES = {
     "ts.metrics.metric_cache_yaml_impl": ["MetricsCacheYamlImpl"],
     "ts.metrics.metric_type_enum": ["MetricTypes"],
     "ts.metrics.metrics_store": ["MetricsStore"],
-    "ts.model_loader": ["ModelLoaderFactory", "ModelLoader", "TsModelLoader"],
     "ts.protocol.otf_message_handler": ["create_predict_response", "send_intermediate_predict_response"],
-    "ts.service": ["Service", "emit_metrics"],
     "ts.torch_handler.base_handler": ["BaseHandler"],
     "ts.torch_handler.image_classifier": ["ImageClassifier"],
     "ts.torch_handler.image_segmenter": ["ImageSegmenter"],

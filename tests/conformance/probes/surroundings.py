@@ -21,13 +21,7 @@ _NAMES = {
     "cleanup": "answer = util.CLEANUP_REGEX.sub('', 'a <b>c</b> &amp; &#65; d')",
     "contractions": "from ts.torch_handler.text_handler import CONTRACTIONS_PATTERN as P; "
     "answer = P.findall(\"I'd say it isn't\"), P.flags",
-    "bound": "answer = [hasattr(ts, n) for n in ('context', 'service', 'utils', 'metrics', 'protocol')]",
     "not-bound": "answer = hasattr(ts.torch_handler, 'text_handler'), hasattr(ts.handler_utils, 'micro_batching')",
-    "units": "from ts.metrics.unit import Units; answer = Units().units",
-    "encoder": "from ts.metrics.metric_encoder import MetricEncoder as E; "
-    "answer = json.dumps(ts.metrics.dimension.Dimension('a', 'b'), cls=E)",
-    "encoder-other": "from ts.metrics.metric_encoder import MetricEncoder as E; answer = json.dumps({1}, cls=E)",
-    "timeit": "from ts.utils.timeit_decorator import timeit; answer = timeit(lambda: 1)()",
     "no-such-module": "import ts.nothing_of_this_name",
     "find-spec": "import importlib.util; answer = importlib.util.find_spec('ts.nothing_of_this_name')",
     "backend-list": "answer = util.check_valid_pt2_backend(['eager'])",

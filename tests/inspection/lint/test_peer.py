@@ -11,8 +11,8 @@ import pytest
 from conformance.peer import find_peer, peer_required
 from inspection.lint.verdicts import CASES, Verdicts, ask, recorded
 
-from marpack.torchserve import stock
-from marpack.torchserve.stock import LOADED, SERVER_LOADED, UNREACHABLE
+from marpack.torchserve import server_modules
+from marpack.torchserve.server_modules import LOADED, SERVER_LOADED, UNREACHABLE
 
 pytestmark = [pytest.mark.conformance, pytest.mark.nightly]
 
@@ -78,11 +78,11 @@ print(json.dumps(rows))
 
 
 def test_the_servers_names_are_what_it_has(peer: Path) -> None:
-    modules = list(stock.modules())
+    modules = list(server_modules.modules())
     done = subprocess.run(
         [peer / "python", "-c", NAMES_OF_TS, json.dumps(modules)], text=True, capture_output=True, check=True
     )
     rows = json.loads(done.stdout.splitlines()[-1])
     assert len(rows) > 40
     for module, names in rows.items():
-        assert set(names) <= stock.names_of(module), module
+        assert set(names) <= server_modules.names_of(module), module

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from marpack.torchserve import stock
-from marpack.torchserve.ts import finder
-from marpack.torchserve.ts.table import ENGINES, TABLE, incidental
+from marpack.torchserve import server_modules, ts_modules
+from marpack.torchserve.ts_modules import ENGINES, TABLE, incidental
+from marpack.worker import ts_names
 from marpack.worker.hints import find_hint
 
 
 @pytest.fixture(autouse=True)
 def _ts() -> Iterator[None]:
-    finder.install()
+    ts_names.install()
     yield
-    finder.uninstall()
+    ts_modules.uninstall()
 
 
 def test_classes_are_our_own_objects():
@@ -29,7 +29,7 @@ def test_classes_are_our_own_objects():
 
 def test_importing_names_costs_nothing_until_they_are_used():
     code = (
-        "import sys; from marpack.torchserve.ts import finder; finder.install(); "
+        "import sys; from marpack.worker import ts_names; ts_names.install(); "
         "import ts, ts.torch_handler.base_handler; "
         "assert 'torch' not in sys.modules"
     )
@@ -55,14 +55,14 @@ NEEDED = {
 def test_every_name_of_the_tables_can_be_imported():
     missing = {library for library in NEEDED.values() if importlib.util.find_spec(library) is None}
     every = [(module, name) for module, name in names() if NEEDED.get(name) not in missing]
-    assert len(every) > 250
+    assert len(every) > 220
     assert [(module, name) for module, name in every if getattr(importlib.import_module(module), name) is None] == []
 
 
 def test_every_name_of_the_tables_is_one_of_torchserves():
     for module, name in names():
-        assert stock.has_module(module)
-        assert name in stock.names_of(module) or name.startswith("__"), f"{module}: {name}"
+        assert server_modules.has_module(module)
+        assert name in server_modules.names_of(module) or name.startswith("__"), f"{module}: {name}"
 
 
 def test_a_star_takes_what_the_servers_module_holds():
@@ -100,7 +100,7 @@ def test_what_torchserve_does_not_have_is_no_module_and_no_attribute():
         importlib.import_module("ts.torch_handler.audio_classifier")
     assert type(caught.value) is ModuleNotFoundError
     assert "TorchServe 0.12" in str(find_hint(caught.value, "/m").text)
-    with pytest.raises(finder.NotProvidedError, match=r"ts\.model_server\b.*TorchServe 0\.12") as caught:
+    with pytest.raises(ts_modules.NotProvidedError, match=r"ts\.model_server\b.*TorchServe 0\.12") as caught:
         importlib.import_module("ts.model_server")
     assert find_hint(caught.value, "/m").text == caught.value.hint
     with pytest.raises(ImportError):
@@ -109,6 +109,6 @@ def test_what_torchserve_does_not_have_is_no_module_and_no_attribute():
 
 def test_uninstalling_leaves_no_trace():
     importlib.import_module("ts.context")
-    finder.uninstall()
+    ts_modules.uninstall()
     assert not [name for name in sys.modules if name == "ts" or name.startswith("ts.")]
-    assert not [item for item in sys.meta_path if isinstance(item, finder.TsFinder)]
+    assert not [item for item in sys.meta_path if isinstance(item, ts_modules.TsFinder)]

@@ -3,16 +3,15 @@ from types import ModuleType
 
 import pytest
 
-from marpack.torchserve import ts_util
-from marpack.torchserve.ts_util import (
-    PredictionException,
+from marpack.torchserve import entry_point
+from marpack.torchserve.entry_point import (
     PT2Backend,
     check_valid_pt2_backend,
     deprecated,
     import_class,
     list_classes_from_module,
-    timeit,
 )
+from marpack.torchserve.response import PredictionException
 
 
 def test_classes_of_a_module_are_its_own_by_name():
@@ -64,17 +63,8 @@ def test_what_is_deprecated_warns_at_every_call_and_answers():
         deprecated("1.0", klass=FutureWarning)(old.__wrapped__)(1)
 
 
-def test_what_is_timed_fails_as_on_the_server_when_it_is_called():
-    @timeit
-    def slow() -> None: ...
-
-    assert slow.__name__ == "slow"
-    with pytest.raises(AttributeError, match="no attribute 'clock'"):
-        slow()
-
-
 def test_a_stock_server_has_these_and_not_those():
-    flags = {name for name, value in vars(ts_util).items() if value is True}
+    flags = {name for name, value in vars(entry_point).items() if value is True}
     assert flags == {"ONNX_AVAILABLE", "PROFILER_AVAILABLE", "PT230_AVAILABLE", "PT2_AVAILABLE"}
-    assert not ts_util.IPEX_AVAILABLE
-    assert not ts_util.XLA_AVAILABLE
+    assert not entry_point.IPEX_AVAILABLE
+    assert not entry_point.XLA_AVAILABLE

@@ -2,8 +2,7 @@
 
 import pytest
 
-from marpack.torchserve.distributions import is_homely, is_known, namesake, provided, usual_provider
-from marpack.torchserve.stock import INSTALLED
+from marpack.torchserve.server_modules import INSTALLED, is_homely, is_known, namesake, provided, usual_provider
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-"""What a stock TorchServe 0.12 has: modules, names, built-ins, Python.
+"""The modules, names, built-in handlers and packages of a stock TorchServe 0.12, and who provides which import.
 
 Facts: the standard libraries of Python 3.8 to 3.12; the requirement files of the server's images; `sys.modules` of
 a worker before it loads a handler, whose search path begins with the model folder.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -22,7 +22,6 @@ class BuiltIn(Struct, frozen=True):
 
     name: str  # the module's, below ts.torch_handler
     cls: str  # the class that answers
-    ours: str | None = None  # the module of worker/handlers with the class that marpack has in its place
     engine: str | None = None  # what it needs, where marpack has none
     offered: bool = False  # to authors of archives (contract §1); others are there to derive from
     loads: bool = False  # its own `initialize` loads the model as BaseHandler's does
@@ -45,23 +44,22 @@ class BuiltIn(Struct, frozen=True):
 
 
 _ROWS = (
-    BuiltIn("base_handler", "BaseHandler", ours="base", offered=True, loads=True),
+    BuiltIn("base_handler", "BaseHandler", offered=True, loads=True),
     BuiltIn(
         "image_classifier",
         "ImageClassifier",
-        ours="vision",
         offered=True,
         pictures=True,
         crop=_CROP,
         classifies=True,
         topk=TOPK,
     ),
-    BuiltIn("image_segmenter", "ImageSegmenter", ours="vision", offered=True, pictures=True, crop=_CROP),
-    BuiltIn("object_detector", "ObjectDetector", ours="vision", offered=True, loads=True, pictures=True, detects=True),
-    BuiltIn("text_classifier", "TextClassifier", ours="text", offered=True, classifies=True),
-    BuiltIn("vision_handler", "VisionHandler", ours="vision", loads=True, pictures=True),
-    BuiltIn("text_handler", "TextHandler", ours="text", loads=True),
-    BuiltIn("densenet_handler", "DenseNetHandler", ours="densenet"),
+    BuiltIn("image_segmenter", "ImageSegmenter", offered=True, pictures=True, crop=_CROP),
+    BuiltIn("object_detector", "ObjectDetector", offered=True, loads=True, pictures=True, detects=True),
+    BuiltIn("text_classifier", "TextClassifier", offered=True, classifies=True),
+    BuiltIn("vision_handler", "VisionHandler", loads=True, pictures=True),
+    BuiltIn("text_handler", "TextHandler", loads=True),
+    BuiltIn("densenet_handler", "DenseNetHandler"),
     BuiltIn("dali_handler", "DALIHandler", engine="NVIDIA DALI", loads=True),
     BuiltIn("dali_image_classifier", "DALIImageClassifier", engine="NVIDIA DALI", offered=True),
     BuiltIn("vllm_handler", "VLLMHandler", engine="vLLM", offered=True, is_async=True),
@@ -182,7 +180,7 @@ def loads_as_base(dotted: str) -> bool:
 
 @cache
 def _facts() -> _Facts:
-    return msgspec.json.decode(Path(__file__).with_name("stock.json").read_bytes(), type=_Facts)
+    return msgspec.json.decode(Path(__file__).with_name("server_modules.json").read_bytes(), type=_Facts)
 
 
 def _names(text: str) -> frozenset[str]:
@@ -264,3 +262,75 @@ def never_found(top: str) -> bool:
 def breaks_worker(top: str) -> bool:
     """Say whether a module of this name in the model folder takes the place of one the worker itself needs."""
     return top in LOADED or top in SERVER_LOADED
+
+
+class _Tables(Struct, frozen=True):
+    """What distributions.json holds."""
+
+    providers: dict[str, str]  # import name → distributions, where neither the same nor a spelling of it
+    brings: dict[str, str]  # distribution → imports that it always brings along through its own requirements
+    namesakes: str  # distributions that are imported by their own names, those that handlers import most often
+    homely: str  # what people call their own files, and no distribution they would install is imported by
+
+
+@cache
+def _tables() -> _Tables:
+    return msgspec.json.decode(Path(__file__).with_name("distributions.json").read_bytes(), type=_Tables)
+
+
+def canonical(name: str) -> str:
+    """Return a distribution's name in the index's own spelling (PEP 503)."""
+    from packaging.utils import canonicalize_name  # noqa: PLC0415 - looking at most archives asks for no name
+
+    return canonicalize_name(name)
+
+
+def providers(top: str) -> frozenset[str]:
+    """Return the distributions that may provide a top-level import, in canonical spelling."""
+    return frozenset({canonical(top), *_tables().providers.get(top, "").split()})
+
+
+def provided(top: str, required: Iterable[str]) -> bool:
+    """Say whether one of the required distributions (canonical names) provides, or always brings, an import."""
+    names = set(required)
+    if names & providers(top) or any(top in _tables().brings.get(name, "").split() for name in names):
+        return True
+    return any(top in _imports_of(name) for name in names)
+
+
+@cache
+def _imports_of(name: str) -> frozenset[str]:
+    """Return the top-level imports of a distribution, where it is installed here."""
+    from importlib import metadata  # noqa: PLC0415 - most archives need no more than the tables
+
+    try:
+        found = metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return frozenset()
+    declared = (found.read_text("top_level.txt") or "").split()
+    files = (file for file in found.files or () if file.suffix == ".py")
+    return frozenset(declared or (file.parts[0].removesuffix(".py") for file in files))
+
+
+def is_known(top: str) -> bool:
+    """Say whether an import is, for all we know, not one of the author's own files."""
+    return top in _tables().providers or top in _tables().namesakes.split()
+
+
+def is_homely(top: str) -> bool:
+    """Say whether an import must be one of the author's own files."""
+    return top in _tables().homely.split()
+
+
+def usual_provider(top: str) -> str | None:
+    """Return the usual distribution of an import, from the tables alone; None for an import that they do not have.
+
+    Never guess a name: anyone could publish a package under it, and a hint would make users install it.
+    """
+    return _tables().providers.get(top, canonical(top)).split()[0] if is_known(top) else None
+
+
+def namesake(top: str, required: Iterable[str]) -> str | None:
+    """Return the required distribution that an import may come from, by its name alone: `lru` from `lru-dict`."""
+    name = canonical(top)
+    return next((each for each in sorted(required) if each.startswith(f"{name}-") or each.endswith(f"-{name}")), None)
