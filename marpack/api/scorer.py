@@ -15,10 +15,9 @@ from marpack.api.sessions import open_session
 from marpack.runner.pool import Batch, Pool
 from marpack.runner.results import outcomes_of
 from marpack.runner.session import Session
-from marpack.scoring.batches import batch_of, with_columns
-from marpack.scoring.chunks import Chunk
 from marpack.scoring.mapping import RowMapping
-from marpack.scoring.rows import RowRequests
+from marpack.scoring.rows import Chunk, RowRequests
+from marpack.scoring.tables import batch_of, with_columns
 
 
 class _ScorerArguments(WorkerOptions, frozen=True):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from marpack.runner.session import PreparedModel, Session
     from marpack.scoring.mapping import RowMapping
     from marpack.scoring.on_ray.actors import ActorModel
-    from marpack.scoring.on_ray.cluster import ClusterOptions
+    from marpack.scoring.on_ray.driver import ClusterOptions
     from marpack.scoring.parts import OutputFolder
     from marpack.scoring.plan import ScorePlan
     from marpack.scoring.summary import ScoreProgress, ScoreSettings, ScoreSummary
@@ -46,8 +46,7 @@ def check_options(options: ScoreOptions) -> None:
 
 def row_mapping(options: ScoreOptions) -> RowMapping:
     """Return how rows become requests and responses columns; raises UsageError, MissingExtraError without pyarrow."""
-    from marpack.scoring.answers import field_type
-    from marpack.scoring.mapping import RowMapping
+    from marpack.scoring.mapping import RowMapping, field_type
 
     return RowMapping(
         body=options.body,
@@ -169,7 +168,7 @@ def _open_output(
 
 def ray_cluster(options: ScoreOptions, device: Device) -> ClusterOptions:
     """Return the Ray cluster of a run; raises UsageError for a device that Ray cannot assign."""
-    from marpack.scoring.on_ray.cluster import ClusterOptions
+    from marpack.scoring.on_ray.driver import ClusterOptions
 
     if ":" in device.name:
         kind = device.name.partition(":")[0]

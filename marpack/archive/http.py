@@ -15,7 +15,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, partial
 from pathlib import Path
@@ -337,10 +337,13 @@ class HttpClient:
         """Get an address, and follow redirects. The authorization goes to the first host only. Raises HttpError."""
         own = {"Authorization": authorization} if authorization else {}
         for _ in range(MAX_REDIRECTS + 1):
-            response = self.request("GET", url, headers={**(headers or {}), **own}, budget=budget)
-            if (target := response.redirect) is None:
-                return response
-            with response:
+            with ExitStack() as undo:
+                response = undo.enter_context(
+                    self.request("GET", url, headers={**(headers or {}), **own}, budget=budget)
+                )
+                if (target := response.redirect) is None:
+                    undo.pop_all()
+                    return response
                 url, own = check_redirect(response, target), {}
         raise HttpError(
             f"the server redirects ({response.status}) more than {MAX_REDIRECTS} times", code="too-many-redirects"

@@ -14,14 +14,12 @@ from msgspec import Struct
 
 from marpack.runner.pool import Batch, Pool
 from marpack.runner.results import outcomes_of
-from marpack.scoring.answers import AnswerColumns
-from marpack.scoring.batches import RowBatch
-from marpack.scoring.chunks import Chunk
-from marpack.scoring.mapping import INPUT
+from marpack.scoring.mapping import INPUT, AnswerColumns
 from marpack.scoring.parts import OutputFolder, PartWriter
 from marpack.scoring.plan import ScorePlan
-from marpack.scoring.rows import RowRequests
+from marpack.scoring.rows import Chunk, RowRequests
 from marpack.scoring.summary import ScoredRows, ScoreSettings, ScoreSummary, ScoreTotals
+from marpack.scoring.tables import RowBatch
 
 _ROWS = 256  # of a chunk at least: as many answers wait for the rest of theirs
 _UNASKED = 64  # chunks that wait, with nothing in them to be asked: no pool's window bounds them

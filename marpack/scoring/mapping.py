@@ -1,8 +1,11 @@
 """How a row becomes a request and its answer becomes columns: one struct, for the command and for Python."""
 
+import base64
+import json
 import os
-from collections.abc import Sequence
-from functools import cache
+import re
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -10,16 +13,244 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import fields
 
-from marpack.errors import UsageError, did_you_mean, first_line
-from marpack.scoring.answers import AnswerColumns, FieldType
-from marpack.torchserve.http import MAX_BODY
+from marpack.errors import UsageError, did_you_mean, first_line, shortened
+from marpack.json_text import legible
+from marpack.protocol.messages import Trouble
+from marpack.torchserve.http import MAX_BODY, Response
 
 INPUT, ROW = "input", "row"
 _SOURCES = ("body", "text", "json", "json_object", "path", "url")
+_LEADING_KEY = re.compile(r"[^.\[\]:\"']+")
+_STEP = re.compile(r"""\.([^.\[\]:"']+)|\[(-?\d{1,9})\]|\["([^"]*)"\]|\['([^']*)'\]""")
+_PATH = 'write a path such as label, probs[0], $.a.b or ["any key"], with :TYPE unless it is a text'
+_INT64 = range(-(1 << 63), 1 << 63)
+_MAX_MESSAGE = 300  # letters of a row's error
+ANSWER, ENCODING, STATUS, ERROR = "answer", "answer_encoding", "status", "error"
+
+
+class FieldType(StrEnum):
+    """The type of a selected value, or of a text of a CSV that goes into JSON."""
+
+    TEXT = "text"
+    FLOAT = "float"
+    INT = "int"
+    BOOL = "bool"
+    JSON = "json"
+
+
+class AnswerField(Struct, frozen=True):
+    """One column, and the place of its values in an answer's JSON."""
+
+    steps: tuple[str | int, ...]  # keys and indices; none: the whole answer
+    type: FieldType = FieldType.TEXT
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> "AnswerField":
+        """Parse `PATH[:TYPE]`; raise UsageError for an invalid path or type."""
+        where = f"{name}={text}"
+        rest = text.removeprefix("$")
+        steps: list[str | int] = []
+        if rest == text and (key := _LEADING_KEY.match(rest)):
+            steps.append(key[0])
+            rest = rest[key.end() :]
+        while found := _STEP.match(rest):
+            steps.append(int(found[2]) if found[2] else next(each for each in found.groups() if each is not None))
+            rest = rest[found.end() :]
+        if (rest and not rest.startswith(":")) or rest == text:
+            raise UsageError("not a path into an answer", where=where, hint=_PATH, code="invalid-answer-path")
+        return cls(tuple(steps), field_type(rest[1:], where) if rest else FieldType.TEXT)
+
+    def find(self, value: Any) -> Any:  # Any: JSON
+        """Return the value at the path; None if there is none."""
+        for step in self.steps:
+            if isinstance(step, str):
+                value = value.get(step) if isinstance(value, dict) else None
+            else:
+                value = value[step] if isinstance(value, list) and -len(value) <= step < len(value) else None
+            if value is None:
+                return None
+        return value
+
+    @property
+    def arrow_type(self) -> Any:  # Any: pyarrow's
+        """The type of the column."""
+        return _ARROW[self.type]
+
+    def convert(self, value: Any) -> object:  # Any: JSON
+        """Return a value as one of the column; None if it is of another type."""
+        match self.type, value:
+            case FieldType.TEXT, str():
+                return legible(value)
+            case FieldType.TEXT | FieldType.JSON, _:
+                return _as_json(value)
+            case FieldType.BOOL, bool():
+                return value
+            case _, bool():
+                return None
+            case FieldType.FLOAT, int() | float():
+                try:
+                    return float(value)
+                except OverflowError:
+                    return None
+            case FieldType.INT, float() if value.is_integer():
+                return int(value) if int(value) in _INT64 else None
+            case FieldType.INT, int() if value in _INT64:
+                return value
+        return None
+
+
+def field_type(name: str, where: str) -> FieldType:
+    """Return the type of a name; raise UsageError for an unknown one."""
+    if name in set(FieldType):
+        return FieldType(name)
+    hint = did_you_mean(name, FieldType) or f"types are {', '.join(FieldType)}"
+    raise UsageError(f"{name!r} is not a type", where=where, hint=hint, code="unknown-type")
+
+
+def _as_json(value: Any) -> str:  # Any: JSON
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # JSON has no NaN and no infinities; handlers write them all the same
+        return _as_json(json.loads(json.dumps(value), parse_constant=lambda _: None))
+    return legible(text)  # half a letter is spelt as JSON does
+
+
+_ARROW: dict[FieldType, Any] = {  # Any: pyarrow's types
+    FieldType.TEXT: pa.string(),
+    FieldType.FLOAT: pa.float64(),
+    FieldType.INT: pa.int64(),
+    FieldType.BOOL: pa.bool_(),
+    FieldType.JSON: pa.string(),
+}
+
+
+class Failure(Struct, frozen=True):
+    """Why a row has no answer, or an unusable one."""
+
+    kind: str  # the same for rows that fail alike
+    message: str  # one line
+
+
+def failure_of(response: Response, troubles: Sequence[Trouble] = (), bare_column: str | None = None) -> Failure | None:
+    """Return the failure of one request, explained by the troubles of its batch; None for a status of 2xx.
+
+    `bare_column` is the column that was sent as a JSON value outside of an object.
+    """
+    if 200 <= response.status < 300 and not response.reset:
+        return None
+    why = next((each for each in troubles if each.frames), troubles[0] if troubles else None)
+    if response.status == 0:
+        return Failure(why.kind, _line(why.message)) if why else Failure("unasked", "it was not sent")
+    head = f"{response.status} {response.phrase}".strip()
+    if response.reset:
+        head += ", broken off in the middle"
+    if why is None:
+        return Failure(head, _line(f"{head}: {response.body[:_MAX_MESSAGE].decode('utf-8', 'replace')}".rstrip(": ")))
+    message = f"missing key {why.message}" if why.kind == "KeyError" else why.message
+    if bare_column is not None and why.kind in {"KeyError", "TypeError"}:  # perhaps of looking up the column's name
+        texts = (why.message, *(frame.code for frame in why.frames[-1:]))
+        if any(quoted in text for text in texts for quoted in (f"'{bare_column}'", f'"{bare_column}"')):
+            message = f"to send an object, use --json-object {bare_column} (Python: json_object); {message}"
+    return Failure(f"{head}: {why.kind}", _line(f"{head}: {why.kind}: {message}"))
+
+
+def _line(text: str) -> str:
+    return legible(shortened(text, _MAX_MESSAGE))
+
+
+class AnswerColumns:
+    """How answers become columns, of types that are known before the first.
+
+    Without `select` there is one column, `answer`, with the body of any status. With it, each path becomes a column; a
+    path that finds nothing, or a value of another type, gives null and is not a failure. An answer of 2xx that is not
+    JSON where some is selected, or not UTF-8 where text is wanted, is a failure.
+    """
+
+    def __init__(self, select: Mapping[str, str], *, encode_binary: bool = False) -> None:
+        """Take column → `PATH[:TYPE]`, and whether a body that is not UTF-8 becomes base64.
+
+        Raises UsageError for an invalid path.
+        """
+        self._selected = {name: AnswerField.parse(name, text) for name, text in select.items()}
+        self._encode_binary = encode_binary and not select
+        names = (ANSWER, ENCODING) if self._encode_binary else (ANSWER,)
+        made = [pa.field(name, field.arrow_type) for name, field in self._selected.items()]
+        self._answers = made or [pa.field(name, pa.string()) for name in names]
+        # All columns: the answer's, `status` (0: never sent) and `error` (null where there is none).
+        self.fields: tuple[Any, ...] = (  # Any: pyarrow's
+            *self._answers,
+            pa.field(STATUS, pa.int32()),
+            pa.field(ERROR, pa.string()),
+        )
+
+    @property
+    def json_names(self) -> frozenset[str]:
+        """The columns whose texts are JSON."""
+        return frozenset(name for name, field in self._selected.items() if field.type is FieldType.JSON)
+
+    def columns(
+        self, responses: Sequence[Response], failures: Mapping[int, Failure]
+    ) -> tuple[tuple[Any, ...], dict[int, Failure]]:  # Any: pyarrow's arrays
+        """Return one array per field, and all failures, those of unusable answers included.
+
+        Args:
+            responses: One per row.
+            failures: Of the rows without a status of 2xx, by their place among the responses.
+        """
+        failed = dict(failures)
+        made: list[list[object]] = [[None] * len(responses) for _ in self._answers]
+        fill = self._select if self._selected else self._decode
+        for place, response in enumerate(responses):
+            failure = fill(place, response, made, failed=place in failed)
+            if failure is not None:
+                failed.setdefault(place, failure)
+        errors = [failed[place].message if place in failed else None for place in range(len(responses))]
+        arrays = [pa.array(values, field.type) for values, field in zip(made, self._answers, strict=True)]
+        statuses = pa.array([response.status for response in responses], pa.int32())
+        return (*arrays, statuses, pa.array(errors, pa.string())), failed
+
+    def _decode(self, place: int, response: Response, made: list[list[object]], *, failed: bool) -> Failure | None:
+        """Put a body into its column, and its encoding into the next one if there is one."""
+        if response.status == 0:
+            return None
+        try:
+            values = (response.body.decode(), "text")
+        except UnicodeDecodeError:
+            if not self._encode_binary:
+                return None if failed else _NO_TEXT
+            values = (base64.b64encode(response.body).decode(), "base64")
+        for column, value in zip(made, values, strict=False):
+            column[place] = value
+        return None
+
+    def _select(self, place: int, response: Response, made: list[list[object]], *, failed: bool) -> Failure | None:
+        """Put the selected values of an answer into their columns."""
+        if failed:
+            return None
+        try:
+            answer = parse_json(response.body)
+        except (ValueError, RecursionError) as error:
+            return Failure("answer-no-json", _line(f"the answer is not JSON: {first_line(error)}"))
+        for column, field in zip(made, self._selected.values(), strict=True):
+            if (value := field.find(answer)) is not None:
+                column[place] = field.convert(value)
+        return None
+
+
+_NO_TEXT = Failure("answer-no-text", "the answer's bytes are not UTF-8; ask for base64 to have them in a column")
+_DECODE = msgspec.json.Decoder().decode
+
+
+def parse_json(data: bytes) -> Any:  # Any: JSON
+    """Parse JSON, also NaN and Infinity, which handlers write; raise ValueError, RecursionError."""
+    try:
+        return _DECODE(data)
+    except msgspec.DecodeError:
+        return json.loads(data)
 
 
 class RowMapping(Struct, frozen=True, kw_only=True):
-    """What of a row is sent, and what of the answer is kept. It pickles, and its JSON stands in every part.
+    """The part of a row that is sent, and the part of the answer that is kept. It pickles; each part has its JSON.
 
     Exactly one of `body`, `text`, `json`, `json_object`, `path` and `url` is given. In JSON, dates and times are ISO
     8601, durations seconds, decimals strings (a float would change them), maps objects; bytes, NaN and infinities
@@ -34,42 +265,47 @@ class RowMapping(Struct, frozen=True, kw_only=True):
     url: str | None = None  # a column of http and https addresses
     root: str | None = None  # a folder; None: the current one
     types: dict[str, FieldType] = {}  # column of texts → their type in JSON
-    content_type: str | None = None  # None: what `body` and the like stand for
+    content_type: str | None = None  # None: the usual one of the source
     headers: tuple[tuple[str, str], ...] = ()
     explain: bool = False
-    allow_private: bool = False  # ask private, loopback and link-local addresses, too
+    allow_private: bool = False  # also fetch from private, loopback and link-local addresses
     max_request_size: int = MAX_BODY  # bytes of a body
     select: dict[str, str] = {}  # column → PATH[:TYPE] in an answer's JSON
     keep: tuple[str, ...] = ()  # columns that are copied
-    encode_binary: bool = False  # answers that are no UTF-8 become base64, told in `answer_encoding`
+    encode_binary: bool = False  # answers that are not UTF-8 become base64; `answer_encoding` says which
 
     def __post_init__(self) -> None:
-        """Raise UsageError for a value of a wrong type and for what contradicts itself."""
-        for name, kind in _types().items():
-            _check_type(name, getattr(self, name), kind)
+        """Raise UsageError for a value of a wrong type and for contradictions."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            try:
+                msgspec.convert(os.fspath(value) if isinstance(value, os.PathLike) else value, field.type)
+            except msgspec.ValidationError as error:
+                hint = f"Set {field.name} to a value of that type."
+                raise UsageError(first_line(error), where=field.name, hint=hint) from None
         given = [name for name in _SOURCES if getattr(self, name)]
         if len(given) != 1:
-            what = f"a row's request comes from one of {', '.join(_SOURCES)}"
-            raise UsageError(f"{what}, and {' and '.join(given) or 'none of them'} is given")
+            what = f"give exactly one of {', '.join(_SOURCES)} for a row's request"
+            raise UsageError(f"{what}, not {' and '.join(given) or 'none'}")
         if self.root is not None and self.path is None:
-            raise UsageError("a root is where the files of a path column lie, and there is none", where=self.root)
+            raise UsageError(
+                "root is the folder of a path column's files, and no path column is given", where=self.root
+            )
         if self.encode_binary and self.select:
-            raise UsageError("what is selected from JSON is no binary: base64 is for whole answers")
+            raise UsageError("base64 is for whole answers, not for values that are selected from JSON")
         for name in self.types:
             if name not in self.json_columns:
-                what = "a type says what a text stands for in JSON, and this column goes into none"
+                what = "a type is for a column that is sent as JSON, and this one is not"
                 raise UsageError(what, where=name, hint=did_you_mean(name, self.json_columns))
-        names = [*self.keep, *(field.name for field in self.answers.fields)]
-        taken = {INPUT, ROW}
-        for name in names:
-            if name in taken:
-                hint = "name a selected column otherwise, or keep it not"
-                raise UsageError(f"two columns of the output would be called {name}", where=name, hint=hint)
-            taken.add(name)
+        names = [INPUT, ROW, *self.keep, *(field.name for field in self.answers.fields)]
+        if repeated := [name for place, name in enumerate(names) if name in names[:place]]:
+            hint = "give the selected column another name, or do not keep the other one"
+            what = f"two columns of the output would have the name {repeated[0]}"
+            raise UsageError(what, where=repeated[0], hint=hint)
 
     @property
     def source(self) -> str:
-        """Which of `body`, `text`, `json` and the others it is."""
+        """The one of `body`, `text`, `json` and the others that is given."""
         return next(name for name in _SOURCES if getattr(self, name))
 
     @property
@@ -98,50 +334,45 @@ class RowMapping(Struct, frozen=True, kw_only=True):
         return AnswerColumns(self.select, encode_binary=self.encode_binary)
 
     def check(self, schema: Any, where: str | None = None) -> None:  # Any: pyarrow's schema
-        """Raise UsageError for a column that is not there, or of a type that cannot be what is asked for.
-
-        Args:
-            schema: Of a table.
-            where: What to call the table.
-        """
+        """Raise UsageError for a missing column, or one of an unsuitable type; `where` names the table."""
         self.check_names(schema.names, where)
         for name in self.asked:
             kind = schema.field(name).type
             while pa.types.is_dictionary(kind):
                 kind = kind.value_type
-            if not _fits(self.source, kind):
+            checks = (
+                pa.types.is_binary,
+                pa.types.is_large_binary,
+                pa.types.is_binary_view,
+                pa.types.is_fixed_size_binary,
+            )
+            is_bytes = any(check(kind) for check in checks)
+            is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+            if self.json_columns:
+                fits = not is_bytes
+            else:  # in a column of nulls, each row has an error of its own
+                fits = is_text or pa.types.is_null(kind) or (self.source == "body" and is_bytes)
+            if not fits:
                 what = f"the column {name} is of type {kind}, which {_WANTED[self.source]}"
                 raise UsageError(what, where=where, hint=_HINTS[self.source])
 
     def check_names(self, names: Sequence[str], where: str | None = None) -> None:
-        """Raise UsageError for a column that is not there, or there twice; see `check`."""
+        """Raise UsageError for a missing or a repeated column; see `check`."""
         for name in self.needed:
             if name not in names:
                 hint = did_you_mean(name, names) or f"its columns are {', '.join(names[:20])}"
-                raise UsageError(f"there is no column {name}", where=where, hint=hint, code="column-not-found")
+                raise UsageError(f"the column {name} does not exist", where=where, hint=hint, code="column-not-found")
             if list(names).count(name) > 1:
                 raise UsageError(f"there is more than one column {name}", where=where, code="duplicate-column")
 
 
-@cache
-def _types() -> dict[str, Any]:  # Any: types as msgspec takes them
-    return {field.name: field.type for field in fields(RowMapping)}
-
-
-def _check_type(name: str, value: object, kind: Any) -> None:  # Any: as above
-    try:
-        msgspec.convert(os.fspath(value) if isinstance(value, os.PathLike) else value, kind)
-    except msgspec.ValidationError as error:
-        raise UsageError(first_line(error), where=name, hint=f"Set {name} to a value of that type.") from None
-
-
 _WANTED = {
     "body": "is neither bytes nor text",
-    "text": "is no text",
-    "json": "JSON cannot hold",
-    "json_object": "JSON cannot hold",
-    "path": "names no file",
-    "url": "is no address",
+    "text": "is not text",
+    "json": "JSON cannot represent",
+    "json_object": "JSON cannot represent",
+    "path": "is not text",
+    "url": "is not text",
 }
 _HINTS = {
     "body": "--json sends a value of any other type",
@@ -151,17 +382,3 @@ _HINTS = {
     "path": "name a column of texts",
     "url": "name a column of texts",
 }
-
-
-def _fits(source: str, kind: Any) -> bool:  # Any: pyarrow's type
-    if source in {"json", "json_object"}:
-        return not _is_bytes(kind)
-    if pa.types.is_null(kind):  # nothing but nulls: each row says so
-        return True
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    return is_text or (source == "body" and _is_bytes(kind))
-
-
-def _is_bytes(kind: Any) -> bool:  # Any: as above
-    every = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
-    return any(check(kind) for check in every)

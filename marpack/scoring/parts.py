@@ -29,8 +29,8 @@ from msgspec.structs import replace
 
 from marpack.archive.staging import LOCK_EX, LOCK_NB, flock, staged_file
 from marpack.errors import OutputError, UsageError, convert_os_errors, first_line
-from marpack.scoring.batches import UnreadableValue, python_values
 from marpack.scoring.plan import InputIdentity, PartFormat, RunIdentity, ScorePlan
+from marpack.scoring.tables import UnreadableValue, python_values
 
 KEY = b"marpack.score"  # of a footer's metadata
 _VERSION = 2

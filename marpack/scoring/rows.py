@@ -1,4 +1,4 @@
-"""Rows → requests, one at a time as they are asked for; a row that cannot become one costs only itself."""
+"""Rows → requests → responses: each request is made when the handler needs it, and a failed row costs only itself."""
 
 import json
 from collections import deque
@@ -13,37 +13,39 @@ from threading import Thread
 from typing import Any
 
 from marpack.errors import UsageError, first_line
+from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input, refused, request_id, type_of, unreadable
-from marpack.scoring.answers import FieldType
-from marpack.scoring.batches import UnreadableValue, python_values
-from marpack.scoring.fetching import fetch_url
-from marpack.scoring.mapping import RowMapping
+from marpack.runner.pool import Batch
+from marpack.scoring.fetching import UrlFetcher
+from marpack.scoring.mapping import Failure, FieldType, RowMapping, failure_of
 from marpack.scoring.storage import FileFolder
+from marpack.scoring.tables import RowBatch, UnreadableValue, python_values
 from marpack.torchserve.forms import parts_of, receive
-from marpack.torchserve.http import Request, RequestError
+from marpack.torchserve.http import Request, RequestError, Response
 
 Columns = Mapping[str, Any]  # Any: a list, an array of numpy's or of Arrow's; or a whole RecordBatch
-_FETCHED_AHEAD = 16  # addresses asked at once: servers take longer to answer than handlers
-_SECONDS = 30.0  # that one address may take
+_NUMBERS = 1 << 32  # request ids of one input
+_NONE = Response(status=0, body=b"")
+_FETCHED_AHEAD = 16  # addresses fetched at once: servers take longer to respond than handlers
 
 
 class RowRequests:
     """Makes the requests of a mapping's rows."""
 
     def __init__(self, mapping: RowMapping) -> None:
-        """Prepare what all requests have in common; raises UsageError for a root that is no folder."""
+        """Prepare the common part of all requests; raises UsageError for a root that is not a folder."""
         self._mapping = mapping
+        self._source = mapping.source
         self.bare_column = mapping.bare_column
         self._files = FileFolder(mapping.root) if mapping.path else None
+        self._fetcher = UrlFetcher(allow_private=mapping.allow_private, max_bytes=mapping.max_request_size)
         self._heads: dict[str | None, Request] = {}  # content type → a request without a body
-        # source → a row's values → its content type and body
-        self._bodies: Callable[[tuple[Any, ...]], tuple[str, bytes]] = getattr(self, f"_from_{mapping.source}")
 
     def inputs(self, columns: Columns, first_number: int = 0) -> Iterator[Input]:
-        """Yield one input per row, in order, each made when it is asked for; the first is of number `first_number`.
+        """Yield one input per row, in order, each made when it is needed; the first has the number `first_number`.
 
-        A row that cannot become a request (null, of a wrong type, a file or an address that cannot be read) is an
-        input that is refused, with status 0 and the reason; one that the server would refuse has its status.
+        A row that cannot become a request (null, of a wrong type, a file or an address that cannot be read) becomes a
+        refused input, with status 0 and the reason; one that the server would refuse has the server's status.
         """
         values = [python_values(columns[name]) for name in self._mapping.asked]
         rows = enumerate(zip(*values, strict=True), first_number)
@@ -51,69 +53,68 @@ class RowRequests:
         return _prefetched(make) if self._mapping.url else (each() for each in make)
 
     def _input(self, number: int, row: tuple[Any, ...]) -> Input:  # Any: of any column
-        identity = request_id(number)
+        identity, mapping = request_id(number), self._mapping
         try:
-            content_type, body = self._bodies(row)
-            head = self._head(content_type)
-            parts = parts_of(_content_type(head), body, limit=self._mapping.max_request_size)
+            content_type, body = self._body(row)
+            kind = content_type if mapping.content_type is None else mapping.content_type
+            if kind not in self._heads:
+                self._heads[kind] = receive(mapping.headers, b"", request_id="", content_type=kind or None)
+            headers = self._heads[kind].headers
+            own_type = next((value for name, value in headers if name.lower() == "content-type"), None)
+            parts = parts_of(own_type, body, limit=mapping.max_request_size)
         except UsageError as error:
             return unreadable(identity, error)
         except RequestError as error:
-            return refused(identity, error, Request(id=identity, parts=(), explain=self._mapping.explain))
-        return Input(identity, Request(id=identity, parts=parts, headers=head.headers, explain=self._mapping.explain))
+            return refused(identity, error, Request(id=identity, parts=(), explain=mapping.explain))
+        return Input(identity, Request(id=identity, parts=parts, headers=headers, explain=mapping.explain))
 
-    def _head(self, content_type: str) -> Request:
-        """Return a request with the headers that all of a content type have; raises RequestError."""
-        kind = self._mapping.content_type if self._mapping.content_type is not None else content_type
-        if kind not in self._heads:
-            self._heads[kind] = receive(self._mapping.headers, b"", request_id="", content_type=kind or None)
-        return self._heads[kind]
-
-    def _from_body(self, row: tuple[Any, ...]) -> tuple[str, bytes]:
+    def _body(self, row: tuple[Any, ...]) -> tuple[str, bytes]:  # Any: as above
+        """Return a row's content type and body. Raises UsageError."""
+        source = self._source
+        if source in ("json", "json_object"):
+            return "application/json", self._json_body(row)
         value = self._present(row[0])
-        return "", value if isinstance(value, bytes) else _encoded(_text(value, "neither bytes nor text"))
-
-    def _from_text(self, row: tuple[Any, ...]) -> tuple[str, bytes]:
-        return "text/plain", _encoded(_text(self._present(row[0])))
-
-    def _from_json(self, row: tuple[Any, ...]) -> tuple[str, bytes]:
-        names = self._mapping.json_columns
-        values = [self._typed(name, _readable(value)) for name, value in zip(names, row, strict=True)]
-        is_bare = self._mapping.bare_column is not None
-        what = self._present(values[0]) if is_bare else dict(zip(names, values, strict=True))
+        if source == "body" and isinstance(value, bytes):
+            return "", value
+        if not isinstance(value, str):
+            what = "neither bytes nor text" if source == "body" else "not a text"
+            raise UsageError(f"a value of type {type(value).__name__} is {what}")
+        if source == "url":
+            data = self._fetcher.fetch(value)
+            return type_of(value, data), data
         try:
-            return "application/json", _JSON.encode(what).encode()
+            encoded = value.encode()
+        except UnicodeEncodeError:
+            raise UsageError("this text is not UTF-8") from None
+        if self._files is not None:
+            data = self._files.read(value, self._mapping.max_request_size)
+            return type_of(value, data), data
+        return "text/plain" if source == "text" else "", encoded
+
+    def _json_body(self, row: tuple[Any, ...]) -> bytes:  # Any: as above
+        names, content = self._mapping.json_columns, {}
+        for name, value in zip(names, row, strict=True):
+            if isinstance(value, UnreadableValue):
+                raise UsageError(value.why)
+            kind = self._mapping.types.get(name, FieldType.TEXT)
+            content[name] = value
+            if kind is not FieldType.TEXT and isinstance(value, str):
+                try:
+                    content[name] = _READ[kind](value) if value.strip() else None
+                except (ValueError, KeyError, RecursionError):
+                    raise UsageError(f"the column {name} contains an invalid {kind} in this row") from None
+        try:
+            is_bare = self.bare_column is not None
+            return _JSON.encode(self._present(content[names[0]]) if is_bare else content).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"JSON cannot hold this row: {first_line(error)}") from None
-
-    _from_json_object = _from_json
-
-    def _from_path(self, row: tuple[Any, ...]) -> tuple[str, bytes]:
-        assert self._files is not None  # noqa: S101 - see __init__
-        name = _encoded(_text(self._present(row[0]))).decode()
-        data = self._files.read(name, self._mapping.max_request_size)
-        return type_of(name, data), data
-
-    def _from_url(self, row: tuple[Any, ...]) -> tuple[str, bytes]:
-        mapping, url = self._mapping, _text(self._present(row[0]))
-        allowed, most = mapping.allow_private, mapping.max_request_size
-        data = fetch_url(url, allow_private=allowed, max_bytes=most, seconds=_SECONDS)
-        return type_of(url, data), data
+            raise UsageError(f"JSON cannot represent this row: {first_line(error)}") from None
 
     def _present(self, value: Any) -> Any:  # Any: as above
-        if _readable(value) is None:
+        if isinstance(value, UnreadableValue):
+            raise UsageError(value.why)
+        if value is None:
             raise UsageError(f"the column {self._mapping.asked[0]} is null in this row")
         return value
-
-    def _typed(self, name: str, value: Any) -> Any:  # Any: as above
-        """Return what a text stands for, where the mapping says that it stands for anything."""
-        kind = self._mapping.types.get(name, FieldType.TEXT)
-        if kind is FieldType.TEXT or not isinstance(value, str):
-            return value
-        try:
-            return _READ[kind](value) if value.strip() else None
-        except (ValueError, KeyError, RecursionError):
-            raise UsageError(f"the column {name} holds in this row what is no {kind}") from None
 
 
 _READ: dict[FieldType, Callable[[str], object]] = {
@@ -124,14 +125,29 @@ _READ: dict[FieldType, Callable[[str], object]] = {
 }
 
 
+def _as_json(value: object) -> object:
+    """Return the JSON form of a value that JSON does not know; raises TypeError for one without."""
+    match value:
+        case datetime() | date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case Decimal():
+            return str(value)
+    raise TypeError(f"a value of type {type(value).__name__}")
+
+
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_as_json)
+
+
 _Task = tuple[Callable[[], Input], "Future[Input]"]
 
 
 def _prefetched(make: Iterator[Callable[[], Input]]) -> Generator[Input, None, None]:
-    """Yield inputs in order, some of them made ahead by threads of their own.
+    """Yield inputs in order, some of them made ahead in threads.
 
-    Nothing waits for these threads: when the inputs are given up or the process ends, a fetch in progress does not
-    delay it. Where the process goes on, such a fetch ends by its own deadline.
+    Nothing waits for these threads: when the inputs are abandoned or the process ends, a fetch in progress does not
+    delay it. If the process goes on, such a fetch ends by its own deadline.
     """
     tasks: SimpleQueue[_Task | None] = SimpleQueue()
     ahead: deque[Future[Input]] = deque()
@@ -166,38 +182,44 @@ def _make_inputs(tasks: "SimpleQueue[_Task | None]") -> None:
             future.set_exception(error)
 
 
-def _content_type(head: Request) -> str | None:
-    return next((value for name, value in head.headers if name.lower() == "content-type"), None)
+class Chunk:
+    """Consecutive rows, and their responses as far as they are known."""
 
+    def __init__(self, number: int, rows: RowBatch) -> None:
+        """Take some rows of the input of a number."""
+        self.number = number
+        self.rows = rows
+        self.left = rows.count  # rows without a response
+        self.responses: list[Response] = [_NONE] * rows.count
+        self._bare_column: str | None = None
+        self.failures: dict[int, Failure] = {}  # by the place of their rows
 
-def _readable(value: Any) -> Any:  # Any: as above
-    if isinstance(value, UnreadableValue):
-        raise UsageError(value.why)
-    return value
+    def batches(self, maker: RowRequests, size: int) -> Iterator[tuple[Batch, list[int]]]:
+        """Yield the requests, `size` at a time, with the places of their rows; settle the rows without one."""
+        self._bare_column = maker.bare_column
+        requests: list[Request] = []
+        places: list[int] = []
+        inputs = maker.inputs(self.rows.columns, self.number * _NUMBERS + self.rows.first)
+        for place, item in enumerate(inputs):
+            if item.refused is not None:
+                self._settle(place, item.refused, failure_of(item.refused, (item.why,) if item.why else ()))
+                continue
+            requests.append(item.request)
+            places.append(place)
+            if len(requests) == size:
+                yield tuple(requests), places
+                requests, places = [], []
+        if requests:
+            yield tuple(requests), places
 
+    def settle(self, places: list[int], outcomes: tuple[BatchResult, ...]) -> None:
+        """Take the responses of a batch, whose requests were sent together or one by one."""
+        answers = [(response, outcome.troubles) for outcome in outcomes for response in outcome.responses]
+        for place, (response, troubles) in zip(places, answers, strict=True):
+            self._settle(place, response, failure_of(response, troubles, self._bare_column))
 
-def _text(value: object, wrong: str = "no text") -> str:
-    if not isinstance(value, str):
-        raise UsageError(f"a value of type {type(value).__name__} is {wrong}")
-    return value
-
-
-def _encoded(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise UsageError("this text is not UTF-8") from None
-
-
-def _plain(value: object) -> object:
-    """Return what stands in JSON for a value that it does not know; raises TypeError for one that has no such."""
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, Decimal):
-        return str(value)
-    raise TypeError(f"a value of type {type(value).__name__}")
-
-
-_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+    def _settle(self, place: int, response: Response, failure: Failure | None) -> None:
+        self.responses[place] = response
+        self.left -= 1
+        if failure is not None:
+            self.failures[place] = failure

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from marpack.errors import UsageError
-from marpack.scoring.answers import Failure
+from marpack.scoring.mapping import Failure
 
 _CAUSES = 100  # that are told apart
 _EXAMPLES = 3

@@ -164,6 +164,12 @@ def test_redirects_are_followed_without_the_credentials(status: int, site: Site,
         assert "Authorization" not in other.requests[0][2]
 
 
+def test_a_redirect_to_an_invalid_address_is_refused(site: Site, client: HttpClient):
+    site.status, site.headers = 302, {"Location": "http://[bad/"}
+    with pytest.raises(HttpError, check=has_code("invalid-address")):
+        client.get(site.url, budget=WaitBudget(5))
+
+
 def test_redirects_end(site: Site, client: HttpClient):
     site.status, site.headers = 302, {"Location": "/again"}
     with pytest.raises(HttpError, check=has_code("too-many-redirects", "302", "5 times")):

@@ -19,10 +19,9 @@ import pytest
 
 from marpack.errors import UsageError
 from marpack.runner.inputs import Input
-from marpack.scoring.answers import FieldType
-from marpack.scoring.batches import UnreadableValue
-from marpack.scoring.mapping import RowMapping
+from marpack.scoring.mapping import FieldType, RowMapping
 from marpack.scoring.rows import RowRequests, _prefetched
+from marpack.scoring.tables import UnreadableValue
 from marpack.torchserve.http import Request
 
 
@@ -51,18 +50,18 @@ def reason(item: Input) -> str:
 @pytest.mark.parametrize(
     ("mapping", "message"),
     [
-        ({}, "none of them is given"),
-        ({"text": "a", "body": "b"}, "body and text is given"),
-        ({"text": "a", "root": "x"}, "there is none"),
-        ({"json": ("a",), "types": {"b": FieldType.INT}}, "goes into none"),
-        ({"text": "a", "keep": ("status",)}, "would be called status"),
-        ({"text": "a", "keep": ("answer",)}, "would be called answer"),
-        ({"text": "a", "keep": ("row",)}, "would be called row"),
-        ({"text": "a", "keep": ("input",)}, "would be called input"),
-        ({"text": "a", "keep": ("id", "id")}, "would be called id"),
-        ({"text": "a", "keep": ("x",), "select": {"x": "y"}}, "would be called x"),
-        ({"text": "a", "select": {"error": "y"}}, "would be called error"),
-        ({"text": "a", "select": {"x": "y:thing"}}, "is no type"),
+        ({}, "not none"),
+        ({"text": "a", "body": "b"}, "not body and text"),
+        ({"text": "a", "root": "x"}, "no path column"),
+        ({"json": ("a",), "types": {"b": FieldType.INT}}, "is sent as JSON"),
+        ({"text": "a", "keep": ("status",)}, "would have the name status"),
+        ({"text": "a", "keep": ("answer",)}, "would have the name answer"),
+        ({"text": "a", "keep": ("row",)}, "would have the name row"),
+        ({"text": "a", "keep": ("input",)}, "would have the name input"),
+        ({"text": "a", "keep": ("id", "id")}, "would have the name id"),
+        ({"text": "a", "keep": ("x",), "select": {"x": "y"}}, "would have the name x"),
+        ({"text": "a", "select": {"error": "y"}}, "would have the name error"),
+        ({"text": "a", "select": {"x": "y:thing"}}, "is not a type"),
         ({"text": "a", "select": {"x": "y"}, "encode_binary": True}, "base64"),
     ],
 )
@@ -96,14 +95,18 @@ def test_columns_that_fit_are_taken(mapping: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("mapping", "message", "hint"),
     [
-        ({"text": "tt"}, "x.parquet: there is no column tt", "did you mean t?"),
-        ({"text": "t", "keep": ("zzzz",)}, "there is no column zzzz", "its columns are t, b, d, n"),
-        ({"text": "n"}, "the column n is of type int64, which is no text", "--body sends bytes"),
+        ({"text": "tt"}, "x.parquet: the column tt", "did you mean t?"),
+        ({"text": "t", "keep": ("zzzz",)}, "the column zzzz", "its columns are t, b, d, n"),
+        ({"text": "n"}, "the column n is of type int64, which is not text", "--body sends bytes"),
         ({"body": "n"}, "neither bytes nor text", "--json sends"),
-        ({"json_object": ("b",)}, "the column b is of type fixed_size_binary.3., which JSON cannot hold", "--body"),
-        ({"json": ("n", "b")}, "the column b is of type fixed_size_binary.3., which JSON cannot hold", "--body"),
-        ({"path": "b"}, "names no file", "texts"),
-        ({"url": "n"}, "is no address", "texts"),
+        (
+            {"json_object": ("b",)},
+            "fixed_size_binary.3., which JSON cannot represent",
+            "--body",
+        ),
+        ({"json": ("n", "b")}, "fixed_size_binary.3., which JSON cannot represent", "--body"),
+        ({"path": "b"}, "is not text", "texts"),
+        ({"url": "n"}, "is not text", "texts"),
     ],
 )
 def test_columns_that_are_not_there_or_do_not_fit_are_told(mapping: dict[str, Any], message: str, hint: str) -> None:
@@ -178,14 +181,14 @@ NESTED = pa.array([[("k", 1), ("k", 2)], [("k", 3)]], pa.map_(pa.string(), pa.in
     ("mapping", "column", "message"),
     [
         ({"text": "x"}, [None, "a"], "the column x is null in this row"),
-        ({"text": "x"}, [b"a", "a"], "a value of type bytes is no text"),
+        ({"text": "x"}, [b"a", "a"], "a value of type bytes is not a text"),
         ({"text": "x"}, ["\udcff", "a"], "this text is not UTF-8"),
         ({"text": "x"}, [UnreadableValue("the row has 1 field"), "a"], "the row has 1 field"),
         ({"json": ("x",)}, [UnreadableValue("the row has 1 field"), "a"], "the row has 1 field"),
         ({"body": "x"}, [1, "a"], "a value of type int is neither bytes nor text"),
-        ({"json": ("x",)}, [float("nan"), 1.0], "JSON cannot hold this row: Out of range float values"),
-        ({"json": ("x",)}, [[{"a": float("inf")}], 1.0], "JSON cannot hold this row"),
-        ({"json": ("x",)}, [b"a", 1], "JSON cannot hold this row: a value of type bytes"),
+        ({"json": ("x",)}, [float("nan"), 1.0], "JSON cannot represent this row: Out of range float values"),
+        ({"json": ("x",)}, [[{"a": float("inf")}], 1.0], "JSON cannot represent this row"),
+        ({"json": ("x",)}, [b"a", 1], "JSON cannot represent this row: a value of type bytes"),
         ({"json": ("x",)}, NESTED, "cannot be read"),
         ({"json": ("x",)}, pa.array([1, 1000], pa.timestamp("ns")), "cannot be read"),
         ({"json": ("x",)}, pa.array([1, 1000], pa.duration("ns")), "would lose data"),

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from marpack.scoring.answers import Failure
+from marpack.scoring.mapping import Failure
 from marpack.scoring.summary import FailureExample, ScoredRows, ScoreTotals
 
 INPUTS = ("b.csv", "a.csv")

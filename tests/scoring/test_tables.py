@@ -14,10 +14,9 @@ import pytest
 from lazy import pa, pq
 
 from marpack.errors import TableError, UsageError
-from marpack.scoring import batches, formats
-from marpack.scoring.batches import UnreadableValue
+from marpack.scoring import tables
 from marpack.scoring.mapping import RowMapping
-from marpack.scoring.tables import TableInput, TableKind, plan_tables
+from marpack.scoring.tables import TableInput, TableKind, UnreadableValue, plan_tables
 
 TEXT = RowMapping(text="t")
 
@@ -110,8 +109,8 @@ def test_row_groups_before_the_start_are_not_read(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl"])
 def test_batches_are_bounded_in_rows_and_bytes(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "BATCH_ROWS", 4)
-    monkeypatch.setattr(formats, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(tables, "_BATCH_ROWS", 4)
+    monkeypatch.setattr(tables, "_BATCH_BYTES", 1000)
     letters = random.Random(0)
     large = ["".join(letters.choices(string.ascii_letters, k=600)) for _ in range(6)]
     path = tmp_path / name
@@ -190,21 +189,21 @@ def test_a_name_that_no_column_can_hold_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.parquet", b"", "is no Parquet, or not all of one"),
-        ("a.parquet", b"PAR1" + b"x" * 100, "is no Parquet, or not all of one"),
-        ("a.arrow", b"ARROW1\0\0xxxx", "is no Arrow or Feather file, or not all of one"),
+        ("a.parquet", b"", "cannot be read as parquet"),
+        ("a.parquet", b"PAR1" + b"x" * 100, "cannot be read as parquet"),
+        ("a.arrow", b"ARROW1\0\0xxxx", "cannot be read as arrow"),
         ("a.csv", b"", "has no header"),
-        ("a.csv", b"a,b\n1,2\n", "there is no column t"),
+        ("a.csv", b"a,b\n1,2\n", "the column t"),
         ("a.csv", b"t,t\n1,2\n", "more than one column t"),
         ("a.csv.gz", b"t\n1\n", "cannot be read as csv"),
-        ("a.jsonl", b"", "holds no rows"),
-        ("a.jsonl", b"\n \n", "holds no rows"),
-        ("a.jsonl", b"[1]\n", "is no JSONL"),
-        ("a.jsonl", b'"t"', "is no JSONL"),
-        ("a.jsonl", b"t\n", "is no JSONL"),
-        ("a.jsonl", b'{"u": 1}', "there is no column t"),
+        ("a.jsonl", b"", "has no rows"),
+        ("a.jsonl", b"\n \n", "has no rows"),
+        ("a.jsonl", b"[1]\n", "not JSONL"),
+        ("a.jsonl", b'"t"', "not JSONL"),
+        ("a.jsonl", b"t\n", "not JSONL"),
+        ("a.jsonl", b'{"u": 1}', "the column t"),
         ("a.jsonl.gz", gzip.compress(b'{"t": 1}', mtime=0)[:-9], "cannot be read as jsonl"),
-        ("none", b"hello", "these files are no tables"),
+        ("none", b"hello", "these files are not tables"),
     ],
 )
 def test_what_is_no_table_is_refused_before_anything_starts(
@@ -276,7 +275,7 @@ def test_columns_are_kept_as_they_are_or_as_texts(tmp_path: Path) -> None:
 def test_a_table_that_was_changed_is_told_with_its_row(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "BATCH_ROWS", 4)
+    monkeypatch.setattr(tables, "_BATCH_ROWS", 4)
     table = only(WRITERS[name](tmp_path / name))
     rows = table.read(["t"])
     next(rows)
@@ -293,7 +292,7 @@ def test_a_table_that_was_changed_is_told_with_its_row(
 def test_a_table_that_is_damaged_in_the_middle_is_told_with_its_row(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl.gz", 200_000)
     path.write_bytes(path.read_bytes()[:-1000])
-    with pytest.raises(TableError, match=r" row [\d,]+: ") as caught:
+    with pytest.raises(TableError, match=r" row [\d,]+ on: ") as caught:
         values(only(path), "t")
     assert caught.value.code == "unreadable-table"
     damaged = parquet(tmp_path / "a.parquet")
@@ -301,7 +300,7 @@ def test_a_table_that_is_damaged_in_the_middle_is_told_with_its_row(tmp_path: Pa
     end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")  # where the footer begins
     data[4:end] = bytes(end - 4)
     damaged.write_bytes(data)
-    with pytest.raises(TableError, match=" row 0: ") as caught:
+    with pytest.raises(TableError, match=" row 0 on: ") as caught:
         values(only(damaged), "t")
     assert caught.value.code == "unreadable-table"
 
@@ -310,7 +309,7 @@ def test_a_table_that_is_damaged_in_the_middle_is_told_with_its_row(tmp_path: Pa
 def test_a_line_without_an_end_does_not_fill_the_memory(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "_MAX_LINE", 1000)
+    monkeypatch.setattr(tables, "_MAX_LINE", 1000)
     path = tmp_path / name
     path.write_text(('{"t": 1}\n' if name == "a.jsonl" else "t\n1\n") + "x" * 2000)
     with pytest.raises((TableError, UsageError), match=" 1,000 ") as caught:
@@ -356,7 +355,7 @@ class TestElsewhere:
 
 
 def test_the_bounds_are_those_that_memory_was_measured_with() -> None:
-    assert (batches.BATCH_ROWS, batches.BATCH_BYTES) == (4096, 8 << 20)
+    assert (tables._BATCH_ROWS, tables._BATCH_BYTES) == (4096, 8 << 20)
 
 
 def test_other_columns_are_not_read(tmp_path: Path) -> None:

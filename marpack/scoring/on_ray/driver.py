@@ -1,27 +1,74 @@
-"""What the driver does: tells which parts are missing, has them made, and adds up what actors say of them."""
+"""The driver: connects to a cluster, has the missing parts made by actors, and adds up their results."""
 
+import logging
 import pickle
+import signal
+import socket
 import time
 import warnings
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
 import ray.data
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from marpack.errors import MarpackError, UsageError
+from marpack.errors import ClusterError, MarpackError, UsageError, first_line
 from marpack.scoring.local import RowRange, ranges_left
 from marpack.scoring.on_ray.actors import OUTCOME, ActorJob, ActorModel, PartScorer
-from marpack.scoring.on_ray.cluster import RETRIES, ActorRoom, ClusterOptions, connected, room_for
 from marpack.scoring.parts import OutputFolder
 from marpack.scoring.plan import ScorePlan
 from marpack.scoring.summary import ScoredRows, ScoreSettings, ScoreSummary, ScoreTotals
 
 _PIECE = 64 << 20  # bytes of an archive that are sent at once
+RETRIES = 5  # of a part whose actor died or cannot be reached
+_STORE = 128 << 20  # bytes of the object store of a cluster started here: figures are all that goes through it
+_CONNECT_SECONDS = 5.0
+_RESUME = "whole parts are kept: run the same command with --resume"
+
+
+class ClusterOptions(Struct, frozen=True, kw_only=True):
+    """Which cluster scores, and what each actor has of it."""
+
+    address: str | None = None  # HOST:PORT, or "auto" for the one that this machine belongs to; None: started here
+    actors: int | None = None  # None: as many as there is room for
+    cpus: int = 1  # of an actor
+    gpu: bool | None = None  # whether an actor has one; None: if the cluster does
+
+
+class ActorRoom(Struct, frozen=True):
+    """How many actors there are, and what each has."""
+
+    actors: int
+    cpus: int  # of each
+    gpus: int
+
+
+def _room_for(cluster: ClusterOptions, parts: int) -> ActorRoom:
+    """Return how many actors there may be; raises UsageError where some would wait for ever."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    has_gpu = any(node.get("GPU") for node in nodes) if cluster.gpu is None else cluster.gpu
+    each = {"CPU": cluster.cpus} | ({"GPU": 1} if has_gpu else {})
+    needs = " and ".join(f"{count} {name}{'s' if count > 1 else ''}" for name, count in each.items())
+    most = sum(_fitting(each, node) for node in nodes)
+    if not most:
+        raise UsageError(f"no node of the cluster has {needs} for an actor", hint="--workers and --device ask for them")
+    if cluster.actors is None:
+        actors = min(most, max(1, _fitting(each, ray.available_resources())))
+    elif cluster.actors <= most:
+        actors = cluster.actors
+    else:
+        what = f"the cluster has room for {most} actors of {needs} each: others would wait for ever"
+        raise UsageError(what, where=f"--actors {cluster.actors}", hint="ask for fewer, or add nodes first")
+    return ActorRoom(min(actors, parts), cluster.cpus, int(has_gpu))
+
+
+def _fitting(each: dict[str, int], resources: dict[str, float]) -> int:
+    return min(int(resources.get(name, 0) // count) for name, count in each.items())
 
 
 def score(
@@ -90,8 +137,8 @@ def _scored(
     """Yield what became of each range as it is done, in whatever order."""
     if not missing:
         return
-    with connected(cluster):
-        room = room_for(cluster, len(missing))
+    with _connected(cluster):
+        room = _room_for(cluster, len(missing))
         job = ActorJob(
             plan=plan,
             model=_sent(model) if cluster.address is not None else model,
@@ -133,3 +180,50 @@ def _sent(model: ActorModel) -> ActorModel:
     with Path(model.path).open("rb") as file:
         pieces = tuple(ray.put(data) for data in iter(partial(file.read, _PIECE), b""))
     return replace(model, pieces=pieces)
+
+
+@contextmanager
+def _connected(cluster: ClusterOptions) -> Iterator[None]:
+    """Connect to a cluster, or start one on this machine, which ends with the block."""
+    on_sigterm, address = signal.getsignal(signal.SIGTERM), cluster.address
+    # Ray's log files have its messages: the terminal stays clear.
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    for handler in logging.getLogger("ray.data").handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setLevel(logging.CRITICAL + 1)
+    try:
+        start = {"include_dashboard": False, "object_store_memory": _STORE} if address is None else {}
+        try:
+            _check_address(address)
+            ray.init(address or "local", log_to_driver=False, logging_level=logging.CRITICAL, **start)
+        except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+            if address is None:
+                raise ClusterError(f"Ray cannot be started on this machine: {first_line(error)}") from error
+            hint = "name the HOST:PORT of a head node; without --address Ray is started on this machine"
+            what = f"no Ray cluster responds: {first_line(error)}"
+            raise UsageError(what, where=f"--address {address}", hint=hint) from error
+        signal.signal(signal.SIGTERM, on_sigterm)  # Ray replaced the command's handler by its own
+        yield
+    except ray.exceptions.RayActorError as error:
+        what = f"a part was tried {RETRIES + 1} times, and each time its actor died or could not be reached"
+        hint = f"look at the nodes' memory and at Ray's logs; {_RESUME}"
+        raise ClusterError(what, hint=hint, code="actor-lost") from error
+    except ray.exceptions.RayError as error:
+        last = str(error).strip().rpartition("\n")[2]  # after the traceback of another process
+        reason = first_line(Exception(last)) if last else type(error).__name__
+        raise ClusterError(f"Ray failed: {reason}", hint=f"look at Ray's logs; {_RESUME}") from error
+    finally:
+        ray.shutdown()
+
+
+def _check_address(address: str | None) -> None:
+    """Raise OSError if nothing listens at an address, which Ray takes minutes to find out."""
+    if address is None or address == "auto":
+        return
+    if "://" in address:
+        what = "Ray's client mode is not supported: parts are planned and counted on the node of the output folder"
+        hint = "start marpack on a node of the cluster with --address auto, or name its HOST:PORT"
+        raise UsageError(what, where=f"--address {address}", hint=hint)
+    host, _, port = address.rpartition(":")
+    if port.isdecimal() and host:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()

@@ -8,7 +8,7 @@ from lazy import pa
 
 from marpack.errors import UsageError
 from marpack.protocol.messages import Frame, Trouble
-from marpack.scoring.answers import AnswerColumns, AnswerField, Failure, FieldType, failure_of
+from marpack.scoring.mapping import AnswerColumns, AnswerField, Failure, FieldType, failure_of
 from marpack.torchserve.http import Response
 
 OK = Response(status=200, body=b'{"label": "cat", "probs": [0.5, 0.25], "a": {"b": 3}, "odd.key": true, "none": null}')
@@ -109,7 +109,7 @@ def test_without_select_the_body_is_the_column() -> None:
     (bodies, statuses, errors), failed = AnswerColumns({}).columns(responses, known)
     assert bodies.to_pylist() == ["süß", "no", None, None, None]
     assert statuses.to_pylist() == [200, 404, 0, 200, 500]
-    assert "no UTF-8" in errors[3].as_py()
+    assert "not UTF-8" in errors[3].as_py()
     assert (failed[3].kind, failed[4].message) == ("answer-no-text", "500")
 
 
