@@ -26,17 +26,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
-    from marpack.api.sessions import Resolver
     from marpack.cli.run_output import RunOutput
     from marpack.findings import Finding
-    from marpack.gate.recording import NewProject, Recorder, RecordingSummary
+    from marpack.gate.recording import NewProject, Recorder
     from marpack.project.source import ResolvedSource
     from marpack.runner.benchmark import BenchmarkFigures
     from marpack.runner.client import Worker
     from marpack.runner.inputs import Input
     from marpack.runner.pool import PoolSettings, SpareWorkers
     from marpack.runner.results import AnsweredInput, Result
-    from marpack.runner.resume import ResultsLog
     from marpack.runner.session import PoolMaker, PreparedModel, Session
     from marpack.runner.watching import Watch
 
@@ -50,8 +48,8 @@ Examples:
 SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci) or a project. marpack builds the archive of a
 project first if it is missing or stale. The handler runs in a separate process, which is initialized once.
 """
-_LOOK = 0.1  # seconds between two looks for changes while answers come
-_MAX_COUNT = 10_000  # inputs of a benchmark: they are all held in memory
+_LOOK = 0.1  # seconds between two looks for changes during a run
+_MAX_COUNT = 10_000  # inputs of a benchmark, which holds all of them in memory
 
 
 class RunCommandOptions(RunOptions, frozen=True, kw_only=True):
@@ -178,7 +176,8 @@ def open_session(
 ) -> Session:
     """Load the model; the stack removes in the end what that needs. See `marpack.api.sessions.open_session`."""
     from marpack.api import sessions
-    from marpack.cli.session import TerminalNotes, tell_aside
+    from marpack.cli.session import TerminalNotes, cache_of, tell_aside
+    from marpack.project.source import unpacked
     from marpack.render.progress import byte_bar
     from marpack.runner.inputs import text_notes
 
@@ -186,38 +185,30 @@ def open_session(
         def loading(self) -> AbstractContextManager[object]:
             return nullcontext() if options.is_in_process else super().loading()  # the handler shares the terminal
 
+    def resolve_unpacked(source: str | None) -> ResolvedSource:
+        return stack.enter_context(unpacked(source, cache_of(), allow_outside=options.allow_outside))
+
+    def in_process_pool(settings: PoolSettings) -> PoolMaker:
+        from marpack.runner.in_process import InProcessPool
+
+        os.environ.update(settings.environment or {})
+        quiet = options.as_json or options.jsonl or not sys.stdout.isatty()  # stdout is for results
+        prints = sys.stderr if quiet else sys.stdout
+        return lambda _archive, load, _config: InProcessPool(load, debug=options.pdb, prints=prints)
+
     notes = Notes(on_findings, env=options.env, notes=text_notes(inputs.data, options.content_type))
     notes.on_prepared = on_prepared
     extras = sessions.SessionExtras(
         bar=byte_bar,
         tell=tell_aside,
-        resolver=_unpacked_resolver(options, stack) if options.unpacked else None,
+        resolver=resolve_unpacked if options.unpacked else None,
         launch=launch,
-        pool=partial(_in_process_pool, options) if options.is_in_process else None,
+        pool=in_process_pool if options.is_in_process else None,
         torchserve=options.torchserve,
         show_data=options.show_data,
         trace=options.trace,
     )
     return sessions.open_session(options.path, options, notes, extras)
-
-
-def _unpacked_resolver(options: RunCommandOptions, stack: ExitStack) -> Resolver:
-    from marpack.cli.session import cache_of
-    from marpack.project.source import unpacked
-
-    def resolve(source: str | None) -> ResolvedSource:
-        return stack.enter_context(unpacked(source, cache_of(), allow_outside=options.allow_outside))
-
-    return resolve
-
-
-def _in_process_pool(options: RunCommandOptions, settings: PoolSettings) -> PoolMaker:
-    from marpack.runner.in_process import InProcessPool
-
-    os.environ.update(settings.environment or {})
-    quiet = options.as_json or options.jsonl or not sys.stdout.isatty()  # stdout is for results
-    prints = sys.stderr if quiet else sys.stdout
-    return lambda _archive, load, _config: InProcessPool(load, debug=options.pdb, prints=prints)
 
 
 def answer(
@@ -240,13 +231,26 @@ def answer(
         recorder = None
         if options.record:
             recorder, inputs = recorder_of(options, inputs, stack)
-        results_log = _open_results_log(options, stack)
+        results_log = None
+        if options.resume:
+            from marpack.runner.resume import ResultsLog
+
+            results_log = stack.enter_context(ResultsLog(options.resume, unchecked=options.resume_unchecked))
         requests = read_inputs(inputs, defaults_of(options))
 
         def skip_answered(prepared: PreparedModel) -> None:
+            """Leave out the inputs with a result; raises ResumeMismatchError for results of another run."""
             nonlocal requests
-            if results_log is not None:
-                requests = _skip_answered(requests, results_log, prepared, options)
+            if results_log is None:
+                return
+            from marpack.runner.resume import RunDigests
+
+            size = options.max_request_size
+            digests = RunDigests.of(prepared, env=options.env, in_process=options.is_in_process, max_request_size=size)
+            results_log.begin(digests)
+            left = results_log.unanswered(requests)
+            # The inputs before the first one without a result are compared before the model is loaded.
+            requests = chain(list(islice(left, 1)), left) if results_log.answered else left
 
         output = stack.enter_context(RunOutput(options, results_log, count=count_inputs(inputs)))
         try:
@@ -258,7 +262,7 @@ def answer(
             return error.exit_code
         output.begin(session)
         answered = answered_inputs(session.pool, requests, batch_size=options.batch_size or 1)
-        code = _answer_all(
+        code = _show_all(
             session,
             answered if recorder is None else recorder.through(answered),
             output,
@@ -267,87 +271,66 @@ def answer(
         return code if recorder is None else finish(recorder, code)
 
 
-def _open_results_log(options: RunCommandOptions, stack: ExitStack) -> ResultsLog | None:
-    if not options.resume:
-        return None
-    from marpack.runner.resume import ResultsLog
-
-    return stack.enter_context(ResultsLog(options.resume, unchecked=options.resume_unchecked))
-
-
-def _skip_answered(
-    inputs: Iterator[Input], results_log: ResultsLog, prepared: PreparedModel, options: RunCommandOptions
-) -> Iterator[Input]:
-    """Return the inputs without a result, having compared those before the first one with the file's results.
-
-    Raises ResumeMismatchError if the file is of another run or of other inputs.
-    """
-    from marpack.runner.resume import RunDigests
-
-    results_log.begin(
-        RunDigests.of(
-            prepared,
-            env=options.env,
-            in_process=options.is_in_process,
-            max_request_size=options.max_request_size,
-        )
-    )
-    left = results_log.unanswered(inputs)
-    return chain(list(islice(left, 1)), left) if results_log.answered else left
-
-
-def _answer_all(
+def _show_all(
     session: Session, answered: Iterator[AnsweredInput], output: RunOutput, is_enough: Callable[[Result], bool]
 ) -> int:
-    """Tell each result as it comes, and in the end what they add up to; return the exit code."""
+    """Show each result as it arrives, and in the end the summary; return the exit code."""
     from marpack.cli.interrupts import INTERRUPTS
     from marpack.runner.client import LoadError
 
     try:
         for answered_input in answered:
             if is_enough(INTERRUPTS.after(output.show, answered_input)):
-                session.pool.kill()  # and do not wait for requests that were sent ahead
+                session.pool.kill()  # without waiting for requests that were sent ahead
                 return output.end(session)
         session.pool.close()
-    except KeyboardInterrupt:  # what was answered is told all the same
+    except KeyboardInterrupt:  # the results so far are shown
         session.pool.kill()
         return output.end(session, code=ExitCode.INTERRUPTED)
     except LoadError as error:  # a worker that died could not be started again
         return output.end(session, failure=error, code=error.exit_code)
-    except BrokenPipeError:  # whoever read the results has seen enough
+    except BrokenPipeError:  # the reader of stdout is gone
         session.pool.kill()
         return output.abandon()
     return output.end(session)
 
 
 def watch(options: RunCommandOptions, inputs: InputOptions) -> int:
-    """Answer every input, again and again, until Ctrl-C; return the exit code of an interruption.
+    """Answer every input after each change, until Ctrl-C; return the exit code of an interruption.
 
-    The next round's worker imports torch while this round's answers.
+    The worker of the next round imports torch during this round.
     """
+    from marpack.render.console import talk
     from marpack.runner.client import Worker
     from marpack.runner.pool import SpareWorkers
     from marpack.runner.session import Device
     from marpack.runner.watching import Watch
 
     environment = Device.available(options.device).environment()
-    watched = Watch(_paths(options, inputs), without=[Path(options.report)] if options.report else ())
+    form_files = [field.partition("=@")[2] for field in inputs.form]
+    named = [Path(name) for name in (*inputs.inputs, *form_files, inputs.recorded) if name]
+    paths = [Path(options.path or "."), *(path for path in named if path.is_file())]
+    watched = Watch(paths, without=[Path(options.report)] if options.report else ())
     spawn = partial(Worker.spawn, environment=environment, max_memory=options.max_memory, preload=True)
     with SpareWorkers(spawn, options.workers) as spares:
         try:
             since = None
             while True:
-                changed = _round(options, inputs, watched, spares, since)
+                changed = _run_until_change(options, inputs, watched, spares, since)
                 since = time.monotonic()
-                _tell_changes(changed)
+                names = ", ".join(os.path.relpath(path) for path in changed[:3])
+                more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+                talk().rule(f"{names}{more} changed at {time.strftime('%H:%M:%S')}", style="dim")
         except KeyboardInterrupt:
             return ExitCode.INTERRUPTED
 
 
-def _round(
+def _run_until_change(
     options: RunCommandOptions, inputs: InputOptions, watched: Watch, spares: SpareWorkers, since: float | None
 ) -> list[str]:
-    """Answer every input once, and return what changed thereafter; a change meanwhile ends it early."""
+    """Answer every input once, and return the files that changed after that; a change during it ends it early."""
+    import select
+
     from marpack.render.console import show_error, talk
 
     pending: list[str] = []
@@ -360,6 +343,12 @@ def _round(
             looked = time.monotonic()
         return bool(pending)
 
+    def expect_reader() -> None:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)  # reports a closed other end without being asked for events
+        if poll.poll(0):
+            raise BrokenPipeError
+
     try:
         if answer(options, inputs, until=has_changed, launch=spares.take) == ExitCode.INTERRUPTED:
             raise KeyboardInterrupt
@@ -369,46 +358,26 @@ def _round(
         show_error(error)
     if pending:
         return pending
-    reported = "" if since is None else f"{time.monotonic() - since:.2f} s after the change, "
-    talk().print(f"[dim]{reported}waiting for the next one; Ctrl-C ends[/]")
-    return watched.wait(_expect_reader)
-
-
-def _expect_reader() -> None:
-    """Raise BrokenPipeError once nobody reads stdout any more."""
-    import select
-
-    poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)  # that the other end is closed is told unasked
-    if poll.poll(0):
-        raise BrokenPipeError
-
-
-def _tell_changes(changed: list[str]) -> None:
-    from marpack.render.console import talk
-
-    names = ", ".join(os.path.relpath(path) for path in changed[:3])
-    more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-    talk().rule(f"{names}{more} changed at {time.strftime('%H:%M:%S')}", style="dim")
-
-
-def _paths(options: RunCommandOptions, inputs: InputOptions) -> list[Path]:
-    """Return what is watched: the source, and the files that are inputs."""
-    named = [Path(name) for name in inputs.inputs]
-    fields = (field.partition("=")[2] for field in inputs.form)
-    named += [Path(value[1:]) for value in fields if value.startswith("@")]
-    named += [Path(inputs.recorded)] if inputs.recorded else []
-    return [Path(options.path or "."), *(path for path in named if path.is_file())]
+    elapsed = "" if since is None else f"{time.monotonic() - since:.2f} s after the change, "
+    talk().print(f"[dim]{elapsed}waiting for the next one; Ctrl-C ends[/]")
+    return watched.wait(expect_reader)
 
 
 def benchmark(options: RunCommandOptions, inputs: InputOptions) -> int:
-    """Time the inputs; return the exit code, 1 where some fell short or memory grows."""
+    """Time the inputs; return the exit code, 1 if some failed or memory grows."""
     from marpack.api.requests import defaults_of
     from marpack.cli.run_output import RunOutput
     from marpack.runner.client import LoadError
 
     output = RunOutput(options)
-    requests = _held(read_inputs(inputs, defaults_of(options)))
+    requests = list(islice(read_inputs(inputs, defaults_of(options)), _MAX_COUNT + 1))
+    if len(requests) > _MAX_COUNT:
+        hint = "Name fewer inputs; --repeat repeats them."
+        raise UsageError(f"more than {_MAX_COUNT:,} inputs for a benchmark", hint=hint)
+    refused = next((each for each in requests if each.refused is not None), None)
+    if refused is not None:
+        what = refused.why.message if refused.why else "the server refuses this request"
+        raise UsageError(what, where=refused.name, hint="Leave this input out: a benchmark needs every response.")
     try:
         with ExitStack() as stack:
             session = stack.enter_context(open_session(options, inputs, stack, output.note))
@@ -416,38 +385,25 @@ def benchmark(options: RunCommandOptions, inputs: InputOptions) -> int:
     except LoadError as error:
         output.fail(error, options.path or ".")
         return error.exit_code
-    except KeyboardInterrupt:  # caught outside, so that a worker that does not answer is killed
+    except KeyboardInterrupt:  # caught outside, so that a worker that does not respond is killed
         return ExitCode.INTERRUPTED
-    short = any(pace.short for pace in figures.paces) or figures.findings
-    return ExitCode.SHORT if short else ExitCode.OK
-
-
-def _held(inputs: Iterable[Input]) -> list[Input]:
-    held = list(islice(inputs, _MAX_COUNT + 1))
-    if len(held) > _MAX_COUNT:
-        raise UsageError(f"a benchmark takes at most {_MAX_COUNT:,} inputs", hint="it repeats them: name fewer")
-    unread = next((item for item in held if item.refused is not None), None)
-    if unread is not None:
-        what = unread.why.message if unread.why else "the server refuses this request"
-        raise UsageError(what, where=unread.name, hint="a benchmark needs every input")
-    return held
+    failed = any(pace.short for pace in figures.paces) or figures.findings
+    return ExitCode.SHORT if failed else ExitCode.OK
 
 
 def _measure(session: Session, inputs: list[Input], options: RunCommandOptions, output: RunOutput) -> BenchmarkFigures:
-    from msgspec.structs import asdict
-
+    """Time the inputs in batches of several sizes, and show the figures."""
     from marpack.inspection.members import model_config
     from marpack.render.output import show
     from marpack.render.run import BenchmarkReport, show_columns, show_pace, show_rest
     from marpack.runner.benchmark import BenchmarkPlan, measure, sizes_up_to
     from marpack.torchserve.model_config import batch_size_of
 
-    # As far as the server would go, unless the user says otherwise; larger ones than the inputs would never be full.
+    # The server's batch size is the largest, unless the user names one; batches beyond all inputs are never full.
     largest = options.batch_size or batch_size_of(model_config(session.archive))
     repeat = options.repeat or 1
     sizes = sizes_up_to(min(largest, len(inputs) * repeat))
-    warmup = 1 if options.warmup is None else options.warmup
-    plan = BenchmarkPlan(sizes=sizes, repeat=repeat, warmup=warmup)
+    plan = BenchmarkPlan(sizes=sizes, repeat=repeat, warmup=1 if options.warmup is None else options.warmup)
     if options.as_json:
         figures = measure(session.pool, inputs, plan)
         show(BenchmarkReport(**asdict(output.head_of(session)), figures=figures))
@@ -461,7 +417,7 @@ def _measure(session: Session, inputs: list[Input], options: RunCommandOptions, 
 def recorder_of(
     options: RunCommandOptions, inputs: InputOptions, stack: ExitStack
 ) -> tuple[Recorder | NewProject, InputOptions]:
-    """Return what records the responses, in the project or for an archive in a new one, and the options.
+    """Return what records the responses, in the project or for an archive in a new one, and the inputs.
 
     Without inputs, the samples of the project become the inputs. Raises UsageError if there are none, ProjectError if
     the source is not a project, ArchiveError for an archive that cannot become one.
@@ -471,74 +427,48 @@ def recorder_of(
     from marpack.project.load import load_project
     from marpack.project.source import is_archive
 
-    source = options.path
-    if source is not None and is_archive(Path(source)):
-        _expect_inputs(inputs, source)
-        return NewProject(stack.enter_context(open_archive(source))), inputs
-    project = load_project(Path(source if source is not None else "."))
+    source = Path(options.path if options.path is not None else ".")
+    is_project = options.path is None or not is_archive(source)
+    project = load_project(source) if is_project else None
+    if project is not None and not (inputs.inputs or inputs.data):
+        paths = [str(project.folder / sample.input) for sample in project.samples]
+        # Without "./", the name -x or @x would be an option or a list.
+        inputs = replace(inputs, inputs=tuple(f"./{path}" if path.startswith(("-", "@")) else path for path in paths))
     if not inputs.inputs and not inputs.data:
-        inputs = replace(inputs, inputs=tuple(_path(project.folder, sample.input) for sample in project.samples))
-    _expect_inputs(inputs, project.file)
-    return Recorder(project), inputs
-
-
-def _expect_inputs(inputs: InputOptions, where: str) -> None:
-    if not inputs.inputs and not inputs.data:
-        raise UsageError(
-            "no inputs to record",
-            where=where,
-            hint="Name inputs: --record --input FILE…",
-            code="nothing-to-record",
-        )
-
-
-def _path(folder: Path, name: str) -> str:
-    """Return the path of a sample, spelt so that it stands for a file and nothing else."""
-    path = str(folder / name)
-    return f"./{path}" if path.startswith(("-", "@")) else path
+        where = str(source) if project is None else project.file
+        hint = "Name inputs: --record --input FILE…"
+        raise UsageError("no inputs to record", where=where, hint=hint, code="nothing-to-record")
+    return (NewProject(stack.enter_context(open_archive(source))) if project is None else Recorder(project)), inputs
 
 
 def finish(recorder: Recorder | NewProject, code: int) -> int:
-    """Write what was recorded, tell it on stderr, and return the exit code: 1 if something could not be recorded."""
-    from marpack.gate.recording import NewProject, SavedSample
-
-    recorder.write()
-    _tell_samples(recorder.done)
-    if isinstance(recorder, NewProject):
-        _tell_project(recorder)
-    refused = any(recorded.kept is SavedSample.REFUSED for recorded in recorder.done)
-    recordable = code in (ExitCode.OK, ExitCode.SHORT)  # a 400 falls short of nothing here: it is what is expected
-    return code if not recordable else ExitCode.SHORT if refused else ExitCode.OK
-
-
-def _tell_samples(done: list[RecordingSummary]) -> None:
+    """Write the recorded samples, show them on stderr, and return the exit code: 1 if a sample was not recorded."""
     from msgspec import to_builtins
     from rich.markup import escape
 
-    from marpack.gate.recording import SavedSample
+    from marpack.gate.recording import NewProject, SavedSample
     from marpack.project.yaml_edits import flow
-    from marpack.render.console import talk
+    from marpack.render.console import plain, show_findings, talk
     from marpack.render.layout import clean, fit
 
+    recorder.write()
     console = talk()
-    for recorded in done:
+    for recorded in recorder.done:
         if recorded.kept is SavedSample.REFUSED:
             console.print(f"[red]not recorded[/] {escape(recorded.sample)}: {escape(recorded.reason)}")
         if recorded.expected is not None:
             expected = fit(clean(flow(to_builtins(recorded.expected))), max(console.width, 80)).rstrip()
             console.print(f"[dim]filled in[/] {escape(recorded.sample)}: {escape(expected)}", soft_wrap=True)
-    counts = [f"{sum(item.kept is kept for item in done)} {kept}" for kept in SavedSample]
+    counts = [f"{sum(item.kept is kept for item in recorder.done)} {kept}" for kept in SavedSample]
     console.print(f"[dim]samples:[/] {', '.join(count for count in counts if not count.startswith('0 ')) or 'none'}")
-
-
-def _tell_project(project: NewProject) -> None:
-    """Say what is there now, and what comes next."""
-    from marpack.render.console import plain, show_findings, talk
-
-    console, folder = talk(), plain(str(project.folder))
-    if not project.made:
-        console.print(f"no project was made: there is no answer to hold on to, and nothing was written to {folder}")
-        return
-    show_findings(project.findings, console)
-    console.print(f"[dim]wrote[/] {folder}, the project of this archive with these samples")
-    console.print(f"[dim]next[/]  marpack check {folder}", soft_wrap=True)
+    if isinstance(recorder, NewProject):
+        folder = plain(str(recorder.folder))
+        if recorder.made:
+            show_findings(recorder.findings, console)
+            console.print(f"[dim]wrote[/] {folder}, the project of this archive with these samples")
+            console.print(f"[dim]next[/]  marpack check {folder}", soft_wrap=True)
+        else:
+            console.print(f"no project was made, as there is no response to record; nothing was written to {folder}")
+    refused = any(recorded.kept is SavedSample.REFUSED for recorded in recorder.done)
+    is_recorded = code in (ExitCode.OK, ExitCode.SHORT)  # a response such as 400 is expected, not a failure
+    return code if not is_recorded else ExitCode.SHORT if refused else ExitCode.OK
