@@ -62,3 +62,904 @@ PROGRAM = Code(
     "Load it only if you trust its author.",
     "The archive contains native or generated code. Only `--require-safe` refuses it; `--trust-native` accepts it.",
 )
+
+# Manifest -------------------------------------------------------------------------------------------------------------
+
+MODEL_NAME = Code(
+    "model-name",
+    _WARNING,
+    "'{name}' is not a model name",
+    "Rename the model: letters, digits, '_', '-' and '.', beginning with a letter or digit.",
+    "The model's name contains characters that addresses and platforms do not accept.",
+)
+MODEL_NAME_UNREACHABLE = Code(
+    "model-name", _ERROR, "'{name}' is not a model name: no address reaches it", MODEL_NAME.hint
+)
+RUNTIME_UNKNOWN = Code(
+    "runtime-unknown",
+    _ERROR,
+    "the server does not know the runtime '{name}'",
+    "Set the runtime to python.",
+    "The server refuses a manifest with a runtime other than python, python3 or LSP.",
+)
+RUNTIME_LSP = Code(
+    "runtime-lsp",
+    _WARNING,
+    "the runtime LSP needs a server built with the C++ backend",
+    "Set the runtime to python, or use a server built with the C++ backend.",
+    "LSP is the C++ backend. Neither the pip package nor the images contain it, so a stock server starts no worker.",
+)
+ENVELOPE_IGNORED = Code(
+    "envelope-ignored",
+    _NOTE,
+    "the server does not read the envelope '{name}' from the manifest",
+    "Set service_envelope in the server's config.properties.",
+    "TorchServe reads the envelope from its config.properties (`service_envelope`), never from the manifest.",
+)
+ENVELOPE_UNKNOWN = Code(
+    "envelope-unknown",
+    _WARNING,
+    "TorchServe has no envelope '{name}'",
+    "Use body, json, kserve or kservev2.",
+    "The manifest names an envelope that TorchServe does not have.",
+)
+
+# Members --------------------------------------------------------------------------------------------------------------
+
+MEMBER_UNREADABLE = Code(
+    "member-unreadable",
+    _ERROR,
+    "it cannot be read: {reason}",
+    "Check the file's permissions, or build the archive again.",
+    "A file that the server needs cannot be read.",
+)
+SOURCES_TOO_LARGE = Code(
+    "sources-too-large",
+    _NOTE,
+    "not every packed module was checked",
+    "Pack only the modules that the handler needs.",
+    "The packed Python files that the handler imports are too large to check all of them.",
+)
+SOURCE_SYNTAX = Code(
+    "source-syntax",
+    _ERROR,
+    "it is not valid Python: {reason}",
+    "Correct the line. `python -m py_compile FILE` shows the same error.",
+    "Python cannot parse a file that the server imports. The worker fails.",
+)
+SOURCE_UNCHECKED = Code(
+    "source-unchecked",
+    _NOTE,
+    "not checked: {reason}",
+    "Check it by running it: marpack run.",
+    "A Python file is compiled, too large, too deeply nested or oddly encoded, and was not checked.",
+)
+CHECK_GAVE_UP = Code(
+    "check-gave-up",
+    _NOTE,
+    "a check could not be finished",
+    "Check it by running it: marpack run.",
+    "A file is nested too deeply for a check to finish.",
+)
+
+# Handler --------------------------------------------------------------------------------------------------------------
+
+HANDLER_MISSING = Code(
+    "handler-missing",
+    _ERROR,
+    "'{name}' is neither in the archive nor a built-in handler",
+    "Pack the file at the archive's root, or name a built-in handler.",
+    "The handler's file is not in the archive, and no built-in handler has its name. The worker fails.",
+)
+HANDLER_UNNAMED = HANDLER_MISSING.saying("the manifest does not name a handler")
+HANDLER_ELSEWHERE = HANDLER_MISSING.saying(
+    "'{name}' is packed as {place}, where the server does not look", "Pack it at the archive's root."
+)
+HANDLER_FOLDER = HANDLER_MISSING.saying("'{name}' is a folder without __init__.py, which contains no handler")
+HANDLER_UNKNOWN = Code(
+    "handler-unknown",
+    _WARNING,
+    "'{name}' is not packed, and works only where it is installed",
+    "Pack the module, or name a built-in handler.",
+    "The handler is neither packed nor a built-in. It works only if the server has it installed.",
+)
+HANDLER_FILE_NAME = Code(
+    "handler-file-name",
+    _ERROR,
+    "'{name}' cannot be imported: its name has a dot before .py",
+    "Rename the file to a plain name such as handler.py.",
+    "The server imports the handler by its file's name without `.py`. A dot in that name means a package.",
+)
+HANDLER_SHADOWS = Code(
+    "handler-shadows-built-in",
+    _NOTE,
+    "it replaces the built-in {name}",
+    "To use the built-in, rename the module.",
+    "A packed module has the name of a built-in handler and replaces it.",
+)
+HANDLER_NEVER_FOUND = Code(
+    "handler-never-found",
+    _ERROR,
+    "the server imports Python's own module '{module}' instead",
+    "Rename the file to a plain name such as handler.py.",
+    "Every Python has already loaded a module of this name, so the packed file is never imported.",
+)
+HANDLER_NOT_A_HANDLER = Code(
+    "handler-not-a-handler",
+    _ERROR,
+    "'{name}' is a module of the server that contains no handler",
+    "Name a built-in handler, or a packed file.",
+    "The manifest names a module of the server that contains no handler.",
+)
+HANDLER_NEEDS_ENGINE = Code(
+    "handler-needs-engine",
+    _NOTE,
+    "the built-in {name} needs {needed}, which a stock server does not have",
+    "List the package in requirements.txt, or use a server image that has it.",
+    "The built-in handler needs a package that a stock server does not have.",
+)
+HANDLER_NO_ENTRY = Code(
+    "handler-no-entry",
+    _ERROR,
+    "it has neither a function 'handle' nor a class of its own",
+    "Define `handle(data, context)`, or one class with `initialize` and `handle`.",
+    "The handler's module has neither the function nor a class of its own. Imported classes do not count.",
+)
+HANDLER_ONLY_IMPORTED = HANDLER_NO_ENTRY.saying(
+    "it has neither a function 'handle' nor a class of its own; the imported {name} does not count"
+)
+HANDLER_NO_FUNCTION = HANDLER_NO_ENTRY.saying("there is no function '{name}'")
+HANDLER_MANY_CLASSES = Code(
+    "handler-many-classes",
+    _ERROR,
+    "it has {count} classes of its own ({names}) where the server wants exactly one, and no 'handle'",
+    "Move all but the handler's class into another packed module and import them: imported classes do not count.",
+    "The handler's module has more than one class of its own. Dataclasses, enums, exceptions and aliases also count.",
+)
+HANDLER_FUNCTION_MISSING = Code(
+    "handler-function-missing",
+    _WARNING,
+    "there is no function '{name}'; the server uses the module's one class instead",
+    "Name a function of the module, or leave the colon out.",
+    "The function after the colon does not exist. The server silently uses the module's one class instead.",
+)
+HANDLER_NOT_CALLABLE = Code(
+    "handler-not-callable",
+    _ERROR,
+    "'{name}' is not a function, and the server calls it with None and the context",
+    "Define a function `handle(data, context)`.",
+    "The entry point is not a function. The server calls it with `None` and the context to load the model.",
+)
+HANDLER_CLASS_NOT_CALLABLE = HANDLER_NOT_CALLABLE.saying(
+    "'{name}' is a class, and the server calls it as a function with None and the context"
+)
+HANDLER_ASYNC = Code(
+    "handler-async",
+    _ERROR,
+    "'{name}' is async, and its coroutine is not a list",
+    "Make it a plain function, or set `asyncCommunication: true` in the model config.",
+    "An async `handle` returns a coroutine, which is not a list: 503. The server awaits it only with"
+    " asyncCommunication.",
+)
+HANDLER_BUILT_IN_ASYNC = HANDLER_ASYNC.saying(
+    "the built-in {name} is async, and the model config does not set asyncCommunication"
+)
+HANDLER_NOT_ASYNC = Code(
+    "handler-not-async",
+    _ERROR,
+    "'{name}' is not async, but the model config sets asyncCommunication",
+    "Make `handle` an async function, or remove asyncCommunication from the model config.",
+    "With asyncCommunication, the server awaits the result of `handle`. A plain function's list cannot be awaited.",
+)
+HANDLER_BUILT_IN_NOT_ASYNC = HANDLER_NOT_ASYNC.saying(
+    "the built-in {name} is not async, but the model config sets asyncCommunication"
+)
+HANDLER_INHERITED_NOT_ASYNC = HANDLER_NOT_ASYNC.saying(
+    "the inherited 'handle' is not async, but the model config sets asyncCommunication"
+)
+HANDLER_GENERATOR = Code(
+    "handler-generator",
+    _ERROR,
+    "'{name}' yields, so it returns a generator where the server wants a list",
+    "Return a list with one element per request. To stream, use send_intermediate_predict_response.",
+    "A `handle` with `yield` returns a generator, which is not a list: every request is a 503.",
+)
+HANDLER_RETURNS_NOTHING = Code(
+    "handler-returns-nothing",
+    _ERROR,
+    "'{name}' never returns a value",
+    "Return a list with one element per request.",
+    "`handle`, or the `postprocess` that it returns, never returns a value. None is not a list: 503.",
+)
+HANDLER_RETURNS_NO_LIST = Code(
+    "handler-returns-no-list",
+    _WARNING,
+    "'{name}' returns {kind} here, not a list",
+    "Return a list with one element per request: `return [answer]`.",
+    "`handle`, or the `postprocess` that it returns, returns something other than a list: 503.",
+)
+HANDLER_METHOD_MISSING = Code(
+    "handler-method-missing",
+    _ERROR,
+    "the class {cls} has no method '{name}'",
+    "Define the method, or derive the class from ts.torch_handler.base_handler.BaseHandler.",
+    "The handler's class has no `handle` or no `initialize`. The server needs both; the worker fails.",
+)
+HANDLER_SIGNATURE = Code(
+    "handler-signature",
+    _ERROR,
+    "the server calls '{name}' with {arguments}, but it {reason}",
+    "Give it the parameters that the server passes.",
+    "The server calls `handle(data, context)` and `initialize(context)`, and one of them has other parameters.",
+)
+HANDLER_STAGE = Code(
+    "handler-stage",
+    _ERROR,
+    "BaseHandler's handle calls '{name}' with one argument, but it {reason}",
+    "Take one argument (the context is self.context), or override `handle` too.",
+    "BaseHandler's `handle` calls preprocess, inference and postprocess with one argument, and awaits none of them.",
+)
+HANDLER_STAGE_ASYNC = HANDLER_STAGE.saying("'{name}' is async, and BaseHandler's handle does not await it")
+HANDLER_BASE_UNKNOWN = Code(
+    "handler-base-unknown",
+    _NOTE,
+    "{cls} inherits from {base}, which is not packed; its methods were not checked",
+    "Pack the base class's module if the server does not have it.",
+    "The handler's class derives from one that is not packed, so its methods are unknown.",
+)
+HANDLER_SKIPS_INITIALIZE = Code(
+    "handler-skips-initialize",
+    _WARNING,
+    "'initialize' does not call BaseHandler's, so self.{name} is not set here",
+    "Begin with super().initialize(context), or set the attribute yourself.",
+    "The class overrides `initialize` without calling BaseHandler's, and uses an attribute that only that one sets.",
+)
+CLASS_NEEDS_ARGUMENTS = Code(
+    "class-needs-arguments",
+    _ERROR,
+    "the server constructs the {role} class {cls} without arguments, but {name} {reason}",
+    "Give every parameter of `__init__` a default, or read it from the model config in `initialize`.",
+    "The server constructs the handler's class, and the model's, without arguments. This class requires some.",
+)
+VOCABULARY_MISSING = Code(
+    "vocabulary-missing",
+    _ERROR,
+    "the text handler's vocabulary '{name}' is not in the archive",
+    "Pack the vocabulary as source_vocab.pt: torch.save({token: index}, 'source_vocab.pt').",
+    "The text handlers load source_vocab.pt from the archive's root, and it is missing. The worker fails.",
+)
+TEXT_BATCHES = Code(
+    "text-batches",
+    _WARNING,
+    "the text classifier handles one request at a time, and the batch size is {size}",
+    "Set batchSize to 1, override `preprocess` and `inference`, or build with target: marpack.",
+    "The server's text classifier handles one request at a time. In a larger batch, each request is a 503.",
+)
+CONFIG_KEY_MISSING = Code(
+    "config-key-missing",
+    _WARNING,
+    "it reads the key '{key}' of the model config, and the archive has no such key",
+    "Add the key under config: in marpack.yaml, or to the file that --config-file packs.",
+    "The handler reads a key that the archive's model config does not have: a KeyError.",
+)
+CONFIG_KEY_OF_NONE = CONFIG_KEY_MISSING.saying(
+    "it reads the key '{key}' of the model config, and the archive has no config"
+)
+MANIFEST_KEY_MISSING = Code(
+    "manifest-key-missing",
+    _WARNING,
+    "it reads {key} of the manifest, and the archive names no {kind}",
+    "Name the file when you build the archive.",
+    "The handler reads a file's name from the manifest, and the archive names no such file: a KeyError.",
+)
+
+# Model file -----------------------------------------------------------------------------------------------------------
+
+MODEL_FILE_MISSING = Code(
+    "model-file-missing",
+    _ERROR,
+    "the model file '{name}' is not in the archive",
+    "Pack the file at the archive's root, or leave modelFile out.",
+    "The model file is not in the archive.",
+)
+MODEL_FILE_NAME = Code(
+    "model-file-name",
+    _ERROR,
+    "the server imports '{module}', which is not '{name}'",
+    "Rename the file to a plain name such as model.py, and pack it at the root.",
+    "The server imports the model file by its name up to the first dot, from the archive's root.",
+)
+MODEL_FILE_NOTEBOOK = MODEL_FILE_NAME.saying("'{name}' is a notebook, and the server imports Python files")
+MODEL_FILE_NEVER_FOUND = MODEL_FILE_NAME.saying("the server imports Python's own module '{module}' instead")
+MODEL_NO_CLASS = Code(
+    "model-no-class",
+    _ERROR,
+    "it has no class of its own",
+    "Define the model's class in the model file: class Model(Imported): pass.",
+    "The model file has no class of its own. Imported classes do not count.",
+)
+MODEL_MANY_CLASSES = Code(
+    "model-many-classes",
+    _ERROR,
+    "it has {count} classes of its own ({names}) where the server wants exactly one",
+    "Move the building blocks into another packed module and import them: imported classes do not count.",
+    "The model file has more than one class of its own, and the server wants exactly one.",
+)
+MODEL_NOT_A_MODULE = Code(
+    "model-not-a-module",
+    _ERROR,
+    "the class {cls} is not a torch.nn.Module",
+    "Derive the class from torch.nn.Module.",
+    "The model's class is not a torch.nn.Module, so it has no load_state_dict, to or eval.",
+)
+
+# Imports --------------------------------------------------------------------------------------------------------------
+
+IMPORT_RELATIVE = Code(
+    "import-relative",
+    _ERROR,
+    "'{name}' is a relative import, and {member} is not in such a package",
+    "Import the packed module by its own name: `from model import Net`.",
+    "The server imports the handler and the model file as top-level modules, where relative imports have no package.",
+)
+IMPORT_NAME_MISSING = Code(
+    "import-name-missing",
+    _ERROR,
+    "{member} has no '{name}'",
+    "Define the name there, or correct its spelling.",
+    "A name is imported from a packed module that does not have it.",
+)
+IMPORT_SUBMODULE_MISSING = Code(
+    "import-submodule-missing",
+    _ERROR,
+    "'{name}' is not in the archive, but {package} is",
+    "Pack the module, or correct its name.",
+    "A module is imported from a packed package that does not contain it.",
+)
+IMPORT_NOT_PACKED = Code(
+    "import-not-packed",
+    _ERROR,
+    "'{name}' is not packed",
+    "Pack the file at the archive's root.",
+    "A module that looks like the author's own is imported, and it is not at the archive's root, where Python looks.",
+)
+IMPORT_ELSEWHERE = IMPORT_NOT_PACKED.saying("'{name}' is packed as {place}, where Python does not look")
+IMPORT_FLATTENED = IMPORT_NOT_PACKED.saying(
+    "'{name}' is not packed, but {member} is at the archive's root: --extra-files leaves the folder out"
+)
+IMPORT_HANDLER_MODULE = Code(
+    "import-handler-module",
+    _ERROR,
+    "'{name}' is found only as ts.torch_handler.{name}",
+    "Import from ts.torch_handler.",
+    "The server's handlers are modules of ts.torch_handler. Their bare names are not found.",
+)
+IMPORT_UNLISTED = Code(
+    "import-unlisted",
+    _WARNING,
+    "'{name}' is neither packed, nor in the requirements, nor on a stock server",
+    "List its distribution in requirements.txt, or pack the module.",
+    "An imported module is not part of Python, not packed, not in the requirements, and not on a stock server.",
+)
+IMPORT_MAYBE_LISTED = Code(
+    "import-unlisted",
+    _NOTE,
+    "'{name}' may be part of {distribution}, which the requirements list",
+    "If it is not, add its distribution to them.",
+)
+TS_MODULE_MISSING = Code(
+    "ts-module-missing",
+    _ERROR,
+    "TorchServe 0.12 has no module '{module}'",
+    "Import it from a module that TorchServe 0.12 has.",
+    "TorchServe 0.12 does not have the module.",
+)
+TS_NAME_MISSING = Code(
+    "ts-name-missing",
+    _ERROR,
+    "'{module}' has no '{name}' in TorchServe 0.12",
+    "Import it from the module in which TorchServe 0.12 has it.",
+    "TorchServe 0.12 has the module, but not the name.",
+)
+TS_NEEDS_ENGINE = Code(
+    "ts-needs-engine",
+    _NOTE,
+    "'{module}' needs {needed}, which a stock server does not have",
+    "List the package in requirements.txt, or use a server image that has it.",
+    "A module of the server needs a package that a stock server does not have.",
+)
+MODULE_BREAKS_WORKER = Code(
+    "module-breaks-worker",
+    _ERROR,
+    "the worker itself imports '{name}', and gets this file instead",
+    "Rename the file, and the imports of it.",
+    "A packed module has the name of one that the server's worker imports, and replaces it.",
+)
+MODULE_SHADOWS = Code(
+    "module-shadows",
+    _WARNING,
+    "it replaces Python's own '{name}' for every library on the server",
+    "Rename the file, and the imports of it.",
+    "A packed module has the name of one in Python's standard library or on the server, and replaces it.",
+)
+MODULE_SHADOWS_PACKAGE = MODULE_SHADOWS.saying("it replaces the package '{name}' on the server")
+MODULE_NEVER_FOUND = Code(
+    "module-never-found",
+    _WARNING,
+    "every Python has its own '{name}' loaded already",
+    "Rename the file, and the imports of it.",
+    "A packed module has the name of one that every Python has loaded already, so it is never imported.",
+)
+MODULE_HIDDEN = Code(
+    "module-hidden",
+    _WARNING,
+    "Python imports {member} instead",
+    "Rename one of the two.",
+    "Two packed files have the same module name. Python prefers a package or a compiled file to a .py file.",
+)
+
+# Names ----------------------------------------------------------------------------------------------------------------
+
+UNDEFINED_NAME = Code(
+    "undefined-name",
+    _WARNING,
+    "the name '{name}' is not defined",
+    "Define or import the name before it is used.",
+    "A module uses a name that it neither defines nor imports. The code that uses it raises a NameError.",
+)
+UNDEFINED_UNLESS = Code(
+    "undefined-name",
+    _NOTE,
+    "the name '{name}' is not defined, unless the module defines it when it runs",
+    UNDEFINED_NAME.hint,
+)
+
+# Requirements ---------------------------------------------------------------------------------------------------------
+
+REQUIREMENTS_MISSING = Code(
+    "requirements-missing",
+    _WARNING,
+    "the requirements file '{name}' is not in the archive",
+    "Pack the file, or remove it from the manifest.",
+    "The requirements file, or one that it includes, is not in the archive. pip fails to install them.",
+)
+REQUIREMENTS_INCLUDE_MISSING = REQUIREMENTS_MISSING.saying("it includes '{text}', which is not in the archive")
+REQUIREMENTS_LINE = Code(
+    "requirements-line",
+    _ERROR,
+    "pip refuses '{text}': {reason}",
+    "Write NAME, NAME==VERSION, NAME[extra]>=VERSION, or NAME @ https://….",
+    "pip refuses a line of the requirements file, and the server then refuses to register the model.",
+)
+REQUIREMENTS_PATH = Code(
+    "requirements-path",
+    _WARNING,
+    "'{text}' is not in the archive",
+    "Pack the wheel and name it by its path in the archive, or name a released version.",
+    "A requirement is a path outside the archive, or one that is not packed. The server has no such file.",
+)
+REQUIREMENTS_UNNAMED = Code(
+    "requirements-unnamed",
+    _NOTE,
+    "'{text}' does not name its distribution",
+    "Write NAME @ ADDRESS.",
+    "A requirement does not name its distribution, so its modules are unknown.",
+)
+REQUIREMENTS_NEED_SETTING = Code(
+    "requirements-need-setting",
+    _NOTE,
+    "the server installs these only with install_py_dep_per_model=true",
+    "Set install_py_dep_per_model=true on the server, and useVenv: true in the model config for versions of your own.",
+    "The server installs requirements only if its config.properties says so. Otherwise it ignores them silently.",
+)
+REQUIREMENTS_TOO_LARGE = Code(
+    "requirements-too-large",
+    _NOTE,
+    "it is larger than {limit} MiB and was not checked",
+    "Check that it is the right file.",
+    "The requirements file is too large and was not checked.",
+)
+
+# Weights --------------------------------------------------------------------------------------------------------------
+
+WEIGHTS_MISSING = Code(
+    "weights-missing",
+    _ERROR,
+    "the weights file '{name}' is not in the archive",
+    "Pack the file at the archive's root, or leave serializedFile out.",
+    "The manifest's weights file is not in the archive.",
+)
+WEIGHTS_UNNAMED = WEIGHTS_MISSING.saying(
+    "the manifest has a serializedFile without a name, and the server still looks for it",
+    "Leave serializedFile out of the manifest.",
+)
+WEIGHTS_NONE = Code(
+    "weights-none",
+    _ERROR,
+    "the handler loads a model as BaseHandler does, and the archive has none",
+    "Pack the weights (--serialized-file), or override `initialize`.",
+    "The handler loads its model as BaseHandler does, and the archive has neither a weights file nor a model file.",
+)
+WEIGHTS_UNTRAINED = Code(
+    "weights-untrained",
+    _NOTE,
+    "there is a model file, and no weights to load into it",
+    "Pack the state_dict, unless the class loads its own weights.",
+    "The archive has a model file and no weights file: the server serves the untrained class.",
+)
+WEIGHTS_SUFFIX = Code(
+    "weights-suffix",
+    _ERROR,
+    "the server has no loader for '{suffix}' files: 'No model weights could be loaded'",
+    "Save the model as TorchScript in a .pt file, pack a model file, or build with target: marpack.",
+    "Without a model file, the server chooses its loader by the suffix: .pt, .onnx or .so. It has none for others.",
+)
+WEIGHTS_NEED_MODEL_FILE = Code(
+    "weights-need-model-file",
+    _ERROR,
+    "it is {format}, and there is no model file",
+    "Pack the model's class (--model-file), or save TorchScript: torch.jit.script(model).save(path).",
+    "The weights are only tensors, and there is no model file to load them into.",
+)
+WEIGHTS_CONTENT = Code(
+    "weights-content",
+    _ERROR,
+    "it is {format}; {needed} is needed",
+    "Save TorchScript as .pt, ONNX as .onnx; or, for a model file, torch.save(model.state_dict(), path).",
+    "The weights file does not have the format that its use needs.",
+)
+WEIGHTS_PICKLED = Code(
+    "weights-pickled",
+    _ERROR,
+    "it is a whole pickled model; {needed} is needed",
+    "Save the state_dict (torch.save(model.state_dict(), path)) and pack the model file.",
+    "The weights are a whole pickled model. torch 2.6 and later refuse it, and loading it runs the code in it.",
+)
+WEIGHTS_PICKLED_TRUST = Code(
+    "weights-pickled", _WARNING, "it is a whole pickled model, which marpack loads only on trust", WEIGHTS_PICKLED.hint
+)
+WEIGHTS_EMPTY = Code(
+    "weights-absent",
+    _ERROR,
+    "{name} is empty",
+    "Fetch the file again.",
+    "The weights file contains no weights: it is empty, a Git LFS pointer, a web page, JSON or text.",
+)
+WEIGHTS_LFS_POINTER = WEIGHTS_EMPTY.saying("{name} is a Git LFS pointer, not weights", "Run git lfs pull.")
+WEIGHTS_WEB_PAGE = WEIGHTS_EMPTY.saying("{name} is a web page, not weights", "Download it again.")
+_OWN_INITIALIZE = "Load it in the handler's own initialize."
+WEIGHTS_JSON = WEIGHTS_EMPTY.saying("{name} is JSON, which BaseHandler does not load", _OWN_INITIALIZE)
+WEIGHTS_BOOSTER = WEIGHTS_EMPTY.saying(
+    "{name} is an XGBoost model in JSON, which BaseHandler does not load", _OWN_INITIALIZE
+)
+WEIGHTS_TEXT = WEIGHTS_EMPTY.saying("{name} is a text file, not weights", "Check the path.")
+WEIGHTS_OBJECTS = Code(
+    "weights-objects",
+    _ERROR,
+    "it pickles more than tensors, which torch 2.6 and later refuse",
+    "Save tensors only: torch.save({key: value for key, value in state.items() if torch.is_tensor(value)}, path).",
+    "The state_dict contains objects other than tensors, which torch 2.6 and later refuse to load.",
+)
+WEIGHTS_UNKNOWN = Code(
+    "weights-unknown",
+    _WARNING,
+    "its format is unknown",
+    "Check that the file is complete; save it again.",
+    "The weights file has an unknown format. It may be damaged.",
+)
+WEIGHTS_AOT_SETTING = Code(
+    "weights-aot-setting",
+    _ERROR,
+    "the model config does not set pt2.export.aot_compile",
+    "Add `pt2: {export: {aot_compile: true}}` to the model config.",
+    "The server loads an AOTInductor library only if the model config sets `pt2: {export: {aot_compile: true}}`.",
+)
+WEIGHTS_ONNX_INFERENCE = Code(
+    "weights-onnx-inference",
+    _ERROR,
+    "BaseHandler's inference cannot call an ONNX Runtime session: every request is a 503",
+    "Override `inference` with self.model.run(None, {name: array}), or build with target: marpack.",
+    "BaseHandler's `inference` calls the model, and an ONNX Runtime session cannot be called: every request is a 503.",
+)
+WEIGHTS_ONNX_RUNTIME = Code(
+    "weights-onnx-runtime",
+    _WARNING,
+    "onnxruntime is neither in the requirements nor on a stock server",
+    "List onnxruntime in requirements.txt, or use a server image that has it.",
+    "A stock server does not have onnxruntime, and refuses .onnx weights without it.",
+)
+WEIGHTS_CHECKPOINT = Code(
+    "weights-checkpoint",
+    _WARNING,
+    "it is a checkpoint: the tensors are under its key '{key}'",
+    "Save the inner mapping: torch.save(checkpoint[KEY], path).",
+    "The weights are a training checkpoint. load_state_dict needs the state_dict under one of its keys.",
+)
+WEIGHTS_DATA_PARALLEL = Code(
+    "weights-data-parallel",
+    _WARNING,
+    "every key begins with 'module.', as DataParallel writes them",
+    "Save the inner model's state_dict: torch.save(model.module.state_dict(), path).",
+    "Every key begins with 'module.', as DataParallel writes them, and the model file's class has no 'module'.",
+)
+WEIGHTS_UNEXPECTED_KEY = Code(
+    "weights-unexpected-key",
+    _WARNING,
+    "it has tensors for '{name}', which the class {cls} does not mention",
+    "Save the state_dict of the packed class.",
+    "The state_dict has tensors for a layer that the model file's class never mentions. load_state_dict refuses them.",
+)
+WEIGHTS_MISSING_KEY = Code(
+    "weights-missing-key",
+    _WARNING,
+    "it has no tensors for '{name}', a layer of the class {cls}",
+    "Save the state_dict of the packed class.",
+    "The model file's class has a layer without tensors in the state_dict. load_state_dict refuses it.",
+)
+
+# Labels ---------------------------------------------------------------------------------------------------------------
+
+LABELS_ENCODING = Code(
+    "labels-encoding",
+    _ERROR,
+    "{problem}",
+    "Save the file as UTF-8 without a byte-order mark.",
+    "The labels file is not UTF-8, or begins with a byte-order mark. The server cannot decode it.",
+)
+LABELS_SYNTAX = Code(
+    "labels-syntax",
+    _ERROR,
+    "{problem}",
+    "Correct the line. `python -m json.tool index_to_name.json` shows the same error.",
+    "The labels file is not valid JSON. The worker fails.",
+)
+LABELS_SHAPE = Code(
+    "labels-shape",
+    _ERROR,
+    "{problem}",
+    'Write {"0": "cat", "1": "dog"}.',
+    "The labels file is not an object of class index to label. The worker fails.",
+)
+LABELS_UNCHECKED = Code(
+    "labels-unchecked",
+    _NOTE,
+    "{problem}, and was not checked",
+    "Check that it is the right file.",
+    "The labels file is too large or cannot be read, and was not checked.",
+)
+LABELS_VALUE = Code(
+    "labels-value",
+    _ERROR,
+    "the label of '{key}' is {kind}, not a string",
+    'Write labels as strings: {"0": "cat"}.',
+    "A label is neither a string nor a list that ends with one. The worker fails.",
+)
+LABELS_MORE_VALUES = LABELS_VALUE.saying("{count} more labels are not strings")
+LABELS_LISTED_VALUE = LABELS_VALUE.saying("a label is {kind}, not a string")
+LABELS_KEY = Code(
+    "labels-key",
+    _WARNING,
+    "'{key}' is not a class index{more}",
+    'Write the index first, as a plain number in quotes: {"0": "cat"}.',
+    "A key of the labels file is not a class index, so no prediction finds it.",
+)
+LABELS_INVERTED = LABELS_KEY.saying("it maps labels to indices; the server wants indices to labels")
+LABELS_GAP = Code(
+    "labels-gap",
+    _WARNING,
+    "class {missing} no label",
+    "Name every class from 0 to the last.",
+    "Class indices between 0 and the largest have no label. Predicting one of them is a 503.",
+)
+LABELS_EMPTY = LABELS_GAP.saying("it names no class")
+LABELS_DUPLICATE_KEY = Code(
+    "labels-duplicate-key",
+    _WARNING,
+    "'{key}' occurs twice",
+    "Keep one of the two.",
+    "A class index occurs twice in the labels file. The last label counts.",
+)
+LABELS_DUPLICATE = Code(
+    "labels-duplicate",
+    _NOTE,
+    "{count} classes have the label '{label}'{more}",
+    "Give every class a label of its own.",
+    "Classes share a label. If one response contains two of them, they become one entry.",
+)
+LABELS_FEW = Code(
+    "labels-few",
+    _WARNING,
+    "there {count}, and the image classifier answers with the top {topk}",
+    "Derive a class from ImageClassifier and set topk, or build with target: marpack.",
+    "image_classifier answers with the five most probable classes. With fewer than five, every request is a 503.",
+)
+LABELS_MISNAMED = Code(
+    "labels-misnamed",
+    _NOTE,
+    "'{name}' looks like labels, and the server reads only index_to_name.json at the root",
+    "Pack it as index_to_name.json at the archive's root.",
+    "A file that looks like labels has another name, or is in a folder, where the server does not look.",
+)
+
+# Model config ---------------------------------------------------------------------------------------------------------
+
+CONFIG_MISSING = Code(
+    "config-missing",
+    _ERROR,
+    "the model config '{name}' is not in the archive",
+    "Pack the file at the archive's root, or leave configFile out.",
+    "The manifest's model config is not in the archive. Every worker fails.",
+)
+CONFIG_UNNAMED = CONFIG_MISSING.saying(
+    "the manifest has a configFile without a name, and every worker still looks for it",
+    "Leave configFile out of the manifest.",
+)
+CONFIG_ENCODING = Code(
+    "config-encoding",
+    _ERROR,
+    "it is not UTF-8",
+    "Save the file as UTF-8.",
+    "The model config is not UTF-8, and the worker cannot decode it.",
+)
+CONFIG_SYNTAX = Code(
+    "config-syntax",
+    _ERROR,
+    "{reason}",
+    "Correct the line; indent with spaces, never with tabs.",
+    "The model config is not valid YAML. The frontend ignores it, and the worker fails.",
+)
+CONFIG_TAG = Code(
+    "config-tag",
+    _ERROR,
+    "{reason}",
+    "Write plain values, without '!' tags.",
+    "The model config contains a tag that makes an object. The frontend and the worker both refuse it.",
+)
+CONFIG_BOMB = Code(
+    "config-bomb",
+    _ERROR,
+    "{reason}",
+    "Write the values out.",
+    "The model config expands endlessly (aliases of aliases). It can stall a worker.",
+)
+CONFIG_ROOT = Code(
+    "config-root",
+    _ERROR,
+    "it is {kind}",
+    "Write `key: value` lines, or leave configFile out.",
+    "The model config is empty, or not a mapping. The server refuses to register the model.",
+)
+CONFIG_KEY = Code(
+    "config-key",
+    _ERROR,
+    "the key {key} is a {kind}, not a string",
+    "Put the key in quotes.",
+    "A key of the model config is not a string. The server refuses to register the model.",
+)
+CONFIG_DUPLICATE_KEY = Code(
+    "config-duplicate-key",
+    _WARNING,
+    "'{key}' occurs twice, and only the last one counts",
+    "Keep one of the two.",
+    "A key occurs twice in the model config. The last one counts.",
+)
+CONFIG_TOO_DEEP = Code(
+    "config-beyond-frontend",
+    _WARNING,
+    "it has too many levels or aliases for the frontend, which ignores it",
+    "Shorten the config: at most 3 MiB, 50 levels, 50 aliases.",
+    "The model config is too large or too deep, or has too many aliases, for the frontend, which silently ignores it.",
+)
+CONFIG_TOO_LARGE = CONFIG_TOO_DEEP.saying("it is too large for the frontend, which ignores it")
+CONFIG_UNCHECKED = Code(
+    "config-unchecked",
+    _NOTE,
+    "it is larger than {limit} KiB and was not checked",
+    "Move what the server does not read into another file.",
+    "The model config is too large and was not checked.",
+)
+CONFIG_TYPE = Code(
+    "config-type",
+    _WARNING,
+    "'{key}' is {value}, not {kind}; the frontend ignores it",
+    'Write the value with its type: 8, not "8"; true, not "true".',
+    "A value of the model config has the wrong type. The frontend ignores it.",
+)
+CONFIG_RANGE = Code(
+    "config-range",
+    _WARNING,
+    "'{key}' is {value}; the server knows {words}",
+    "Write a value that the server accepts.",
+    "The server does not accept a value of the model config. The frontend ignores it, or uses the nearest.",
+)
+CONFIG_MINIMUM = CONFIG_RANGE.saying("'{key}' is {value}; the minimum is {minimum}")
+CONFIG_DEVICE = Code(
+    "config-range",
+    _NOTE,
+    "'{key}: {value}' counts as not set: the frontend knows {words}",
+    CONFIG_RANGE.hint,
+)
+SEQUENCE_IDLE_TIME = Code(
+    "sequence-idle-time",
+    _ERROR,
+    "sequenceBatching without a sequenceMaxIdleMSec: the server answers every request with 500",
+    "Set `sequenceMaxIdleMSec`, in milliseconds, or remove `sequenceBatching`.",
+    "The model config sets sequenceBatching, but not how long a sequence may be idle: every request fails.",
+)
+CONFIG_UNKNOWN_KEY = Code(
+    "config-unknown-key",
+    _WARNING,
+    "the server does not read '{key}'",
+    "Correct the key's spelling.",
+    "A key of the model config looks like a misspelled key of the server. Keys of your own are fine.",
+)
+CONFIG_WORKERS = Code(
+    "config-workers",
+    _WARNING,
+    "minWorkers is {minimum} and maxWorkers {maximum}",
+    "Set minWorkers to at most maxWorkers.",
+    "minWorkers is larger than maxWorkers.",
+)
+CONFIG_TORCHRUN_KEY = Code(
+    "config-torchrun-key",
+    _WARNING,
+    "the server does not pass on '{key}'",
+    "Use a key that it passes on, such as nnodes, nproc-per-node, rdzv-backend or OMP_NUMBER_THREADS.",
+    "The server does not pass a key of torchrun on.",
+)
+CONFIG_TORCHRUN_KEY_TYPE = Code(
+    "config-torchrun-key",
+    _ERROR,
+    "the key {key} is not a string, and the server refuses the model",
+    CONFIG_TORCHRUN_KEY.hint,
+)
+PT2_SHAPE = Code(
+    "pt2-shape",
+    _ERROR,
+    "'pt2' is {kind}, neither a backend's name nor a mapping",
+    "Write `pt2: {compile: {enable: true, backend: inductor}}`.",
+    "The pt2 section has an unknown form, and BaseHandler's `initialize` fails on it.",
+)
+PT2_WORD = PT2_SHAPE.saying("the server takes 'pt2: {word}' for a section with a compile key")
+PT2_COMPILE_SHAPE = PT2_SHAPE.saying("'pt2.compile' is {kind}, not a mapping")
+PT2_NO_ENABLE = PT2_SHAPE.saying("'pt2.compile' has no 'enable', which the server reads first")
+PT2_BACKEND = Code(
+    "pt2-backend",
+    _WARNING,
+    "the server does not know the backend '{backend}', and runs the model uncompiled",
+    "Name a backend that the server knows: inductor, eager, aot_eager, onnxrt, openvino, tensorrt, ipex, hpu_backend.",
+    "The pt2 section names a backend that the server does not know. It silently runs the model uncompiled.",
+)
+PT2_BACKEND_GONE = Code(
+    "pt2-backend-gone",
+    _WARNING,
+    "torch has removed the backend '{backend}'",
+    "Name a backend that torch still has, such as inductor.",
+    "The server knows the backend, but torch has removed it. Compiling fails, and the model runs uncompiled.",
+)
+PT2_BACKEND_NEEDS = Code(
+    "pt2-backend-needs",
+    _NOTE,
+    "the backend '{backend}' needs {packages}",
+    "List the package in requirements.txt, or use a server image that has it.",
+    "The backend needs a package that a stock server does not have. Without it the model runs uncompiled.",
+)
+PT2_OPTION = Code(
+    "pt2-option",
+    _WARNING,
+    "torch.compile does not accept '{key}'",
+    "Use fullgraph, dynamic, backend, mode, options or disable; and mode or options, not both.",
+    "torch.compile does not accept an option. Compiling fails, and the model runs uncompiled.",
+)
+PT2_OPTION_TYPE = PT2_OPTION.saying("torch.compile's '{key}' cannot be {kind}")
+PT2_MODE_AND_OPTIONS = PT2_OPTION.saying("torch.compile accepts 'mode' or 'options', not both")
+PT2_MODE = PT2_OPTION.saying("torch.compile has no mode '{mode}'")
+PT2_OFF = Code(
+    "pt2-off",
+    _WARNING,
+    "'pt2.compile.enable' is {value}, so nothing is compiled",
+    "Write `enable: true`, or leave the section out.",
+    "The pt2 section compiles nothing.",
+)
+PT2_OFF_WORD = PT2_OFF.saying("'pt2: {word}' compiles nothing")
+PT2_OFF_EXPORT = PT2_OFF.saying("'pt2.export' does not set 'aot_compile: true', and so has no effect")

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from marpack.archive.index import Index, index_of
 from marpack.archive.protocol import INDEX_NAME, require_files
 from marpack.errors import DamagedArchiveError, ManifestError
+from marpack.finding_codes import WEIGHTS_PICKLED
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.verdicts import CheckOutcome, judge, pluralize, problem_of, skip
 from marpack.inspection.lint.linting import lint
-from marpack.inspection.lint.weights import PICKLED
 from marpack.inspection.members import changed, digests, program_findings
 from marpack.inspection.pickles import PickleVerdict, distrust
 from marpack.protocol.targets import Target
@@ -70,7 +70,7 @@ def check_preflight(candidate: Candidate) -> CheckOutcome:
     findings = [
         finding
         for finding in lint(archive, archive.manifest, target=candidate.target, vendored=vendored)
-        if finding.code != PICKLED.name
+        if finding.code != WEIGHTS_PICKLED.name
         or not any(where.startswith(f"{candidate.source}!{finding.where}") for where in refused)
     ]
     count = sum(finding.severity is Severity.WARNING for finding in findings)

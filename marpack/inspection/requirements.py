@@ -24,6 +24,7 @@ _MAX_LENGTH = 4096  # characters
 # Options that stand behind a requirement.
 _TRAILING = r"\s--(hash|config-settings?|global-option|install-option)\b.*$"
 _URL = r"(?i)^(\w+\+)?[a-z][a-z0-9+.-]*://"
+MAX_REQUIREMENTS = 1 << 20  # bytes of one file, for every reader
 _MAX_FILES = 100  # that one requirements file leads to
 _SDISTS = (".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz", ".tar")
 # Options of pip's that name a file: short, long, and the shortest that pip's parser takes for the long one.

@@ -14,9 +14,8 @@ from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.protocol import MANIFEST_NAME
 from marpack.errors import MarpackError, OutputExistsError, ProjectError, UsageError
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint.bindings import truth
 from marpack.inspection.lint.linting import lint
-from marpack.inspection.lint.source import Broken, parse, texts_in
+from marpack.inspection.lint.source import Broken, evaluate_condition, parse, texts_in
 from marpack.project.plan import Format, Plan, PlannedMember
 from marpack.protocol.targets import Target
 from marpack.torchserve.server_modules import HandlerName
@@ -73,7 +72,7 @@ def _named_files(source: Path, folders: Collection[Path]) -> Iterator[tuple[int,
         return
     if isinstance(tree, Broken):
         return
-    run = [node for node in tree.body if not (isinstance(node, ast.If) and truth(node.test) is False)]
+    run = [node for node in tree.body if not (isinstance(node, ast.If) and evaluate_condition(node.test) is False)]
     texts = sorted((text for node in run for text in texts_in(node)), key=lambda text: -text.lineno)
     lines = {str(text.value).strip("/"): text.lineno for text in texts}
     # A Path would raise for long texts; folders are joined: os.path.join(model_dir, "assets", "vocab.json").

@@ -172,7 +172,7 @@ def test_a_package_among_the_extra_files_is_told_to_lose_its_folder_and_what_is_
     Path("parts/pkg/mod.py").write_text("X = 1\n")
     [finding] = plan_flags(Flags(**(CUSTOM | {"extra_files": "parts/pkg"})), check=True).findings
     assert (finding.where, finding.code) == ("handler.py:1", "import-not-packed")
-    assert str(finding.hint).endswith("mkdir parts && cp -r pkg parts/, then --extra-files parts")
+    assert "mkdir parts && cp -r pkg parts/, then --extra-files parts" in str(finding.hint)
     assert "pkg/mod.py" in {member.name for member in plan(check=True, extra_files="parts").members}
 
 

@@ -3,6 +3,7 @@
 from tools.reference.commands import commands
 from tools.reference.differences import differences
 from tools.reference.errors import errors
+from tools.reference.findings import findings
 from tools.reference.model_config import model_config
 from tools.reference.project_file import project_file
 from tools.reference.python_api import python_api
@@ -10,6 +11,7 @@ from tools.reference.server_differences import server_differences
 
 PAGES = {
     "errors.md": errors,
+    "findings.md": findings,
     "reference/commands.md": commands,
     "reference/marpack-yaml.md": project_file,
     "reference/model-config.md": model_config,

@@ -1,98 +1,131 @@
-"""Every import, followed: packed, the server's `ts`, installed with it, or missing."""
+"""Imports and names: every import followed to a packed, installed or missing module; names that nothing defines."""
 
 import ast
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterable, Iterator
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from marpack import finding_codes as codes
+from marpack.archive.manifest import Manifest
+from marpack.errors import did_you_mean
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint.bindings import Imported, branches
-from marpack.inspection.lint.classes import absolute
-from marpack.inspection.lint.codes import Code, suggestion
-from marpack.inspection.lint.entry_point import Absent, lookup
-from marpack.inspection.lint.files import Found, Located, Module, broken
-from marpack.inspection.lint.missing_modules import ImportSite, MissingModules
-from marpack.inspection.lint.model_loading import LintContext
-from marpack.inspection.lint.source import Broken, dotted_name, walk
+from marpack.inspection.lint.handler import LintContext, is_absent, milder
+from marpack.inspection.lint.source import (
+    Broken,
+    Files,
+    Found,
+    Imported,
+    Module,
+    broken_source,
+    dotted_name,
+    read_imports,
+    walk,
+)
 from marpack.torchserve import server_modules as ts
-from marpack.torchserve.server_modules import INSTALLED, is_standard, never_found, provided
-
-NO_MODULE = Code(
-    "ts-module-missing",
-    "TorchServe 0.12 has no such module.",
-    "Import it from where TorchServe 0.12 has it.",
-)
-NO_NAME = Code(
-    "ts-name-missing",
-    "TorchServe 0.12 has the module, but not the name.",
-    "Import it from where TorchServe 0.12 has it.",
-)
-NEEDS = Code(
-    "ts-needs-engine",
-    "A module of the server's needs a package that a stock server does not have.",
-    "List the package in requirements.txt, or use a server image that has it.",
-)
-RELATIVE = Code(
-    "import-relative",
-    "The server imports the handler and the model file as top-level modules, where relative imports have no package.",
-    "Import the packed module by its own name: `from model import Net`.",
-)
-NAME_MISSING = Code(
-    "import-name-missing",
-    "A name is imported from a packed module that does not have it.",
-    "Define the name there, or mend its spelling.",
-)
-SUBMODULE = Code(
-    "import-submodule-missing",
-    "A module is imported from a packed package that does not hold it.",
-    "Pack the module, or mend its name.",
+from marpack.torchserve.server_modules import (
+    INSTALLED,
+    SERVER_LOADED,
+    SINGLE_FILES,
+    SUBSTITUTABLE,
+    HandlerName,
+    breaks_worker,
+    is_homely,
+    is_known,
+    is_standard,
+    namesake,
+    never_found,
+    provided,
+    usual_provider,
 )
 
-_CATCHING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException", "OSError", "RuntimeError"})
 _PATH_CHANGERS = frozenset(
     {"sys.path", "sys.meta_path", "sys.path_hooks", "sys.modules", "site.addsitedir", "os.system", "os.chdir"}
 )
 _UNPACKERS = frozenset({"extractall", "extract", "unpack_archive", "spec_from_file_location", "check_call"})
+# Names by which a module can define names that its source does not show.
+_DYNAMIC = frozenset({"exec", "globals", "locals", "vars", "builtins", "__builtins__"})
+_GIVEN = frozenset({"__cached__", "get_ipython"})  # by Python and IPython; pyflakes does not know them
+_MAX_GLOBALS = 500
+_ROOT = ("",)  # the model folder, whatever the handler's own
 
 
-def imports_of(tree: ast.Module) -> list[tuple[Imported, bool]]:
-    """Return a module's imports in the order of their lines, with whether they surely run, without those caught."""
-    found: list[tuple[Imported, bool]] = []
-    waiting: list[tuple[ast.stmt, bool]] = [(node, True) for node in tree.body]
+# Imports
+
+
+class ImportSite(Struct, frozen=True):
+    """One import in a module."""
+
+    module: Module
+    statement: Imported
+    sure: bool  # the statement runs, and every import that leads to its module
+
+    @property
+    def where(self) -> str:
+        """The statement's place."""
+        return self.module.at(self.statement.line)
+
+    @property
+    def severity(self) -> Severity:
+        """The severity of an import that fails whenever it runs."""
+        return Severity.ERROR if self.sure else Severity.WARNING
+
+
+def check_imports(context: LintContext) -> Iterator[Finding]:
+    """Yield what is wrong with the imports of handler and model file, and of the modules that they import.
+
+    A missing module is reported once, at its most serious place.
+    """
+    reached = reach_modules(context)
+    sites = [
+        ImportSite(module, statement, sure and statement.sure)
+        for module, sure in reached.values()
+        for statement in dict.fromkeys(read_imports(module.tree))
+        if not statement.caught
+    ]
+    # Code that changes where modules are found makes every missing one uncertain.
+    is_uncertain = context.requirements.unnamed or any(_brings_modules(module.tree) for module, _ in reached.values())
+    reported: set[str] = set()
+    for site in sorted(sites, key=lambda site: not site.sure):
+        source = site.module.absolute(site.statement)
+        top = (source or "").partition(".")[0]
+        if source is None:
+            dots = "." * site.statement.level + site.statement.module
+            yield codes.IMPORT_RELATIVE.at(site.where, severity=site.severity, name=dots, member=site.module.member)
+        elif top == "ts" and not context.files.locate("ts"):
+            yield from check_ts_import(source, site.statement, site.severity, site.where)
+        elif never_found(top):
+            continue
+        elif context.files.locate(top):
+            yield from _check_packed(context, site, source, reported)
+        elif not (is_standard(top) or top in reported or _is_provided(context, top)):
+            reported.add(top)
+            finding = _judge_missing(context, site, source, is_uncertain=is_uncertain)
+            yield replace(finding, severity=Severity.NOTE) if is_uncertain else finding
+
+
+def reach_modules(context: LintContext) -> dict[str, tuple[Module, bool]]:
+    """Return every packed module that is imported, by member, with whether it certainly is."""
+    reached: dict[str, tuple[Module, bool]] = {}
+    waiting = [(module, True) for module in (context.entry.module, context.model_file) if module is not None]
     while waiting:
-        node, sure = waiting.pop()
-        if isinstance(node, ast.Import):
-            found += [(Imported(alias.name, line=node.lineno), sure) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = (alias.name for alias in node.names)
-            found += [(Imported(node.module or "", name, node.level, node.lineno), sure) for name in names]
-        elif isinstance(node, ast.ClassDef):
-            waiting += [(item, sure) for item in node.body]
-        elif isinstance(node, ast.Try | ast.TryStar):
-            waiting += _tried(node, sure=sure)
-        else:
-            waiting += [(item, sure and certain) for body, certain in branches(node) for item in body]
-    return sorted(found, key=lambda item: item[0].line)
+        module, sure = waiting.pop(0)
+        if module.member in reached and reached[module.member][1] >= sure:
+            continue
+        reached[module.member] = (module, sure)
+        for statement in read_imports(module.tree):
+            source = module.absolute(statement)
+            if statement.caught or source is None or never_found(source.partition(".")[0]):
+                continue
+            parts = source.split(".") + ([statement.name] if statement.name not in (None, "*") else [])
+            prefixes = (".".join(map(str, parts[:end])) for end in range(1, len(parts) + 1))
+            found = filter(None, map(context.files.packed, prefixes))
+            waiting += [(packed, sure and statement.sure) for packed in found]
+    return reached
 
 
-def _tried(node: ast.Try | ast.TryStar, *, sure: bool) -> list[tuple[ast.stmt, bool]]:
-    caught = any(_catches(handler) for handler in node.handlers)
-    unsure = [*(item for handler in node.handlers for item in handler.body), *node.orelse]
-    tried = [(item, sure) for item in (*(() if caught else node.body), *node.finalbody)]
-    return tried + [(item, False) for item in unsure]
-
-
-def _catches(handler: ast.ExceptHandler) -> bool:
-    """Say whether a handler lets the module go on without what could not be imported."""
-    if any(isinstance(item, ast.Raise) for item in handler.body):
-        return False
-    if handler.type is None:
-        return True
-    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return any((dotted_name(item) or "").rpartition(".")[2] in _CATCHING for item in types)
-
-
-def brings_modules(tree: ast.Module) -> bool:
-    """Say whether a module changes where imports are looked for, or unpacks or installs what they may find."""
+def _brings_modules(tree: ast.Module) -> bool:
+    """Return whether a module changes the search path, or unpacks or installs modules."""
     names = (dotted_name(node) or f"?.{node.attr}" for node in walk(tree) if isinstance(node, ast.Attribute))
     return any(
         name in _PATH_CHANGERS or name.startswith("subprocess.") or name.rpartition(".")[2] in _UNPACKERS
@@ -103,157 +136,189 @@ def brings_modules(tree: ast.Module) -> bool:
 def check_ts_import(source: str, statement: Imported, severity: Severity, where: str) -> Iterator[Finding]:
     """Yield what is wrong with an import from `ts`."""
     if not ts.has_module(source):
-        hint = suggestion(source, ts.modules())
-        yield NO_MODULE.weigh(severity, f"TorchServe 0.12 has no module '{source}'", where, hint)
+        hint = did_you_mean(source, ts.modules(), 0.7)
+        yield codes.TS_MODULE_MISSING.at(where, severity=severity, hint=hint, module=source)
         return
-    needed = ts.needs_of(source)
-    if needed:
-        message = f"'{source}' needs {needed}, which a stock server does not have"
-        yield NEEDS.note(message, where)
+    if needed := ts.needs_of(source):
+        yield codes.TS_NEEDS_ENGINE.at(where, module=source, needed=needed)
     name = statement.name
-    if name not in (None, "*", *ts.names_of(source)) and not str(name).startswith("__"):
-        yield NO_NAME.weigh(severity, f"'{source}' has no '{name}' in TorchServe 0.12", where, _home(source, str(name)))
-
-
-def _home(source: str, name: str) -> str | None:
-    """Return where the server has this name, or which one was probably meant."""
+    if name is None or name in ("*", *ts.names_of(source)) or name.startswith("__"):
+        return
     homes = sorted((m for m in ts.modules() if name in ts.names_of(m)), key=lambda m: (m.count("."), m))
-    handler = ts.handler_class(name)
-    if handler:
+    if handler := ts.handler_class(name):
         homes.insert(0, handler.rpartition(".")[0])
-    return f"it is in {homes[0]}" if homes else suggestion(name, ts.names_of(source))
+    hint = f"it is in {homes[0]}" if homes else did_you_mean(name, ts.names_of(source), 0.7)
+    yield codes.TS_NAME_MISSING.at(where, severity=severity, hint=hint, module=source, name=name)
 
 
-class Imports:
-    """Follows imports from module to module and asks of each whether the server will find it."""
+def _is_provided(context: LintContext, top: str) -> bool:
+    return top in INSTALLED or provided(top, context.requirements.names)
 
-    def __init__(self, context: LintContext) -> None:
-        self._files = context.files
-        self._library = context.library
-        self._requirements = context.requirements
-        self._starts = [module for module in (context.handler.module, context.model_file) if module is not None]
-        self._imports: dict[str, list[tuple[Imported, bool]]] = {}
-        self._missing_modules = MissingModules(context, [module.member for module in self._starts])
-        self._missing: set[str] = set()  # modules that a finding tells of
 
-    @cached_property
-    def modules(self) -> list[Module]:
-        """The packed modules that handler and model file lead to, those two first."""
-        return [module for module, _ in self._follow(self._starts).values()]
-
-    def check(self) -> Iterator[Finding]:
-        """Yield what is wrong with the imports of handler and model file, and of the modules that they lead to.
-
-        A module that is missing is told of once, at the place where that weighs most.
-        """
-        reached = self._follow(self._starts)
-        sites = [
-            ImportSite(module, statement, sure and runs)
-            for module, sure in reached.values()
-            for statement, runs in dict.fromkeys(self._imports_of(module))
-        ]
-        for site in sorted(sites, key=lambda site: not site.sure):
-            yield from self._check(site)
-
-    def _imports_of(self, module: Module) -> list[tuple[Imported, bool]]:
-        if module.member not in self._imports:
-            self._imports[module.member] = imports_of(module.tree)
-        return self._imports[module.member]
-
-    @cached_property
-    def _bring_modules(self) -> bool:
-        return any(brings_modules(module.tree) for module in self.modules)
-
-    def _follow(self, starts: list[Module]) -> dict[str, tuple[Module, bool]]:
-        """Return every packed module that is imported, with whether that is sure."""
-        reached: dict[str, tuple[Module, bool]] = {}
-        waiting = [(module, True) for module in starts]
-        while waiting:
-            module, sure = waiting.pop(0)
-            if module.member in reached and reached[module.member][1] >= sure:
-                continue
-            reached[module.member] = (module, sure)
-            for statement, runs in self._imports_of(module):
-                waiting += [(inner, sure and runs) for inner in self._leads_to(module, statement)]
-        return reached
-
-    def _leads_to(self, module: Module, statement: Imported) -> Iterator[Module]:
-        source = absolute(module, statement)
-        for dotted in _prefixes(source, statement.name) if source else ():
-            inner = None if _is_elsewhere(dotted) else self._library.packed(dotted)
-            if inner is not None:
-                yield inner
-
-    def _check(self, need: ImportSite) -> Iterator[Finding]:
-        source = absolute(need.module, need.statement)
-        if source is None:
-            yield self._relative(need)
-        elif source.partition(".")[0] == "ts" and not self._locate("ts"):
-            yield from check_ts_import(source, need.statement, need.severity, need.where)
-        elif not _is_elsewhere(source):
-            name = source.partition(".")[0]
-            top = self._locate(name)
-            finding = self._packed(need, source, top) if top else self._foreign(need, source)
-            yield from [finding] if finding else []
-
-    def _locate(self, dotted: str) -> Located | None:
-        return self._files.locate(dotted)
-
-    def _relative(self, need: ImportSite) -> Finding:
-        dots = "." * need.statement.level + need.statement.module
-        message = f"'{dots}' is a relative import, and {need.module.member} belongs to no package there"
-        return RELATIVE.weigh(need.severity, message, need.where)
-
-    def _packed(self, need: ImportSite, source: str, top: Located) -> Finding | None:
-        located = self._locate(source)
-        if located is None:
-            return None if self._is_provided(top.dotted) else self._no_submodule(need, source)
-        if located.kind is Found.SOURCE:
-            module = self._files.module(located)
-            if isinstance(module, Broken):
-                return broken(located.member, module, need.severity)
-            return self._check_name(need, source, module) if module else None
-        name = need.statement.name
-        if located.kind is Found.NAMESPACE and name not in (None, "*") and not self._locate(f"{source}.{name}"):
-            return None if self._is_provided(top.dotted) else self._no_submodule(need, f"{source}.{name}")
-        return None
-
-    def _check_name(self, need: ImportSite, source: str, module: Module) -> Finding | None:
-        name = need.statement.name
-        if name is None or name == "*" or self._locate(f"{source}.{name}"):
-            return None
-        if not isinstance(lookup(self._library, module, name), Absent) or module is need.module:
-            return None
-        hint = suggestion(name, module.scope.names)
-        return NAME_MISSING.weigh(need.severity, f"{module.member} has no '{name}'", need.where, hint)
-
-    def _no_submodule(self, need: ImportSite, source: str) -> Finding | None:
-        if source in self._missing:
-            return None
-        self._missing.add(source)
-        message = f"'{source}' is not in the archive, though {source.partition('.')[0]} is"
-        return SUBMODULE.weigh(need.severity, message, need.where)
-
-    def _is_provided(self, top: str) -> bool:
-        return top in INSTALLED or provided(top, self._requirements.names)
-
-    def _foreign(self, need: ImportSite, source: str) -> Finding | None:
-        """Judge an import that nothing packed answers."""
+def _check_packed(context: LintContext, site: ImportSite, source: str, reported: set[str]) -> Iterator[Finding]:
+    """Yield a submodule or a name that a packed module does not have."""
+    files, name = context.files, site.statement.name
+    located = files.locate(source)
+    missing = source if located is None else None
+    if located and located.kind is Found.NAMESPACE and name not in (None, "*") and not files.locate(f"{source}.{name}"):
+        missing = f"{source}.{name}"
+    if missing:
         top = source.partition(".")[0]
-        if is_standard(top) or top in self._missing or self._is_provided(top):
-            return None
-        self._missing.add(top)
-        return self._missing_modules.judge(need, source, anywhere=self._bring_modules)
+        if missing not in reported and not _is_provided(context, top):
+            reported.add(missing)
+            yield codes.IMPORT_SUBMODULE_MISSING.at(site.where, severity=site.severity, name=missing, package=top)
+        return
+    module = files.module(located) if located and located.kind is Found.SOURCE else None
+    if isinstance(module, Broken) and located:
+        yield broken_source(located.member, module, site.severity)
+    if not isinstance(module, Module) or name is None or name == "*" or module is site.module:
+        return
+    if not files.locate(f"{source}.{name}") and is_absent(files, module, name):
+        hint, where = did_you_mean(name, module.scope.names, 0.7), site.where
+        yield codes.IMPORT_NAME_MISSING.at(where, severity=site.severity, hint=hint, member=module.member, name=name)
 
 
-def _prefixes(source: str, name: str | None) -> Iterator[str]:
-    parts = source.split(".")
-    for end in range(1, len(parts) + 1):
-        yield ".".join(parts[:end])
-    if name and name != "*":
-        yield f"{source}.{name}"
+def _judge_missing(context: LintContext, site: ImportSite, source: str, *, is_uncertain: bool) -> Finding:
+    """Return the finding for an import that no packed, standard or listed module satisfies."""
+    files, severity, where = context.files, site.severity, site.where
+    starts = {module.member for module in (context.entry.module, context.model_file) if module is not None}
+    top, _, rest = source.partition(".")
+    homely = is_homely(top)
+
+    def at_root(dotted: str) -> str | None:
+        located = files.locate(dotted, _ROOT) if dotted else None
+        is_source = located is not None and located.kind is Found.SOURCE and located.member not in starts
+        return located.member if located is not None and is_source else None
+
+    # A folder's contents are packed without the folder, as torch-model-archiver's --extra-files does.
+    flat = at_root(rest or site.statement.name or "")
+    if flat is None and homely and not rest:
+        flat = at_root("__init__")
+    if flat is not None and not is_known(top):
+        severity = severity if homely else milder(severity, Severity.WARNING)
+        hint = (
+            f"In marpack.yaml, files: [{top}] keeps the folder. With flags, name a folder that contains it:"
+            f" mkdir parts && cp -r {top} parts/, then --extra-files parts."
+        )
+        return codes.IMPORT_FLATTENED.at(where, severity=severity, hint=hint, name=top, member=flat)
+    if top in ts.BUILT_INS:
+        return codes.IMPORT_HANDLER_MODULE.at(where, severity=severity, hint=f"Write ts.torch_handler.{top}.", name=top)
+    # A packed file of that name, in a folder that is not a package.
+    found = sorted(name for name in files.names if name.endswith((f"/{top}.py", f"/{top}/__init__.py")))
+    loose = (name for name in found if "__init__.py" not in files.files_in(name.partition("/")[0] + "/"))
+    if elsewhere := next(loose, None):
+        severity = severity if homely else Severity.WARNING
+        return codes.IMPORT_ELSEWHERE.at(where, severity=severity, name=top, place=elsewhere)
+    if homely:
+        return codes.IMPORT_NOT_PACKED.at(where, severity=severity, name=top)
+    distribution = usual_provider(top) or "its distribution"  # an unknown one has no name: anyone could publish it
+    if maybe := namesake(top, context.requirements.names):
+        hint = f"If it does not, add {distribution} to them."
+        return codes.IMPORT_MAYBE_LISTED.at(where, hint=hint, name=top, distribution=maybe)
+    packed = {name.split("/")[0].removesuffix(".py") for name in files.names if name.endswith(".py")}
+    packed -= {member.removesuffix(".py") for member in starts}
+    meant = None if is_known(top) else did_you_mean(top, sorted(packed), 0.7)
+    if meant is None:
+        yours = "." if is_known(top) else "; if it is a file of yours, pack it."
+        file = context.requirements.file
+        listing = f"to {file}" if file else "in a requirements.txt, named by requirements: or --requirements-file"
+        meant = f"{'Add' if file else 'List'} {distribution} {listing}{yours}"
+    severity = Severity.NOTE if is_uncertain or not site.sure else Severity.WARNING
+    return codes.IMPORT_UNLISTED.at(where, severity=severity, hint=meant, name=top)
 
 
-def _is_elsewhere(dotted: str) -> bool:
-    """Say whether Python has this module loaded before it looks into the model folder."""
-    return never_found(dotted.partition(".")[0])
+# Modules whose names are taken: the model folder comes first on the worker's search path
+
+
+def check_shadows(files: Files, manifest: Manifest) -> Iterator[Finding]:
+    """Yield the modules at the archive's root that replace others, or that others replace."""
+    tops = {name.split(".")[0] for name in files.files_in("") if name.endswith(".py")}
+    tops |= {name.split("/")[0] for name in files.names if name.count("/") == 1 and "/__init__." in name}
+    named = {manifest.model.model_file, HandlerName.parse(manifest.model.handler).path}
+    for top in sorted(tops):
+        located = files.locate(top, _ROOT)
+        if located is None or located.kind is Found.NAMESPACE:
+            continue
+        member, is_named = located.member, located.member in named
+        if f"{top}.py" in files and member != f"{top}.py":
+            yield codes.MODULE_HIDDEN.at(f"{top}.py", member=member)
+        is_copy = top in SUBSTITUTABLE or (located.package and top in SERVER_LOADED)  # as `pip install -t` leaves it
+        if never_found(top):
+            if not is_named:  # the rules of the handler and the model file report it
+                yield codes.MODULE_NEVER_FOUND.at(member, name=top)
+        elif breaks_worker(top) and (is_named or not is_copy):
+            yield codes.MODULE_BREAKS_WORKER.at(member, name=top)
+        elif is_standard(top):
+            yield codes.MODULE_SHADOWS.at(member, name=top)
+        elif top in INSTALLED and not located.package and top not in SINGLE_FILES:
+            yield codes.MODULE_SHADOWS_PACKAGE.at(member, name=top)
+
+
+# Names
+
+
+def check_names(modules: Iterable[Module]) -> Iterator[Finding]:
+    """Yield the undefined names of some modules, each at the line of its first use."""
+    for module in modules:
+        nodes = list(walk(module.tree))
+        try:
+            undefined = _find_undefined(module.tree, nodes)
+        except RecursionError:
+            yield codes.CHECK_GAVE_UP.at(module.member)
+            continue
+        is_dynamic = any(isinstance(node, ast.Name) and node.id in _DYNAMIC for node in nodes)
+        for name, line in undefined.items():
+            if is_dynamic:
+                yield codes.UNDEFINED_UNLESS.at(module.at(line), name=name)
+            else:
+                is_module = is_standard(name) or name in INSTALLED
+                hint = f"Add the line: import {name}" if is_module else did_you_mean(name, module.scope.names, 0.7)
+                yield codes.UNDEFINED_NAME.at(module.at(line), hint=hint, name=name)
+
+
+def _find_undefined(tree: ast.Module, nodes: list[ast.AST]) -> dict[str, int]:
+    """Return each undefined name with the line of its first use; `nodes` are the tree's."""
+    if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in nodes):
+        return {}
+    # pyflakes takes time by the square of a module's global statements.
+    if sum(len(node.names) for node in nodes if isinstance(node, ast.Global)) > _MAX_GLOBALS:
+        return {}
+    from pyflakes import checker, messages  # noqa: PLC0415 - an archive without Python files need not wait for it
+
+    ignored = set(_unevaluated(tree, nodes))
+    # pyflakes reports a name as undefined in functions that are called before it is deleted.
+    deleted = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del)}
+    found: dict[str, int] = {}
+    try:
+        reported = checker.Checker(tree, builtins=_GIVEN, withDoctest=False).messages
+    finally:
+        for node in ast.walk(tree):  # pyflakes links every node to its parent, and other rules would walk in circles
+            vars(node).pop("_pyflakes_parent", None)
+            vars(node).pop("_pyflakes_depth", None)
+    for message in sorted(reported, key=lambda message: message.lineno):
+        is_name = isinstance(message, messages.UndefinedName | messages.UndefinedLocal)
+        if is_name and (message.lineno, message.col) not in ignored and message.message_args[0] not in deleted:
+            found.setdefault(message.message_args[0], message.lineno)
+    return found
+
+
+def _unevaluated(tree: ast.Module, nodes: Iterable[ast.AST]) -> Iterator[tuple[int, int]]:
+    """Yield the line and column of expressions that Python does not evaluate: in strings, in annotations."""
+    postponed = any(
+        isinstance(node, ast.ImportFrom) and node.module == "__future__" and node.names[0].name == "annotations"
+        for node in tree.body
+    )
+    nodes = list(nodes)
+    pieces = {id(piece) for node in nodes if isinstance(node, ast.JoinedStr) for piece in node.values}
+    for node in nodes:
+        annotations: list[ast.expr | None] = []
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in pieces:
+            yield node.lineno, node.col_offset
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):  # annotations of its own variables
+            annotations = [each.annotation for each in walk(node) if isinstance(each, ast.AnnAssign)]
+            annotations += [node.returns] if postponed else []
+        elif postponed and isinstance(node, ast.arg | ast.AnnAssign):
+            annotations = [node.annotation]
+        for annotation in annotations:
+            inner = walk(annotation) if annotation else ()
+            yield from ((each.lineno, each.col_offset) for each in inner if isinstance(each, ast.expr))

@@ -1,8 +1,7 @@
-"""All static checks in their order, and docs/findings.md as printed from their codes."""
+"""All static checks of an archive, in their order."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from importlib import import_module
+from collections.abc import Callable, Iterable
 from itertools import islice
 
 from msgspec import UNSET, UnsetType
@@ -10,61 +9,56 @@ from msgspec import UNSET, UnsetType
 from marpack.archive.index import Vendored
 from marpack.archive.manifest import Manifest
 from marpack.errors import LimitExceededError
-from marpack.findings import Finding
-from marpack.inspection.lint.classes import Library
-from marpack.inspection.lint.codes import Code
-from marpack.inspection.lint.compiling import CompileCheck
-from marpack.inspection.lint.entry_point import decide, find_handler, search_path
-from marpack.inspection.lint.files import GAVE_UP, Files, MemberView
-from marpack.inspection.lint.handler_class import check_batches, check_entry, check_lookups, check_vocabulary
-from marpack.inspection.lint.imports import Imports
-from marpack.inspection.lint.labels import LabelsCheck
-from marpack.inspection.lint.manifest import check_manifest
-from marpack.inspection.lint.model_config import check_keys, read_config
-from marpack.inspection.lint.model_loading import LintContext, check_model_file, loader_of
-from marpack.inspection.lint.requirements import requirements_of
-from marpack.inspection.lint.shadows import check_shadows
-from marpack.inspection.lint.undefined_names import check_names
-from marpack.inspection.lint.weights import WeightsCheck
-from marpack.protocol.targets import Target
+from marpack.finding_codes import CHECK_GAVE_UP
+from marpack.findings import Finding, Severity
+from marpack.inspection.lint.config import check_keys, check_pt2, read_config
+from marpack.inspection.lint.handler import (
+    Classes,
+    LintContext,
+    check_batches,
+    check_entry,
+    check_lookups,
+    check_vocabulary,
+    find_entry,
+    find_loader,
+    search_path,
+)
+from marpack.inspection.lint.imports import check_imports, check_names, check_shadows, reach_modules
+from marpack.inspection.lint.labels import check_labels
+from marpack.inspection.lint.manifest import check_manifest, read_required
+from marpack.inspection.lint.source import Files, MemberView
+from marpack.inspection.lint.weights import check_model_file, check_weights
+from marpack.protocol.targets import Target, TargetDifference
 
-MAX_FINDINGS = 100  # of one rule; who has more has seen enough
-
-# Heading in the document → the modules whose codes stand under it; a code imported from another is that one's.
-_CHAPTERS = {
-    "Manifest": ("manifest",),
-    "Members": ("files",),
-    "Handler": ("entry_point", "handler_class", "classes"),
-    "Model file": ("model_loading",),
-    "Imports": ("imports", "missing_modules", "shadows"),
-    "Names": ("undefined_names",),
-    "Requirements": ("requirements",),
-    "Weights": ("weights",),
-    "Labels": ("labels",),
-    "Model config": ("model_config", "compiling"),
-}
-_HEAD = """\
-# Findings
-
-What `marpack build` and `marpack inspect` can find wrong with an archive by reading alone: nothing of it is executed,
-imported or unpickled. Each finding has a stable code, a place, a sentence and a hint.
-
-- **error**: the server certainly fails: it refuses the model, a worker dies, or every request is a 503. Errors stop a
-  build.
-- **warning**: something probably is not as its author means it. Warnings stop a build under `--strict`.
-- **note**: worth knowing, and may well be meant.
-
-One code can weigh differently: a state_dict without a model file is an error where BaseHandler loads the model, and a
-note where the handler's own `initialize` does. This page is printed from the code; do not edit it by hand.
-"""
-
-
+MAX_FINDINGS = 100  # of one rule
 Rule = Callable[[LintContext], Iterable[Finding]]
 
 
-def _top(place: str) -> str:
-    """Return the first part of a member's name, without a suffix."""
-    return re.split("[/.:]", place)[0]
+def _check_pt2(context: LintContext) -> Iterable[Finding]:
+    loader = context.loader
+    is_error = context.target.has(TargetDifference.PT2_ERRORS) and not loader.own_way
+    return check_pt2(context.config, loader.severity, Severity.ERROR if is_error else loader.warning)
+
+
+_RULES: tuple[Rule, ...] = (
+    lambda context: check_manifest(context.manifest),
+    lambda context: context.config.findings,
+    lambda context: check_keys(context.config),
+    lambda context: context.requirements.findings,
+)
+_PYTHON_RULES: tuple[Rule, ...] = (  # not for the runtime LSP, which is C++
+    check_entry,
+    check_model_file,
+    check_imports,
+    lambda context: check_names(module for module, _ in reach_modules(context).values()),
+    lambda context: check_shadows(context.files, context.manifest),
+    check_weights,
+    check_vocabulary,
+    check_batches,
+    check_lookups,
+    check_labels,
+    _check_pt2,
+)
 
 
 def lint(
@@ -74,106 +68,48 @@ def lint(
     target: Target = Target.TORCHSERVE,
     vendored: Vendored | UnsetType = UNSET,
 ) -> list[Finding]:
-    """Return everything that reading alone can find wrong with an archive; nothing is executed or unpickled.
+    """Return every problem that reading alone finds in an archive; nothing is executed or unpickled.
 
     Args:
         view: The members, packed or about to be.
         manifest: The manifest that names them.
-        target: Whose behaviour counts.
-        vendored: Packages that the archive brings along, which are for others to find fault with.
+        target: The server that the archive is for.
+        vendored: Packages in the archive, whose problems are not the author's.
 
-    Never raises for what the members hold; a member that cannot be read is a finding.
+    Never raises for the members' content; a member that cannot be read is a finding.
     """
     files = Files(view.entries, view.open, search_path(manifest))
-    context = _context_of(files, manifest, target)
-    if isinstance(context, Finding):
-        return [*files.findings, context]
-    found = [finding for rule in _rules(manifest) for finding in _run(rule, context)]
-    others = {name for package in vendored.packages for name in package.modules} if vendored else set()
-    model = manifest.model  # what it names is the author's, whatever an archive says of itself
-    named = ("MAR-INF", model.handler, model.model_file, model.serialized_file, model.config_file)
-    others -= set(map(_top, filter(None, named)))
-    found = [finding for finding in found if _top(finding.where or "") not in others]
-    return list(dict.fromkeys([*files.findings, *found]))
-
-
-def _context_of(files: Files, manifest: Manifest, target: Target) -> LintContext | Finding:
-    library = Library(files)
-    config = read_config(files, manifest)
-    requirements = requirements_of(files, manifest)
+    classes = Classes(files)
+    config, requirements = read_config(files, manifest), read_required(files, manifest)
     try:
-        handler = find_handler(files, manifest)
-        entry = decide(handler, library)
-        loader = loader_of(entry, library)
+        entry = find_entry(classes, manifest)
+        loader = find_loader(entry, classes)
     except (RecursionError, LimitExceededError):
-        return GAVE_UP.note("the handler could not be looked into", manifest.model.handler)
-    return LintContext(
+        return [*files.findings, CHECK_GAVE_UP.at(manifest.model.handler)]
+    context = LintContext(
         files=files,
         manifest=manifest,
         target=target,
-        library=library,
+        classes=classes,
         config=config,
         requirements=requirements,
-        handler=handler,
         entry=entry,
         loader=loader,
     )
+    found: list[Finding] = []
+    for rule in _RULES if manifest.runtime == "LSP" else (*_RULES, *_PYTHON_RULES):
+        try:
+            found.extend(islice(rule(context), MAX_FINDINGS))
+        except (RecursionError, LimitExceededError):
+            found.append(CHECK_GAVE_UP.at(manifest.model.handler))
+    if vendored:
 
+        def top(place: str) -> str:
+            return re.split("[/.:]", place)[0]
 
-def _run(rule: Rule, context: LintContext) -> Iterator[Finding]:
-    try:
-        yield from islice(rule(context), MAX_FINDINGS)
-    except (RecursionError, LimitExceededError):
-        yield GAVE_UP.note("a check could not be finished", context.manifest.model.handler)
-
-
-def _rules(manifest: Manifest) -> tuple[Rule, ...]:
-    return _PLAIN if manifest.runtime == "LSP" else (*_PLAIN, *_PYTHON)
-
-
-# What needs no Python, and what does.
-_PLAIN: tuple[Rule, ...] = (
-    lambda context: check_manifest(context.manifest),
-    lambda context: context.config.findings,
-    lambda context: check_keys(context.config),
-    lambda context: context.requirements.findings,
-)
-_PYTHON: tuple[Rule, ...] = (
-    lambda context: (*context.handler.findings, *context.entry.findings),
-    check_entry,
-    check_model_file,
-    lambda context: Imports(context).check(),
-    lambda context: check_names(Imports(context).modules),
-    lambda context: check_shadows(context.files, context.manifest),
-    lambda context: WeightsCheck(context).check(),
-    check_vocabulary,
-    check_batches,
-    check_lookups,
-    lambda context: LabelsCheck(context).check(),
-    lambda context: CompileCheck(context).check(),
-)
-
-
-def all_codes() -> dict[str, Code]:
-    """Return every code by its name."""
-    return {code.name: code for code in _chapters()}
-
-
-def _chapters() -> dict[Code, str]:
-    """Return every code with its heading in the document."""
-    found: dict[Code, str] = {}
-    for chapter, names in _CHAPTERS.items():
-        modules = (import_module(f"{__package__}.{name}") for name in names)
-        codes = [value for module in modules for value in vars(module).values() if isinstance(value, Code)]
-        found |= {code: chapter for code in codes if code not in found}
-    return found
-
-
-def as_markdown() -> str:
-    """Return docs/findings.md."""
-    parts = [_HEAD]
-    for chapter in _CHAPTERS:
-        parts.append(f"\n## {chapter}\n")
-        codes = [code for code, place in _chapters().items() if place == chapter]
-        parts.extend(f"\n### {code.name}\n\n{code.cause}\n\n*Fix:* {code.fix}\n" for code in codes)
-    return "".join(parts)
+        model = manifest.model  # files that the manifest names are the author's, even in a vendored package
+        named = ("MAR-INF", model.handler, model.model_file, model.serialized_file, model.config_file)
+        others = {name for package in vendored.packages for name in package.modules}
+        others -= set(map(top, filter(None, named)))
+        found = [finding for finding in found if top(finding.where or "") not in others]
+    return list(dict.fromkeys([*files.findings, *found]))

@@ -9,13 +9,10 @@ from pathlib import Path, PurePosixPath
 from msgspec import Struct
 
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint.bindings import count
-from marpack.inspection.lint.classes import Library, LocalClass
-from marpack.inspection.lint.entry_point import EntryKind, HandlerFile, answers, decide
-from marpack.inspection.lint.files import Files, Found, Located, Module
-from marpack.inspection.lint.model_config import FRONTEND_KEYS, WORKER_KEYS
-from marpack.inspection.lint.model_loading import check_keys_of_state, loader_of
-from marpack.inspection.lint.source import Broken, parse, texts_in, walk
+from marpack.inspection.lint.config import FRONTEND_KEYS, WORKER_KEYS
+from marpack.inspection.lint.handler import Classes, EntryKind, LocalClass, find_loader, own_classes, read_entry
+from marpack.inspection.lint.source import Broken, Files, Found, Located, Module, parse, texts_in, walk
+from marpack.inspection.lint.weights import check_state_keys
 from marpack.project.label_files import SUFFIXES as LABEL_SUFFIXES
 from marpack.project.label_files import count_labels
 from marpack.project.members import EntryPoint
@@ -184,7 +181,7 @@ def _entries(files: Files, name: str) -> Iterator[str]:
     module = files.module(Located(Path(name).stem, Found.SOURCE, name))
     if not isinstance(module, Module):
         return
-    if _is_handler(module, Library(files)):
+    if _is_handler(module, Classes(files)):
         yield name
         return
     for node in module.tree.body:
@@ -194,12 +191,12 @@ def _entries(files: Files, name: str) -> Iterator[str]:
                 yield f"{name}:{node.name}"
 
 
-def _is_handler(module: Module, library: Library) -> bool:
+def _is_handler(module: Module, classes: Classes) -> bool:
     """Return whether the server finds an entry point in a file, or would if its one handler were the only class."""
     try:
-        classes = [LocalClass(module, node) for _, node in count(module.scope).certain]
-        is_function = decide(HandlerFile(module=module), library).kind is EntryKind.FUNCTION
-        return is_function or sum(answers(library, cls) for cls in classes) == 1
+        nodes = [node for node in own_classes(module.scope).certain.values() if isinstance(node, ast.ClassDef)]
+        is_function = read_entry(classes, module).kind is EntryKind.FUNCTION
+        return is_function or sum(classes.has_handle(LocalClass(module, node)) for node in nodes) == 1
     except RecursionError:
         return False
 
@@ -217,13 +214,13 @@ def _defines_one_module(file: Path) -> bool:
 def model_files_for(folder: Path, found: FolderScan, weights: Weights) -> tuple[str, ...]:
     """Return the files with one nn.Module that fit the keys of a state_dict; otherwise all of them."""
     files = Files(found.names, lambda member: (folder / member).open("rb"))
-    library = Library(files)
+    classes = Classes(files)
     keys = [placed.tensor.name for placed in weights.contents.tensors]
     modules = {name: files.module(Located(Path(name).stem, Found.SOURCE, name)) for name in found.model_files}
     fitting = (
         name
         for name, module in modules.items()
-        if isinstance(module, Module) and not any(check_keys_of_state(library, module, keys, name))
+        if isinstance(module, Module) and not any(check_state_keys(classes, module, keys, name))
     )
     return tuple(fitting) or found.model_files
 
@@ -333,10 +330,10 @@ def _loads_itself(folder: Path, names: Iterable[str], entry: str) -> bool:
     module = files.module(Located(name.module, Found.SOURCE, member))
     if not isinstance(module, Module):
         return True
-    library = Library(files)
+    classes = Classes(files)
     try:
-        decided = decide(HandlerFile(member=member, module=module, function=name.function), library)
-        return loader_of(decided, library).own_way
+        decided = read_entry(classes, module, name.function)
+        return find_loader(decided, classes).own_way
     except RecursionError:
         return True
 

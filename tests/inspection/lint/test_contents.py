@@ -18,7 +18,6 @@ from inspection.lint.weights_files import weights
 
 from marpack.archive.index import Vendored, VendoredPackage
 from marpack.inspection.lint.linting import lint
-from marpack.weights.kind import FORMATS, WeightsFormat
 
 
 def test_packages_that_it_brings_along_are_passed_over_but_nothing_that_the_manifest_names():
@@ -35,81 +34,66 @@ def test_finds_exactly(case):
     check_case(case)
 
 
-SAID = [
-    (labelled("one-gap", '{"0": "a", "2": "c"}'), "class 1 has no label"),
-    (labelled("gaps", '{"0": "a", "4": "c"}'), "class 1 and 2 more classes have no label"),
-    (labelled("no-index", '{"a": "x", "1": "y"}'), "'a' is not a class index"),
-    (labelled("no-indices", '{"a": "x", "1": "y", "b": "z"}'), "'a' is not a class index, nor are 1 more"),
-    (labelled("inverted", '{"cat": "0", "dog": 1}'), "it maps labels to indices; the server wants indices to labels"),
-    (labelled("twins", '{"0": "a", "1": "a", "2": "b"}'), "2 classes are called 'a'"),
-    (labelled("twins-twice", '{"0": "a", "1": "a", "2": "a", "3": "b", "4": "b"}'),
-     "3 classes are called 'a', and 1 more such labels"),
-    (labelled("wrong", '{"0": 0, "1": 1, "2": 2, "3": 3, "4": 4}'), "2 more labels are no strings"),
-    (labelled("no-name", '{"object_type_names": ["a", null]}'), "a label is null, not a string"),
-    (labelled("nothing", "{}"), "it names no class at all"),
-    (labelled("four", FIVE.replace(', "4": "e"', ""), handler=TOPK.replace("topk = 2", "pass")),
-     "there are 4 labels, and the image classifier answers with the top 5"),
-    (labelled("one", '{"0": "a"}', handler=CLASSIFIER),
-     "there is 1 label, and the image classifier answers with the top 5"),
-    (labelled("too-large", '{"0": "' + "a" * (16 << 20) + '"}'), "it is larger than 16 MiB"),
-    (configured("empty", ""), "it is empty"),
-    (configured("list", "- a\n"), "it is a list, not a mapping"),
-    (imports("elsewhere", "import net", files={"src/net.py": ""}),
-     "'net' is packed as src/net.py, where Python does not look"),
-    (imports("two-dots", "from ..net import x"),
-     "'..net' is a relative import, and handler.py belongs to no package there"),
-    (required("folder", "-e ./lib\n"), "'./lib' is not in the archive"),
-]  # fmt: skip
+# A case → what its one message must contain.
+FACTS = [
+    (labelled("one-gap", '{"0": "a", "2": "c"}'), ["class 1 "]),
+    (labelled("gaps", '{"0": "a", "4": "c"}'), ["class 1 ", "2 more"]),
+    (labelled("no-indices", '{"a": "x", "1": "y", "b": "z"}'), ["'a'", "1 more"]),
+    (labelled("inverted", '{"cat": "0", "dog": 1}'), ["labels to indices"]),
+    (labelled("twins", '{"0": "a", "1": "a", "2": "b"}'), ["2 classes", "'a'"]),
+    (labelled("twins-twice", '{"0": "a", "1": "a", "2": "a", "3": "b", "4": "b"}'), ["3 classes", "1 more"]),
+    (labelled("wrong", '{"0": 0, "1": 1, "2": 2, "3": 3, "4": 4}'), ["2 more"]),
+    (labelled("no-name", '{"object_type_names": ["a", null]}'), ["null"]),
+    (labelled("four", FIVE.replace(', "4": "e"', ""), handler=TOPK.replace("topk = 2", "pass")), ["4 labels", "5"]),
+    (labelled("one", '{"0": "a"}', handler=CLASSIFIER), ["1 label,", "5"]),
+    (labelled("too-large", '{"0": "' + "a" * (16 << 20) + '"}'), ["16 MiB"]),
+    (configured("empty", ""), ["empty"]),
+    (configured("list", "- a\n"), ["list"]),
+    (imports("elsewhere", "import net", files={"src/net.py": ""}), ["'net'", "src/net.py"]),
+    (imports("two-dots", "from ..net import x"), ["'..net'", "handler.py"]),
+    (required("folder", "-e ./lib\n"), ["'./lib'"]),
+]
 
 
-@pytest.mark.parametrize(("case", "sentence"), [pytest.param(*row, id=row[0].name) for row in SAID])
-def test_says_what_is_wrong(case, sentence):
-    assert sentence in [finding.message for finding in case.findings()]
+@pytest.mark.parametrize(("case", "facts"), [pytest.param(*row, id=row[0].name) for row in FACTS])
+def test_a_message_names_the_values(case, facts):
+    assert [finding for finding in case.findings() if all(fact in finding.message for fact in facts)]
 
 
-BUILD = "list {} in a requirements.txt, named by requirements: or --requirements-file"
+# A case → what a hint must contain.
 HINTS = [
-    (configured("spelling", "batch_size: 1\n"), "did you mean batchSize?"),
-    (configured("torchrun", "torchrun: {nproc_per_node: 2}\n"), "did you mean nproc-per-node?"),
-    (imports("name", "from net import Nett", files={"net.py": "Net = 1"}), "did you mean Net?"),
-    (imports("module", "import labeling", files={"labelling.py": ""}), "did you mean labelling?"),
-    (imports("handler", "from base_handler import BaseHandler"), "write ts.torch_handler.base_handler"),
-    (imports("home", "from ts.context import BaseHandler"), "it is in ts.torch_handler.base_handler"),
-    (imports("server", "from ts.context import Contex"), "did you mean Context?"),
-    (
-        Case("script", {"handler.py": BASE, "model.py": NET, "model.pt": weights("script")}, model=EAGER),
-        FORMATS[WeightsFormat.TORCHSCRIPT].as_state,
-    ),
-    (Case("suffix", {"handler.py": BASE, "model.pt": weights("onnx")}, model=SERIALIZED), "name the file .onnx"),
+    (configured("spelling", "batch_size: 1\n"), "batchSize"),
+    (configured("torchrun", "torchrun: {nproc_per_node: 2}\n"), "nproc-per-node"),
+    (imports("name", "from net import Nett", files={"net.py": "Net = 1"}), "Net?"),
+    (imports("module", "import labeling", files={"labelling.py": ""}), "labelling"),
+    (imports("handler", "from base_handler import BaseHandler"), "ts.torch_handler.base_handler"),
+    (imports("home", "from ts.context import BaseHandler"), "ts.torch_handler.base_handler"),
+    (imports("server", "from ts.context import Contex"), "Context"),
+    (Case("script", {"handler.py": BASE, "model.py": NET, "model.pt": weights("script")}, model=EAGER), "--model-file"),
+    (Case("suffix", {"handler.py": BASE, "model.pt": weights("onnx")}, model=SERIALIZED), ".onnx"),
     (
         Case("notebook", {"handler.py": BASE, "n.ipynb": "{}"}, model={"model_file": "n.ipynb"}),
-        "jupyter nbconvert --to script n.ipynb, keep the model's class alone in it, and name the .py file",
+        "nbconvert --to script n.ipynb",
     ),
-    (imports("listing", "import cv2"), BUILD.format("opencv-python")),
-    (
-        imports("listing-unknown", "import my_thing"),
-        BUILD.format("its distribution") + "; if it is a file of yours, pack it",
-    ),
-    (required("listing-more", "timm\n", handler__py=f"import mii\n{CLASS}"), "add deepspeed-mii to requirements.txt"),
-    (
-        required("listing-may-do", "py-thing\n", handler__py=f"import thing\n{CLASS}"),
-        "if it does not, add its distribution to them",
-    ),
+    (imports("listing", "import cv2"), "List opencv-python in"),
+    (imports("listing-unknown", "import my_thing"), "pack it"),
+    (required("listing-more", "timm\n", handler__py=f"import mii\n{CLASS}"), "Add deepspeed-mii to requirements.txt"),
+    (required("listing-may-do", "py-thing\n", handler__py=f"import thing\n{CLASS}"), "add its distribution"),
     (
         Case(
             "file-itself",
             {"transformer_handler.py": f"import transformers_x\n{CLASS}"},
             model={"handler": "transformer_handler.py"},
         ),
-        BUILD.format("its distribution") + "; if it is a file of yours, pack it",
+        "List its distribution",
     ),
-    (imports("distribution", "import transformers", files={"transformer.py": ""}), BUILD.format("transformers")),
+    (imports("distribution", "import transformers", files={"transformer.py": ""}), "List transformers in"),
 ]
 
 
-@pytest.mark.parametrize(("case", "hint"), [pytest.param(*row, id=row[0].name) for row in HINTS])
-def test_hints_at_what_was_meant(case, hint):
-    assert hint in [finding.hint for finding in case.findings()]
+@pytest.mark.parametrize(("case", "part"), [pytest.param(*row, id=row[0].name) for row in HINTS])
+def test_hints_at_what_was_meant(case, part):
+    assert [finding for finding in case.findings() if part in str(finding.hint)]
 
 
 def test_a_missing_module_is_told_of_once_where_it_weighs_most():
@@ -122,32 +106,20 @@ def test_a_missing_module_is_told_of_once_where_it_weighs_most():
     ]
 
 
-FLAT = "'pkg' is not packed, but {} is at the archive's root: --extra-files leaves the folder out"
 FLATTENED = [
-    (
-        imports("package", "from pkg.mod import X", files={"__init__.py": "", "mod.py": ""}),
-        "warning",
-        FLAT.format("mod.py"),
-    ),
-    (imports("module", "from pkg import mod", files={"mod.py": ""}), "warning", FLAT.format("mod.py")),
-    (imports("deferred", "def f():\n    import pkg.mod", files={"mod.py": ""}), "warning", FLAT.format("mod.py")),
-    (
-        imports("homely", "from utils.mod import X", files={"mod.py": ""}),
-        "error",
-        FLAT.format("mod.py").replace("pkg", "utils"),
-    ),
-    (
-        imports("homely package", "import utils", files={"__init__.py": ""}),
-        "error",
-        FLAT.format("__init__.py").replace("pkg", "utils"),
-    ),
+    (imports("package", "from pkg.mod import X", files={"__init__.py": "", "mod.py": ""}), "warning", "mod.py"),
+    (imports("module", "from pkg import mod", files={"mod.py": ""}), "warning", "mod.py"),
+    (imports("deferred", "def f():\n    import pkg.mod", files={"mod.py": ""}), "warning", "mod.py"),
+    (imports("homely", "from utils.mod import X", files={"mod.py": ""}), "error", "mod.py"),
+    (imports("homely package", "import utils", files={"__init__.py": ""}), "error", "__init__.py"),
 ]
 
 
-@pytest.mark.parametrize(("case", "severity", "sentence"), [pytest.param(*row, id=row[0].name) for row in FLATTENED])
-def test_a_folder_whose_contents_alone_are_packed_is_recognised(case, severity, sentence):
+@pytest.mark.parametrize(("case", "severity", "member"), [pytest.param(*row, id=row[0].name) for row in FLATTENED])
+def test_a_folder_whose_contents_alone_are_packed_is_recognised(case, severity, member):
     [finding] = case.findings()
-    assert (finding.code, finding.severity, finding.message) == ("import-not-packed", severity, sentence)
+    assert (finding.code, finding.severity) == ("import-not-packed", severity)
+    assert f" {member} " in finding.message
     assert "mkdir parts && cp -r" in str(finding.hint)
 
 
@@ -164,20 +136,21 @@ def test_what_is_listed_under_another_name_is_no_missing_module():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "code", "fact"),
     [
-        ('{"learner": 1}', ["it is an XGBoost model in JSON, which BaseHandler does not load"]),
-        ("[1]", ["it is JSON, which BaseHandler does not load"]),
-        ("{ \x00", ["it is of no format that is known"]),
+        ('{"learner": 1}', "weights-absent", "XGBoost"),
+        ("[1]", "weights-absent", "JSON"),
+        ("{ \x00", "weights-unknown", ""),
     ],
 )
-def test_json_in_the_weights_place_is_a_model_of_another_kind(text, said):
+def test_json_in_the_weights_place_is_a_model_of_another_kind(text, code, fact):
     files = {"handler.py": BASE, "model.pt": text}
-    assert [finding.message for finding in Case("json", files, model=SERIALIZED).findings()] == said
+    [finding] = Case("json", files, model=SERIALIZED).findings()
+    assert finding.code == code
+    assert fact in finding.message
     own = {"handler.py": CLASS, "model.pt": text}
-    assert [finding.message for finding in Case("json", own, model=SERIALIZED).findings()] == (
-        said if "\x00" in text else []
-    )
+    found = [finding.code for finding in Case("json", own, model=SERIALIZED).findings()]
+    assert found == ([code] if "\x00" in text else [])
 
 
 def test_torchtext_is_no_part_of_the_last_server():

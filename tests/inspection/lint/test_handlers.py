@@ -13,23 +13,23 @@ def test_finds_exactly():
 @pytest.mark.parametrize(("count", "listed"), [(6, "A0, A1, A2, A3, A4, A5"), (7, "A0, A1, A2, A3, A4, A5, …")])
 def test_the_first_classes_of_many_are_named(count, listed):
     source = "".join(f"class A{number}: pass\n" for number in range(count))
-    many = f"it has {count} classes of its own ({listed}) where the server wants exactly one"
-    assert handler("many", source).findings()[0].message.startswith(many)
+    many = f"{count} classes of its own ({listed})"
+    assert many in handler("many", source).findings()[0].message
     model = Case("many", {"handler.py": BASE, "model.py": source}, model=EAGER)
-    assert many in [finding.message for finding in model.findings()]
+    assert [finding for finding in model.findings() if many in finding.message]
 
 
 @pytest.mark.parametrize(
     ("entry", "files", "hint"),
     [
-        ("handler.py", {"hander.py": CLASS}, "did you mean hander.py?"),
-        ("handler.py", {"src/handler.py": CLASS}, "pack it at the archive's root"),
-        ("handlr", {"handler.py": CLASS}, "did you mean handler?"),
-        ("image_clasifier", {"handler.txt": ""}, "did you mean image_classifier?"),
+        ("handler.py", {"hander.py": CLASS}, "hander.py"),
+        ("handler.py", {"src/handler.py": CLASS}, "archive's root"),
+        ("handlr", {"handler.py": CLASS}, "handler?"),
+        ("image_clasifier", {"handler.txt": ""}, "image_classifier"),
     ],
 )
 def test_hints_at_the_handler_that_was_meant(entry, files, hint):
-    assert Case("meant", files, model={"handler": entry}).findings()[0].hint == hint
+    assert Case("meant", files, model={"handler": entry}).findings()[0].hint.count(hint) == 1
 
 
 @pytest.mark.parametrize("imported", [1, 100, 101])
@@ -43,15 +43,18 @@ def test_hints_at_the_imported_class_to_derive_from(imported):
 @pytest.mark.parametrize(
     ("star", "others", "expected"),
     [
-        ("from other import *", {"other.py": f"__all__ = []\n{FUNCTION}"}, "N handler-undecided handler.py"),
         ("from other import *", {"other.py": "from os import *\n"}, "E handler-no-entry handler.py"),
-        ("from .other import *", {}, "N handler-undecided handler.py"),
-        ("from nowhere import *", {}, "N handler-undecided handler.py"),
         ("from ts.context import *", {}, "E handler-no-entry handler.py"),
     ],
 )
-def test_a_star_binds_what_its_module_shows(star, others, expected):
+def test_a_star_that_binds_no_handler_is_no_entry_point(star, others, expected):
     assert expected in told(Case("star", {"handler.py": f"{star}\n", **others}).findings())
+
+
+@pytest.mark.parametrize("star", ["from other import *", "from .other import *", "from nowhere import *"])
+def test_a_star_that_may_bind_the_handler_is_no_finding(star):
+    found = told(Case("star", {"handler.py": f"{star}\n", "other.py": FUNCTION}).findings())
+    assert not [line for line in found if "handler-" in line]
 
 
 def test_what_a_base_that_is_not_packed_may_set_is_not_missed():

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 from inspection.lint.case import CLASS, FUNCTION, Case, told
 
-from marpack.inspection.lint.bindings import scope_of
-from marpack.inspection.lint.files import Module
-from marpack.inspection.lint.source import Broken, parse, walk
-from marpack.inspection.lint.undefined_names import check_names
+from marpack.inspection.lint.imports import check_names
+from marpack.inspection.lint.source import Broken, Module, parse, read_scope, walk
 
 ROOT = Path(__file__).parents[3]
 FUTURE = "from __future__ import annotations\n"
@@ -84,7 +82,7 @@ def test_published_handlers_raise_no_alarm():
 
 
 def module(tree: ast.Module) -> Module:
-    return Module("handler", "handler.py", tree, scope_of(ast.parse("")))
+    return Module("handler", "handler.py", tree, read_scope(ast.parse("")))
 
 
 def test_other_rules_find_the_tree_as_it_was():

@@ -1,10 +1,12 @@
-"""Which member a server's `import` finds."""
+"""The names that a module binds, and the member that a server's `import` finds."""
 
+import ast
 import io
 
 import pytest
 
-from marpack.inspection.lint.files import Files, Found
+from marpack.inspection.lint.handler import own_classes
+from marpack.inspection.lint.source import Files, Found, read_scope
 
 
 def files(*names: str, roots: tuple[str, ...] = ("",)) -> Files:
@@ -59,3 +61,21 @@ def test_folders_are_known_by_what_lies_below_them() -> None:
     found = files("a.py", "b/c/d.py")
     assert (found.files_in(""), found.files_in("b/"), found.files_in("b/c/")) == ({"a.py"}, set(), {"d.py"})
     assert [folder for folder in ("b/", "b/c/", "c/", "a/") if found.is_folder(folder)] == ["b/", "b/c/"]
+
+
+@pytest.mark.parametrize("end", ["raise SystemExit", "sys.exit()", "exit()", "quit(1)"])
+def test_what_follows_an_end_is_never_bound(end: str) -> None:
+    scope = read_scope(ast.parse(f"def a(): pass\n{end}\ndef b(): pass\n"))
+    assert list(scope.names) == ["a"]
+
+
+def test_a_branch_that_ends_binds_what_stands_before_its_end() -> None:
+    scope = read_scope(ast.parse("if x:\n    a = 1\n    raise ValueError\n    b = 2\ndef c(): pass\n"))
+    assert {name: found.sure for name, found in scope.names.items()} == {"a": False, "c": True}
+    assert isinstance(scope.names["c"].only, ast.FunctionDef)
+
+
+@pytest.mark.parametrize("module", ["'elsewhere'", "__name__"])
+def test_a_class_that_names_its_module_may_count_once(module: str) -> None:
+    own = own_classes(read_scope(ast.parse(f"class A: pass\nclass B:\n    __module__ = {module}\n")))
+    assert (list(own.certain), own.exact) == (["A"], False)

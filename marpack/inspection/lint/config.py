@@ -1,0 +1,277 @@
+"""The model config: its YAML, its keys (contract §10) and its `pt2` section (contract §6)."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from msgspec import Struct
+
+from marpack import finding_codes as codes
+from marpack.archive.manifest import Manifest
+from marpack.errors import did_you_mean, nearest, shortened
+from marpack.findings import Finding, Severity
+from marpack.inspection.lint.source import Files
+from marpack.torchserve.model_config import KEYS
+
+if TYPE_CHECKING:
+    from marpack.inspection.yaml_document import YamlDocument
+
+_MANIFEST = "MAR-INF/MANIFEST.json: model.configFile"
+_SLOW = 64 << 10  # bytes; Python's own parser, which the worker uses, takes a second for these
+_FRONTEND_CHARACTERS = 3 << 20  # more, and the frontend reads none of it
+_FRONTEND_DEPTH = 50
+_FRONTEND_ALIASES = 50  # of lists and mappings
+_MAX_INT = 2**31 - 1
+_SHOWN_DUPLICATES = 20
+WORKER_KEYS = frozenset(name for name, key in KEYS.items() if key.takes is object)
+FRONTEND_KEYS = frozenset(name for name in KEYS if "." not in name) - WORKER_KEYS
+_OTHER_DEVICES = ("neuron", "neuronx", "hpu", "xpu", "mps", "tpu")  # the frontend treats them as not set
+_TYPES = {bool: "true or false", list: "a list of whole numbers", dict: "a mapping", str: "a string"}
+# Backends of torch.compile that torch has dropped, and those that need a further package.
+_GONE = frozenset({"nvfuser", "aot_nvfuser", "aot_cudagraphs", "ofi", "fx2trt", "torchxla_trace_once"})
+_PACKAGES = {
+    "onnxrt": "onnxscript, onnxruntime and an older torch",
+    "ipex": "intel_extension_for_pytorch",
+    "openvino": "openvino",
+    "tensorrt": "torch_tensorrt",
+    "hpu_backend": "habana_frameworks",
+}
+_OPTIONS: dict[str, type | tuple[type, ...]] = {
+    "backend": str,
+    "mode": (str, type(None)),
+    "fullgraph": bool,
+    "dynamic": (bool, type(None)),
+    "options": (dict, type(None)),
+    "disable": bool,
+}
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+class ModelConfig(Struct, frozen=True, kw_only=True):
+    """The model config's values, with the findings about its YAML."""
+
+    member: str = ""
+    values: dict[str, Any] = {}  # Any: the YAML's
+    lines: dict[str, int] = {}  # dotted path of keys → line
+    findings: tuple[Finding, ...] = ()
+
+    def at(self, *path: object) -> str:
+        """Return a key's place as file:line."""
+        line = self.lines.get(".".join(map(str, path)))
+        return f"{self.member}:{line}" if line else self.member
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the worker awaits the result of `handle`."""
+        return self.values.get("asyncCommunication") is True
+
+    @property
+    def aot_compile(self) -> bool:
+        """Whether the server loads .so weights."""
+        pt2 = self.values.get("pt2")
+        export = pt2.get("export") if isinstance(pt2, dict) else None
+        return isinstance(export, dict) and bool(export.get("aot_compile") == True)  # noqa: E712 - as the server compares
+
+
+def read_config(files: Files, manifest: Manifest) -> ModelConfig:
+    """Read the model config that the manifest names."""
+    name = manifest.model.config_file
+    if name == "" or "configFile" in manifest.model.extra:
+        return ModelConfig(findings=(codes.CONFIG_UNNAMED.at(_MANIFEST),))
+    if name is None:
+        return ModelConfig()
+    if name not in files:
+        return ModelConfig(findings=(codes.CONFIG_MISSING.at(_MANIFEST, name=name),))
+    from marpack.inspection.yaml_document import MAX_BYTES, read_yaml  # noqa: PLC0415 - most archives need no PyYAML
+
+    data = files.read(name, MAX_BYTES)
+    if data is None:
+        return ModelConfig(member=name)
+    if len(data) > MAX_BYTES:
+        whole = files.read(name, 4 * _FRONTEND_CHARACTERS) or b""
+        is_ignored = len(whole.decode("utf-8", "replace")) > _FRONTEND_CHARACTERS
+        code = codes.CONFIG_TOO_LARGE if is_ignored else codes.CONFIG_UNCHECKED
+        return ModelConfig(member=name, findings=(code.at(name, limit=MAX_BYTES >> 10),))
+    try:
+        read = read_yaml(data.decode("utf-8"), as_server=len(data) <= _SLOW)
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        return ModelConfig(member=name, findings=(codes.CONFIG_ENCODING.at(f"{name}:{line}"),))
+    if problem := read.problem:
+        is_tag = "constructor for the tag" in problem.reason
+        code = codes.CONFIG_BOMB if problem.fault == "excess" else codes.CONFIG_TAG if is_tag else codes.CONFIG_SYNTAX
+        where = f"{name}:{problem.line}" if problem.line and problem.fault != "excess" else name
+        found = code.at(where, hint=problem.hint, reason=f"{problem.context} {problem.reason}".strip())
+        return ModelConfig(member=name, findings=(found,))
+    if not isinstance(read.value, dict):
+        kind = "empty" if read.value is None else f"a {type(read.value).__name__}, not a mapping"
+        return ModelConfig(member=name, findings=(codes.CONFIG_ROOT.at(name, kind=kind),))
+    values = {key: value for key, value in read.value.items() if isinstance(key, str)}
+    return ModelConfig(member=name, values=values, lines=read.lines, findings=tuple(_check_document(name, read)))
+
+
+def _check_document(name: str, read: "YamlDocument") -> Iterator[Finding]:
+    for key in read.value:
+        if not isinstance(key, str):
+            where = f"{name}:{read.lines.get(str(key), 1)}"
+            yield codes.CONFIG_KEY.at(where, key=repr(str(key)[:40]), kind=type(key).__name__)
+    for repeated in read.duplicates[:_SHOWN_DUPLICATES]:
+        yield codes.CONFIG_DUPLICATE_KEY.at(f"{name}:{repeated.line}", key=repeated.name[:60])
+    if read.depth > _FRONTEND_DEPTH or read.aliases > _FRONTEND_ALIASES:
+        yield codes.CONFIG_TOO_DEEP.at(name)
+
+
+# Keys
+
+
+def check_keys(config: ModelConfig) -> Iterator[Finding]:
+    """Yield the values that the server does not accept, and the misspelled keys."""
+    values = config.values
+    known = {_normalize(name): name for name in KEYS if "." not in name}
+    for key, value in values.items():
+        if key in KEYS:
+            yield from _check_value(key, config.at(key), value)
+        elif meant := known.get(_normalize(key)) or known.get(nearest(_normalize(key), known, 0.7) or ""):
+            yield codes.CONFIG_UNKNOWN_KEY.at(config.at(key), hint=f"did you mean {meant}?", key=key)
+    minimum, maximum = values.get("minWorkers"), values.get("maxWorkers")
+    if isinstance(minimum, int) and isinstance(maximum, int) and 0 < maximum < minimum:
+        yield codes.CONFIG_WORKERS.at(config.at("minWorkers"), minimum=minimum, maximum=maximum)
+    idle = values.get("sequenceMaxIdleMSec")
+    if values.get("sequenceBatching") is True and (idle is None or not _is_whole(idle) or idle <= 0):
+        yield codes.SEQUENCE_IDLE_TIME.at(config.at("sequenceBatching"))
+    torchrun = values.get("torchrun")
+    for key, value in torchrun.items() if isinstance(torchrun, dict) else ():
+        name, where = f"torchrun.{key}", config.at("torchrun", key)
+        if not isinstance(key, str):
+            yield codes.CONFIG_TORCHRUN_KEY_TYPE.at(where, key=_describe(key))
+        elif name in KEYS:
+            yield from _check_value(name, where, value)
+        else:
+            meant = next((each for each in KEYS if _normalize(each) == _normalize(name)), "")
+            hint = f"did you mean {meant.removeprefix('torchrun.')}?" if meant else None
+            yield codes.CONFIG_TORCHRUN_KEY.at(where, hint=hint, key=name)
+
+
+def _check_value(name: str, where: str, value: object) -> Iterator[Finding]:
+    wanted, shown = KEYS[name].takes, _describe(value)
+    if isinstance(wanted, int):
+        if not _is_whole(value) or value > _MAX_INT:
+            yield codes.CONFIG_TYPE.at(where, key=name, value=shown, kind="a whole number")
+        elif value < wanted:
+            yield codes.CONFIG_MINIMUM.at(where, key=name, value=value, minimum=wanted)
+    elif isinstance(wanted, tuple):
+        words = ", ".join(wanted)
+        if not isinstance(value, str):
+            yield codes.CONFIG_TYPE.at(where, key=name, value=shown, kind=f"one of {words}")
+        elif name == "deviceType" and value.lower() in _OTHER_DEVICES:
+            yield codes.CONFIG_DEVICE.at(where, key=name, value=value, words=words)
+        elif value.lower() not in wanted:
+            hint = did_you_mean(value.lower(), wanted, 0.7)
+            yield codes.CONFIG_RANGE.at(where, hint=hint, key=name, value=shown, words=words)
+    elif not isinstance(value, wanted) or (
+        wanted is list and isinstance(value, list) and not all(_is_whole(item) for item in value)
+    ):
+        yield codes.CONFIG_TYPE.at(where, key=name, value=shown, kind=_TYPES[wanted])
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _normalize(key: str) -> str:
+    return key.replace("_", "").replace("-", "").lower()
+
+
+def _describe(value: object) -> str:
+    text = "a list" if isinstance(value, list) else "a mapping" if isinstance(value, dict) else repr(value)
+    return shortened(text, 41)
+
+
+# The pt2 section
+
+
+def check_pt2(config: ModelConfig, failing: Severity, uncompiled: Severity) -> Iterator[Finding]:
+    """Yield why the pt2 section fails, or compiles nothing.
+
+    Args:
+        config: The model config.
+        failing: The severity of a failing `initialize`.
+        uncompiled: The severity of a model that runs uncompiled.
+    """
+    section = config.values.get("pt2")
+    where = config.at("pt2")
+    if "pt2" not in config.values:
+        return
+    if isinstance(section, str):
+        if "compile" in section:  # the server looks for the key in a string too
+            yield codes.PT2_WORD.at(where, severity=failing, word=section[:40])
+        elif "export" in section:
+            yield codes.PT2_OFF_WORD.at(where, severity=uncompiled, word=section[:40])
+        else:
+            yield from _check_backend(section, where, uncompiled)
+    elif not isinstance(section, dict):
+        yield codes.PT2_SHAPE.at(where, severity=failing, kind=_kind(section))
+    elif "compile" in section:
+        yield from _check_compile(config, section["compile"], failing, uncompiled)
+    elif "export" in section:
+        export = section["export"]
+        if not isinstance(export, dict) or export.get("aot_compile") != True:  # noqa: E712 - as the server compares
+            yield codes.PT2_OFF_EXPORT.at(config.at("pt2", "export"), severity=uncompiled)
+    else:
+        yield from _check_options(config, section, ("pt2",), uncompiled)
+
+
+def _check_compile(config: ModelConfig, section: Any, failing: Severity, uncompiled: Severity) -> Iterator[Finding]:
+    # `section` is Any: the YAML's
+    where = config.at("pt2", "compile")
+    if not isinstance(section, dict):
+        yield codes.PT2_COMPILE_SHAPE.at(where, severity=failing, kind=_kind(section))
+    elif "enable" not in section:
+        yield codes.PT2_NO_ENABLE.at(where, severity=failing)
+    elif section["enable"] != True:  # noqa: E712 - as the server compares
+        severity = Severity.NOTE if section["enable"] is False else uncompiled
+        value = f"{section['enable']!r:.40}"
+        yield codes.PT2_OFF.at(config.at("pt2", "compile", "enable"), severity=severity, value=value)
+    else:
+        options = {key: value for key, value in section.items() if key != "enable"}
+        yield from _check_options(config, options, ("pt2", "compile"), uncompiled)
+
+
+def _check_options(
+    config: ModelConfig,
+    options: dict[Any, Any],  # Any: the YAML's
+    path: tuple[str, ...],
+    severity: Severity,
+) -> Iterator[Finding]:
+    for key, value in options.items():
+        where = config.at(*path, key)
+        if key not in _OPTIONS:
+            hint = did_you_mean(str(key), _OPTIONS, 0.7)
+            yield codes.PT2_OPTION.at(where, severity=severity, hint=hint, key=str(key)[:40])
+        elif not isinstance(value, _OPTIONS[key]):
+            yield codes.PT2_OPTION_TYPE.at(where, severity=severity, key=key, kind=_kind(value))
+    backend, mode = options.get("backend"), options.get("mode")
+    if mode is not None and options.get("options") is not None:
+        yield codes.PT2_MODE_AND_OPTIONS.at(config.at(*path, "options"), severity=severity)
+    if isinstance(backend, str):
+        yield from _check_backend(backend, config.at(*path, "backend"), severity)
+    if isinstance(mode, str) and mode not in _MODES and backend in (None, "inductor"):
+        hint = did_you_mean(mode, _MODES, 0.7)
+        yield codes.PT2_MODE.at(config.at(*path, "mode"), severity=severity, hint=hint, mode=mode[:40])
+
+
+def _check_backend(backend: str, where: str, severity: Severity) -> Iterator[Finding]:
+    from marpack.torchserve.entry_point import PT2Backend  # noqa: PLC0415 - few configs compile, and it takes logging
+
+    known = [member.value for member in PT2Backend]
+    if backend not in known:
+        hint = did_you_mean(backend, set(known) - _GONE, 0.7)
+        yield codes.PT2_BACKEND.at(where, severity=severity, hint=hint, backend=backend[:40])
+    elif backend in _GONE:
+        yield codes.PT2_BACKEND_GONE.at(where, severity=severity, backend=backend)
+    elif backend in _PACKAGES:
+        yield codes.PT2_BACKEND_NEEDS.at(where, backend=backend, packages=_PACKAGES[backend])
+
+
+def _kind(value: Any) -> str:  # Any: the YAML's
+    kinds = {"NoneType": "empty", "dict": "a mapping", "list": "a list", "str": "a string"}
+    return kinds.get(type(value).__name__, f"{value!r:.40}")
