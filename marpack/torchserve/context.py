@@ -1,7 +1,6 @@
 """What a handler is given: its rows, and the context (contract §3 and §4)."""
 
 import json
-import logging
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
     from marpack.torchserve.metrics import MetricsCacheYamlImpl
 
 SERVER_VERSION = "0.12.0"
-logger = logging.getLogger(__name__)
 
 Row = dict[str, Any]  # Any: bytearray, str, or whatever JSON decodes to
 Handle = Callable[[Any, Any], Any]  # Any: (rows | None, Context) → whatever the author returns
@@ -198,6 +196,9 @@ def decode_part(part: Part, *, decode: bool = True) -> Any:
         if part.content_type.startswith("text"):
             return raw.decode("utf-8")
     except (ValueError, RecursionError):
+        import logging  # noqa: PLC0415 - inspecting reads a model config, and logs nothing
+
+        logger = logging.getLogger(__name__)
         logger.warning("the input is not valid %s; it stays bytes", part.content_type, exc_info=True)
     return raw
 

@@ -303,7 +303,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], list[str], str]] = {
     "handler that does not parse": (
         lambda: append("handler.py", "def (:\n"),
         [],
-        "handler.py:36: it is no valid Python",
+        "handler.py:36: it is not valid Python",
     ),
     "function that is not there": (
         lambda: (
