@@ -8,6 +8,7 @@ from functools import partial
 from typing import BinaryIO
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.archive.index import Index
@@ -34,7 +35,7 @@ from marpack.inspection.members import (
     text_findings,
 )
 from marpack.inspection.nested_files import NestedScan, Part
-from marpack.inspection.pickles import Unscanned, distrust, scan_of
+from marpack.inspection.pickles import PickleScan, Unscanned, distrust, scan_of
 from marpack.protocol.targets import Target
 from marpack.weights.contents import WeightsSummary, read_contents, recognize
 from marpack.weights.kind import WeightsFormat
@@ -70,50 +71,29 @@ def inspect(
 
     Raises ManifestError for a manifest that is missing, malformed, or names a missing file.
     """
-    manifest, state = archive.manifest, read_index(archive)
+    state = read_index(archive)
     require_files(archive)
     index = state.index or Index(members=())
     sums = dict(digests(archive, progress)) if verify else {}
-    differences = [state.problem] if state.problem else list(changed(archive, index, sums)) if state.index else []
-    walk = NestedScan(
-        fetched=is_remote(archive),
-        opcodes=max_opcodes or OPCODE_LIMIT,
-        weights=manifest.model.serialized_file,
-        members=archive.entries,
-    )
-    weights: list[WeightsFacts] = []
-    parts: list[Part] = []
-    damaged = {item.where: item for item in sums.values() if isinstance(item, Finding)}
-    for name in archive.entries:
-        try:
-            weights += _scan_member(archive, name, walk, parts)
-        except DamagedArchiveError as error:  # the other members can still be inspected
-            parts.append(Unscanned(name, "it is damaged"))
-            finding = damaged_member(error, archive, name)
-            damaged[finding.where] = finding
-    pickles = scan_of(parts, unfetched=walk.unfetched)
-    programs = tuple(dict.fromkeys(part for part in parts if isinstance(part, Program)))
+    scan = _scan_members(archive, max_opcodes or OPCODE_LIMIT)
     labels, config = label_facts(archive), config_facts(archive, parse=parse_config)
+    changes = list(changed(archive, index, sums)) if state.index else [state.problem] if state.problem else []
+    damaged = {finding.where: finding for finding in (*sums.values(), *scan.damaged) if isinstance(finding, Finding)}
     findings = (
         *archive.server_findings,
-        *(differences[:1] if state.problem else ()),
         *damaged.values(),
-        *(() if state.problem else differences),
-        *distrust(pickles, archive.source),
-        *program_findings(programs, archive.source),
+        *changes,
+        *distrust(scan.pickles, archive.source),
+        *program_findings(scan.programs, archive.source),
         *text_findings(labels, config, archive.source),
     )
-    verified = Verified(
-        members=len(sums),
-        bytes=sum(entry.size for entry in archive.entries.values()),
-        intact=not differences and all(isinstance(item, str) for item in sums.values()),
-        signed_off=state.index is not None,
-    )
+    if static_checks:
+        findings += tuple(_static_findings(archive, index, findings))
     return Inspection(
         source=archive.source,
         form=archive.form,
         content_digest=state.content_digest,
-        manifest=msgspec.json.decode(manifest.to_json()),
+        manifest=msgspec.json.decode(archive.manifest.to_json()),
         provenance=index.provenance,
         vendored=index.vendored or None,
         metadata=index.metadata or None,
@@ -124,24 +104,62 @@ def inspect(
         labels=labels,
         config=config,
         requirements=_requirements(archive),
-        weights=tuple(weights),
-        pickles=pickles,
-        programs=programs,
-        verified=verified if verify else None,
-        findings=(*findings, *_static_findings(archive, index, findings)) if static_checks else findings,
+        weights=scan.weights,
+        pickles=scan.pickles,
+        programs=scan.programs,
+        verified=_verified(archive, sums, is_intact=not changes, is_recorded=bool(state.index)) if verify else None,
+        findings=findings,
     )
 
 
-def _scan_member(archive: Archive, name: str, walk: NestedScan, parts: list[Part]) -> Iterator[WeightsFacts]:
-    """Add what one member contains to `parts`, and yield the facts of its weights. Raises DamagedArchiveError."""
-    if is_costly(archive, name):
-        parts.append(Unscanned(name, "it is compressed, and would have to be fetched whole"))
-        return
-    with archive.open(name) as file:
-        found = recognize(file, walk.budget)
-        if found.kind is not WeightsFormat.UNKNOWN:
-            yield weights_facts(name, read_contents(file, found))
-        parts += walk.file(name, file, found)
+class _MemberScan(Struct, frozen=True, kw_only=True):
+    """The content of all members."""
+
+    weights: tuple[WeightsFacts, ...]
+    pickles: PickleScan
+    programs: tuple[Program, ...]
+    damaged: tuple[Finding, ...]
+
+
+def _scan_members(archive: Archive, max_opcodes: int) -> _MemberScan:
+    """Scan every member; a damaged one does not affect the others."""
+    walk = NestedScan(
+        fetched=is_remote(archive),
+        opcodes=max_opcodes,
+        weights=archive.manifest.model.serialized_file,
+        members=archive.entries,
+    )
+    weights: list[WeightsFacts] = []
+    parts: list[Part] = []
+    damaged: list[Finding] = []
+    for name in archive.entries:
+        if is_costly(archive, name):
+            parts.append(Unscanned(name, "it is compressed, and would have to be fetched whole"))
+            continue
+        try:
+            with archive.open(name) as file:
+                found = recognize(file, walk.budget)
+                contents = None if found.kind is WeightsFormat.UNKNOWN else read_contents(file, found)
+                parts += list(walk.file(name, file, found))
+            weights += [weights_facts(name, contents)] if contents else []
+        except DamagedArchiveError as error:
+            parts.append(Unscanned(name, "it is damaged"))
+            damaged.append(damaged_member(error, archive, name))
+    return _MemberScan(
+        weights=tuple(weights),
+        pickles=scan_of(parts, unfetched=walk.unfetched),
+        programs=tuple(dict.fromkeys(part for part in parts if isinstance(part, Program))),
+        damaged=tuple(damaged),
+    )
+
+
+def _verified(archive: Archive, sums: dict[str, str | Finding], *, is_intact: bool, is_recorded: bool) -> Verified:
+    return Verified(
+        members=len(sums),
+        bytes=sum(entry.size for entry in archive.entries.values()),
+        intact=is_intact and all(isinstance(item, str) for item in sums.values()),
+        signed_off=is_recorded,
+    )
 
 
 def weights_facts(member: str, contents: WeightsSummary) -> WeightsFacts:
