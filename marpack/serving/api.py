@@ -84,9 +84,7 @@ class ServingCore(Struct, frozen=True, kw_only=True):
     statistics: ServerStatistics
     compat: bool = False  # imitate TorchServe also where its behavior is harmful
     open_inference: bool = False  # the setting ts_open_inference_protocol
-    max_request_size: int
     log_requests: bool = False
-    cors: tuple[tuple[str, str], ...] = ()  # headers of all responses
 
 
 # --- Routes -------------------------------------------------------------------------------------------------------
@@ -145,30 +143,10 @@ class Route(Struct, frozen=True):
     is_documented: bool = True
 
 
-class Router:
-    """A table of routes."""
-
-    def __init__(self, routes: tuple[Route, ...]) -> None:
-        self._routes = [(tuple(route.path.strip("/").split("/")), route) for route in routes]
-
-    def find(self, method: str, segments: tuple[str, ...]) -> tuple[Route, dict[str, str]]:
-        """Return the first route of a path and method, with the values of its placeholders.
-
-        Raises RequestError: 404, and 405 for a path whose routes take other methods.
-        """
-        error = not_found()
-        for pattern, route in self._routes:
-            found = _match(pattern, segments)
-            if found is None:
-                continue
-            if not route.methods or method in route.methods:
-                return route, found
-            error = method_not_allowed()
-        raise error
-
-
-def _match(pattern: tuple[str, ...], segments: tuple[str, ...]) -> dict[str, str] | None:
+def _match(path: str, segments: tuple[str, ...]) -> dict[str, str] | None:
+    """Return the values of a route's placeholders; None if its path does not match."""
     found: dict[str, str] = {}
+    pattern = path.strip("/").split("/")
     if pattern[-1] == "*":
         pattern = pattern[:-1]
         segments, rest = segments[: len(pattern)], segments[len(pattern) :]
@@ -192,15 +170,13 @@ class Api:
 
     def __init__(self, core: ServingCore, routes: tuple[Route, ...]) -> None:
         self.core = core
-        self.routes: tuple[Route, ...] = ()
-        self.include(routes)
+        self.routes = routes
+        self._find_cached = lru_cache(maxsize=1024)(self._find)  # clients use the same few paths
 
     def include(self, routes: tuple[Route, ...]) -> None:
         """Add routes after the existing ones."""
         self.routes += routes
-        router = Router(self.routes)
-        # Clients use the same few paths.
-        self._find = lru_cache(maxsize=1024)(lambda method, path: router.find(method, segments_of(path)))
+        self._find_cached.cache_clear()
 
     async def handle(self, request: HttpRequest) -> Reply:
         """Answer one request."""
@@ -208,7 +184,7 @@ class Api:
         call = Call(request, query)
         try:
             request.check_length()
-            route, given = self._find(request.method, path)
+            route, given = self._find_cached(request.method, path)
             if route.admit is not None:
                 route.admit(call)
             reply = await route.operation(call, **given)
@@ -219,10 +195,28 @@ class Api:
             raise
         if reply.request_id is not None:
             self.core.metrics.count_response(reply.response.status)
-            if self.core.cors:
-                reply.headers = (*self.core.cors, *reply.headers)
         self._record(call, reply.response)
         return reply
+
+    def _find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
+        """Return the first route of a method and a path, with the values of its placeholders.
+
+        Raises RequestError: 404, and 405 for a path whose routes take other methods.
+        """
+        if not path.startswith("/") or path.startswith("//"):
+            raise not_found()
+        path = path.partition("#")[0]
+        check_escapes(path)
+        segments = tuple(unquote(path).rstrip("/")[1:].split("/"))  # an escaped slash separates, too
+        error = not_found()
+        for route in self.routes:
+            found = _match(route.path, segments)
+            if found is None:
+                continue
+            if not route.methods or method in route.methods:
+                return route, found
+            error = method_not_allowed()
+        raise error
 
     def _record(self, call: Call, response: Response | None) -> None:
         """Count a response, and log it if requests are logged; None: the client is gone."""
@@ -255,16 +249,6 @@ class Api:
     async def document(self, call: Call) -> Reply:
         """Describe the routes of this port."""
         return json_reply(call, openapi_document(self.routes))
-
-
-@lru_cache(maxsize=1024)
-def segments_of(path: str) -> tuple[str, ...]:
-    """Return a path's decoded segments without trailing slashes; raise RequestError for an invalid path."""
-    if not path.startswith("/") or path.startswith("//"):
-        raise not_found()
-    path = path.partition("#")[0]
-    check_escapes(path)
-    return tuple(unquote(path).rstrip("/")[1:].split("/"))  # an escaped slash separates, too
 
 
 def check_escapes(target: str) -> None:

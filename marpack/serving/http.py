@@ -63,7 +63,7 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     write_grace: float = 20.0  # seconds without progress after which a slow reader is disconnected
     linger: float = 2.0  # seconds in which data after a response is read and dropped
     drain: float = 30.0  # seconds for running requests when the server ends
-    headers: Headers = ()  # additional headers of responses that no route gave
+    headers: Headers = ()  # of all responses
 
 
 class HttpRequest:
@@ -93,6 +93,11 @@ class HttpRequest:
         announced = self._request.content_length
         if announced is not None and announced > self._settings.max_request_size:
             raise TooLargeError(announced, self._settings.max_request_size)
+
+    @property
+    def max_size(self) -> int:
+        """The maximum size of a body."""
+        return self._settings.max_request_size
 
     async def body(self) -> bytes:
         """Return the whole body.
@@ -156,33 +161,29 @@ class _HttpResponse(web.StreamResponse):
         return not self._closes
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
-        """Send the whole response, once."""
-        if not self._is_sent:
-            self._is_sent = True
-            body = self._reply.response.body
+        """Send the whole response, or the stream, once; raises StreamAbortedError."""
+        if self._is_sent:
+            return request.writer
+        self._is_sent = True
+        reply, body, writer = self._reply, self._reply.response.body, request.writer
+        takes_body = request.method != "HEAD" and self.status not in _BODILESS
+        if reply.stream is None:
             has_length = self.status not in _LENGTHLESS and (body or (self.status != 304 and request.method != "HEAD"))
             head = self._head(request, f"content-length: {len(body)}\r\n" if has_length else "")
-            await request.writer.write_eof(head + body if self._takes_body(request) else head)
-        return request.writer
+            await writer.write_eof(head + body if takes_body else head)
+            return writer
+        is_chunked = takes_body and request.version >= (1, 1)
+        await writer.write(self._head(request, "transfer-encoding: chunked\r\n" if is_chunked else ""))
+        if is_chunked:
+            writer.enable_chunking()
+        async for piece in reply.stream.pieces():
+            if takes_body:
+                await writer.write(piece)
+        await writer.write_eof()
+        return writer
 
     async def write_eof(self, data: bytes = b"") -> None:
         """Do nothing: `prepare` has sent everything."""
-
-    async def stream(self, request: web.BaseRequest, stream: StreamedResponse) -> None:
-        """Send the head, then each piece as it comes; raises StreamAbortedError."""
-        self._is_sent = True
-        takes_body = self._takes_body(request)
-        is_chunked = takes_body and request.version >= (1, 1)
-        await request.writer.write(self._head(request, "transfer-encoding: chunked\r\n" if is_chunked else ""))
-        if is_chunked:
-            request.writer.enable_chunking()
-        async for piece in stream.pieces():
-            if takes_body:
-                await request.writer.write(piece)
-        await request.writer.write_eof()
-
-    def _takes_body(self, request: web.BaseRequest) -> bool:
-        return request.method != "HEAD" and self.status not in _BODILESS
 
     def _head(self, request: web.BaseRequest, framing: str) -> bytes:
         """Return the head; `framing` is the line that says where the body ends."""
@@ -225,20 +226,22 @@ def _routeless(response: Response, headers: Headers) -> _HttpResponse:
 class _Connection(RequestHandler):
     """Answers malformed requests as TorchServe does, and disconnects clients that do not read their response."""
 
-    __slots__ = ("_settings", "_write_timer")
+    __slots__ = ("_server", "_write_timer")
 
-    def __init__(self, manager: web.Server, *, settings: HttpSettings, **given: Any) -> None:  # Any: aiohttp's
+    def __init__(self, manager: web.Server, *, server: "HttpServer", **given: Any) -> None:  # Any: aiohttp's
         super().__init__(manager, **given)
-        self._settings = settings
+        self._server = server
         self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         if self.transport is not None:
             self.transport.set_write_buffer_limits(0)  # so that any unread data pauses writing
+            self._server.count_connection(self.transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_timer()
+        self._server.connection_count -= 1
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -252,7 +255,7 @@ class _Connection(RequestHandler):
     def _start_timer(self) -> None:
         if self.transport is not None:
             unread = self.transport.get_write_buffer_size()
-            self._write_timer = self._loop.call_later(self._settings.write_grace, self._check_progress, unread)
+            self._write_timer = self._loop.call_later(self._server.settings.write_grace, self._check_progress, unread)
 
     def _stop_timer(self) -> None:
         if self._write_timer is not None:
@@ -276,44 +279,19 @@ class _Connection(RequestHandler):
         if isinstance(exc, ConnectionError):
             raise exc  # the client is gone
         if status == 400:
-            return _routeless(HeadError().response, self._settings.headers)
+            return _routeless(HeadError().response, self._server.settings.headers)
         self._loop.call_exception_handler({"message": "a request could not be answered", "exception": exc})
         if request.writer.output_size > 0:  # the response has begun
             _reset(request)
         failure = error_response(500, "the server failed on this request; what it prints says why")
-        return _routeless(failure, self._settings.headers)
+        return _routeless(failure, self._server.settings.headers)
 
 
 class _ConnectionFactory(web.Server):
-    """Makes a connection for each client within the limit."""
-
-    def __init__(
-        self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], server: "HttpServer"
-    ) -> None:
-        super().__init__(
-            handler,
-            handler_cancellation=True,
-            keepalive_timeout=server.settings.keep_alive,
-            lingering_time=server.settings.linger,
-            access_log=None,
-            auto_decompress=False,
-            max_line_size=_MAX_LINE,
-            max_field_size=_MAX_HEADER,
-            logger=_AIOHTTP_LOG,
-            settings=server.settings,
-        )
-        self._server = server
+    """Makes a `_Connection` for each client."""
 
     def __call__(self) -> RequestHandler:
         return _Connection(self, loop=self._loop, **self._kwargs)
-
-    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        super().connection_made(handler, transport)
-        self._server.count_connection(transport)
-
-    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
-        self._server.connection_count -= 1
-        super().connection_lost(handler, exc)
 
 
 class HttpServer:
@@ -337,7 +315,18 @@ class HttpServer:
         Raises UsageError for an address that is not available.
         """
         sock = _open_socket(address)
-        factory = _ConnectionFactory(partial(self._answer, handler), self)
+        factory = _ConnectionFactory(
+            partial(self._answer, handler),
+            handler_cancellation=True,
+            keepalive_timeout=self.settings.keep_alive,
+            lingering_time=self.settings.linger,
+            access_log=None,
+            auto_decompress=False,
+            max_line_size=_MAX_LINE,
+            max_field_size=_MAX_HEADER,
+            logger=_AIOHTTP_LOG,
+            server=self,
+        )
         runner = web.ServerRunner(factory, shutdown_timeout=_CLOSE_TIMEOUT)
         self._runners.append(runner)
         self._sockets += [Path(address.path)] if address.path else []
@@ -398,16 +387,16 @@ class HttpServer:
             if reply.response.reset:  # send the pieces, then reset the connection
                 reply.stream = StreamedResponse(reply.response)
                 reply.stream.end(reply.response.pieces, broken=True)
+            if reply.request_id is not None and self.settings.headers:
+                reply.headers = (*self.settings.headers, *reply.headers)
             response = _HttpResponse(reply, closes=self.draining or _closes(request, reply))
-            if reply.stream is None:
-                await response.prepare(request)  # here, so that the connection stays busy until it is written
-                return response
             try:
-                await response.stream(request, reply.stream)
+                await response.prepare(request)  # here, so that the connection stays busy until it is written
             except StreamAbortedError:
                 _reset(request)
             finally:
-                reply.stream.leave()
+                if reply.stream is not None:
+                    reply.stream.leave()
             return response
         finally:
             self._busy.discard(connection)

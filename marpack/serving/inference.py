@@ -66,11 +66,11 @@ class InferenceApi(Api):
         ]
         kserve = (  # not on TorchServe
             Route("/v1/models", self.v1_models),
-            Route("/v1/models/{model_name}", self.v1_model),
+            Route("/v1/models/{model_name}", self.model_ready),
             Route("/v2/models/{model_name}", self.v2_model),
-            Route("/v2/models/{model_name}/ready", self.v2_model_ready),
+            Route("/v2/models/{model_name}/ready", self.model_ready),
             Route("/v2/models/{model_name}/versions/{model_version}", self.v2_model),
-            Route("/v2/models/{model_name}/versions/{model_version}/ready", self.v2_model_ready),
+            Route("/v2/models/{model_name}/versions/{model_version}/ready", self.model_ready),
             Route("/v2/models/{model_name}/versions/{model_version}/infer", self.predict_kserve, takes_body=True),
         )
         guarded = (
@@ -154,7 +154,7 @@ class InferenceApi(Api):
             request_id=call.id,
             url_path=form.url_path,
             explain=form.explain,
-            limit=self.core.max_request_size,
+            limit=call.request.max_size,
         )
         return replace(request, parts=last_wins((*form.query, *request.parts))) if form.query else request
 
@@ -200,10 +200,6 @@ class InferenceApi(Api):
         """List the models' names."""
         return json_reply(call, {"models": self.core.registry.names})
 
-    async def v1_model(self, call: Call, model_name: str) -> Reply:
-        """Return whether a model is ready."""
-        return await self.v2_model_ready(call, model_name)
-
     async def v2_server(self, call: Call) -> Reply:
         """Return the server's name and version."""
         self._expect_open_inference()
@@ -230,7 +226,7 @@ class InferenceApi(Api):
         described: dict[str, Any] = {"name": found.name, "versions": versions}  # Any: JSON
         return json_reply(call, {**described, "platform": "pytorch_mar", "inputs": [], "outputs": []})
 
-    async def v2_model_ready(self, call: Call, model_name: str, model_version: str | None = None) -> Reply:
+    async def model_ready(self, call: Call, model_name: str, model_version: str | None = None) -> Reply:
         """Return whether a model is ready."""
         ready = self.core.registry.find(model_name, model_version).state is ModelState.READY
         return json_reply(call, {"name": model_name, "ready": ready}, status=200 if ready else 503)

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Coroutine, Mapping
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
@@ -180,17 +179,13 @@ def _describe_worker(worker: WorkerSlot, *, uses_gpu: bool) -> dict[str, Any]:  
     pid = worker.pid
     return {
         "id": str(worker.number),
-        "startTime": _instant(worker.started),
+        "startTime": worker.started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "status": "READY" if worker.state is WorkerState.READY else "UNLOADING",
         "memoryUsage": worker.memory,
         "pid": _UNKNOWN_PID if pid is None else pid,
         "gpu": uses_gpu,
         "gpuUsage": "N/A",
     }
-
-
-def _instant(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 # --- The ports ----------------------------------------------------------------------------------------------------

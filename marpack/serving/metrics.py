@@ -77,37 +77,27 @@ class _LoggedSample:
         _LOG.info(MetricLogged(line))
 
 
-class _Counter:
-    """A sum; negative values are ignored."""
+class _Number:
+    """The sum of a counter's values, except negative ones; or a gauge's latest value."""
 
-    __slots__ = ("has_value", "labels", "value")
+    __slots__ = ("is_sum", "labels", "value")
 
-    def __init__(self, labels: str) -> None:
+    def __init__(self, labels: str, *, is_sum: bool) -> None:
         self.labels = labels
-        self.value = 0.0
-        self.has_value = False
+        self.is_sum = is_sum
+        self.value: float | None = None
 
     def put(self, value: float) -> None:
-        """Add a value."""
-        if value >= 0:
-            self.value += value
-            self.has_value = True
+        """Add or replace the value."""
+        if not self.is_sum:
+            self.value = value
+        elif value >= 0:
+            self.value = (self.value or 0.0) + value
 
     def rows(self, name: str) -> Iterator[tuple[str, str, float]]:
         """Yield name, labels and value, once there is one."""
-        if self.has_value:
+        if self.value is not None:
             yield name, self.labels, self.value
-
-
-class _Gauge(_Counter):
-    """The latest value."""
-
-    __slots__ = ()
-
-    def put(self, value: float) -> None:
-        """Replace the value."""
-        self.value = value
-        self.has_value = True
 
 
 class _Histogram:
@@ -137,20 +127,13 @@ class _Histogram:
         yield f"{name}_sum", self.labels, self.total
 
 
-_TYPES: dict[MetricTypes, type[_Counter] | type[_Histogram]] = {
-    MetricTypes.COUNTER: _Counter,
-    MetricTypes.GAUGE: _Gauge,
-    MetricTypes.HISTOGRAM: _Histogram,
-}
-
-
 class _Family:
     """One metric with its samples, at most MAX_SAMPLES."""
 
     def __init__(self, declared: Declared, *, is_shown: bool) -> None:
         self.declared = declared
         self.is_shown = is_shown  # otherwise, its values are logged
-        self._samples: dict[tuple[str, ...], _Counter | _Histogram] = {}
+        self._samples: dict[tuple[str, ...], _Number | _Histogram] = {}
 
     def bind(self, values: tuple[str, ...]) -> Sample | None:
         """Return the sample with these label values; None if their number is wrong."""
@@ -165,7 +148,10 @@ class _Family:
             return _IGNORED
         pairs = zip(self.declared.labels, values, strict=True)
         labels = "".join(f'{name}="{value.translate(_ESCAPES)}",' for name, value in pairs)
-        return self._samples.setdefault(values, _TYPES[self.declared.kind](labels))
+        kind = self.declared.kind
+        is_histogram = kind is MetricTypes.HISTOGRAM
+        sample = _Histogram(labels) if is_histogram else _Number(labels, is_sum=kind is MetricTypes.COUNTER)
+        return self._samples.setdefault(values, sample)
 
     def text(self, names: Collection[str]) -> str:
         """Return the exposition: only samples with these names, or everything if there are no names.

@@ -182,7 +182,7 @@ class ServedModel:
     def describe(self, request: Request) -> Job:
         """Queue a request that shares no batch; raise RequestError if there is no worker or no room."""
         if self.is_given_up or len(self._describe_jobs) >= self.queue.capacity:
-            raise _unavailable(_NO_DESCRIBER.format(self.name))
+            raise _no_worker(self.name, message=_NO_DESCRIBER)
         job = Job(request, self._loop.create_future(), is_alone=True)
         self._describe_jobs.append(job)
         self.dispatch()
@@ -334,13 +334,10 @@ class ServedModel:
         self.prepared.archive.close()
 
 
-def _no_worker(name: str, version: str = "") -> RequestError:
+def _no_worker(name: str, version: str = "", *, message: str = _NO_WORKER) -> RequestError:
     """Return TorchServe's error for a request that no worker takes."""
-    return _unavailable(_NO_WORKER.format(name, f'Version {version}" ' if version else ""))
-
-
-def _unavailable(message: str) -> RequestError:
-    return RequestError(message, status=503, kind="ServiceUnavailableException")
+    text = message.format(name, f'Version {version}" ' if version else "")
+    return RequestError(text, status=503, kind="ServiceUnavailableException")
 
 
 # --- All models ---------------------------------------------------------------------------------------------------
@@ -375,20 +372,18 @@ class Registry:
 
     def find(self, name: str, version: str | None = None) -> ServedModel:
         """Return a version of a model, by default its default version; raise RequestError (404)."""
-        if version is None:
-            default = self._defaults.get(name)
-            if default is None:
-                raise _unknown_model(name)
-            return default
         versions = self.versions(name)
+        if version is None:
+            return self._defaults[name]
         if version not in versions:
-            raise _unknown_version(f"Model version: {version} does not exist for model: {name}")
+            message = f"Model version: {version} does not exist for model: {name}"
+            raise RequestError(message, status=404, kind="ModelVersionNotFoundException")
         return versions[version]
 
     def versions(self, name: str) -> dict[str, ServedModel]:
         """Return all versions of a model; raise RequestError (404)."""
         if name not in self._versions:
-            raise _unknown_model(name)
+            raise RequestError(f"Model not found: {name}", status=404, kind="ModelNotFoundException")
         return self._versions[name]
 
     def is_default(self, model: ServedModel) -> bool:
@@ -399,7 +394,8 @@ class Registry:
         """Make a version its model's default; raise RequestError (404)."""
         versions = self.versions(name)
         if version not in versions:
-            raise _unknown_version(f"Model version {version} does not exist for model {name}")
+            message = f"Model version {version} does not exist for model {name}"
+            raise RequestError(message, status=404, kind="ModelVersionNotFoundException")
         self._defaults[name] = versions[version]
 
     def remove(self, name: str, version: str | None = None) -> ServedModel:
@@ -458,11 +454,3 @@ class Registry:
     def is_healthy_for_torchserve(self) -> bool:
         """Whether every default version has workers, or may still get them."""
         return not any(model.workers and model.is_given_up for model in self._defaults.values())
-
-
-def _unknown_model(name: str) -> RequestError:
-    return RequestError(f"Model not found: {name}", status=404, kind="ModelNotFoundException")
-
-
-def _unknown_version(message: str) -> RequestError:
-    return RequestError(message, status=404, kind="ModelVersionNotFoundException")

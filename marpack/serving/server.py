@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from marpack.archive.index import content_digest
 from marpack.errors import ExitCode, MarpackError, UsageError
@@ -62,7 +61,6 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     compat: bool = False
     open_inference: bool = False
     log_requests: bool = False
-    cors: tuple[tuple[str, str], ...] = ()
     model_store: Path | None = None
     model_api: bool = False  # allow requests that register and unregister models
     loader: ModelLoader = ModelLoader(load=Load(model_dir=""))  # for registered models
@@ -81,7 +79,7 @@ class Server:
     def __init__(self, options: ServerOptions, metrics: ServerMetrics) -> None:
         self.options = options
         self.registry = Registry()
-        self.http = HttpServer(replace(options.http, headers=options.cors))
+        self.http = HttpServer(options.http)
         self.statistics = ServerStatistics()
         self._ending = asyncio.Event()
         self.core = ServingCore(
@@ -91,9 +89,7 @@ class Server:
             statistics=self.statistics,
             compat=options.compat,
             open_inference=options.open_inference,
-            max_request_size=options.http.max_request_size,
             log_requests=options.log_requests,
-            cors=options.cors,
         )
         self._numbers: Iterator[int] = itertools.count(options.first_worker)
         self._interrupted = False

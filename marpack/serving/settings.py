@@ -35,6 +35,7 @@ class Address(Struct, frozen=True):
     @classmethod
     def parse(cls, text: str, default_port: int) -> Self:
         """Read `http://host[:port]` or `unix:/path`; raise UsageError for another form, and for https."""
+        text = text.strip()
         if text[: len(_UNIX)].lower() == _UNIX:
             path = text[len(_UNIX) :]
             if not path.startswith("/") or "\0" in path:
@@ -95,6 +96,13 @@ class ModelProperties(Struct, frozen=True, kw_only=True, rename="camel"):
     startup_timeout: int | float | None = None  # s
     default_version: bool | None = None
     mar_name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Ignore numbers of 0 or less, as TorchServe does."""
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if type(value) in {int, float} and value <= 0:
+                msgspec.structs.force_setattr(self, name, None)
 
 
 class ModelTuning(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -229,42 +237,17 @@ def _pattern(text: str) -> re.Pattern[str]:
         raise UsageError(what, hint="escape its special characters") from None
 
 
-def _address(default_port: int, text: str) -> Address:
-    return Address.parse(text.strip(), default_port)
-
-
 def _metrics_mode(text: str) -> MetricsMode | None:
     name = "".join(text.split()).lower()
     return MetricsMode(name) if name in list(MetricsMode) else None
 
 
-def _decode(text: str, kind: type[T]) -> T:
+def _decode(kind: type[T], text: str) -> T:
     try:
         return msgspec.json.decode(text, type=kind, strict=False)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         what = f"this is not a JSON object of models and versions: {first_line(error)}"
         raise UsageError(what, hint=_MODELS_HINT) from None
-
-
-def _models(text: str) -> Models:
-    return _without_negative(_decode(text, Models))
-
-
-def _snapshot(text: str) -> Models:
-    return _without_negative(_decode(text, _Snapshot).models)
-
-
-def _without_negative(models: Models) -> Models:
-    """Return the properties of models without numbers of 0 or less, which have no effect."""
-    return {
-        model: {
-            version: ModelProperties(
-                **{name: value for name, value in asdict(properties).items() if type(value) is not int or value > 0}
-            )
-            for version, properties in versions.items()
-        }
-        for model, versions in models.items()
-    }
 
 
 _Flag = Annotated[bool | None, _flag]
@@ -277,12 +260,14 @@ _Above0 = Annotated[int | None, partial(_integer, 1)]
 class ServerConfig(Struct, frozen=True, kw_only=True):
     """The keys of config.properties that have an effect, each with its parser; None, or empty, for missing keys."""
 
-    inference_address: Annotated[Address | None, partial(_address, 80)] = None
-    management_address: Annotated[Address | None, partial(_address, 8081)] = None
-    metrics_address: Annotated[Address | None, partial(_address, 8082)] = None
+    inference_address: Annotated[Address | None, partial(Address.parse, default_port=80)] = None
+    management_address: Annotated[Address | None, partial(Address.parse, default_port=8081)] = None
+    metrics_address: Annotated[Address | None, partial(Address.parse, default_port=8082)] = None
     load_models: Annotated[tuple[str, ...], _words] = ()
-    models: Annotated[Models, _models] = {}  # settings of models that `load_models` or a request loads
-    model_snapshot: Annotated[Models, _snapshot] = {}  # to load in place of `load_models`, by their mar_name
+    models: Annotated[Models, partial(_decode, Models)] = {}  # settings of models that `load_models` or a request loads
+    model_snapshot: Annotated[
+        Models, lambda text: _decode(_Snapshot, text).models
+    ] = {}  # to load in place of `load_models`, by their mar_name
     model_store: _File = None
     default_workers_per_model: _Count = None  # 0: the number of GPUs, otherwise of CPU cores
     job_queue_size: _Above0 = None
@@ -393,7 +378,7 @@ def _notes(texts: Mapping[str, str], parsers: Mapping[str, object]) -> Iterator[
 
 def _unknown_properties(text: str) -> Iterator[str]:
     names = [field.encode_name for field in msgspec.structs.fields(ModelProperties)]
-    for model, versions in _decode(text, dict[str, dict[str, dict[str, object]]]).items():
+    for model, versions in _decode(dict[str, dict[str, dict[str, object]]], text).items():
         for version, properties in versions.items():
             for name in sorted(properties.keys() - names):
                 end = f"; did you mean {meant}?" if (meant := nearest(name, names)) else ""

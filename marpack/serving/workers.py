@@ -1,5 +1,7 @@
 """A worker process kept alive by the event loop: loaded, watched, killed when it hangs, and started again."""
 
+from __future__ import annotations
+
 import asyncio
 import select
 import time
@@ -8,15 +10,16 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from marpack.errors import MarpackError
-from marpack.protocol.messages import Load, Loaded
-from marpack.runner.client import BatchResult, Worker
+from marpack.runner.client import Worker
 from marpack.serving.jobs import Batch
 from marpack.serving.loading import run_in_loading_thread
-from marpack.serving.settings import ModelSettings
 from marpack.torchserve.http import ResponseChunk
+
+if TYPE_CHECKING:
+    from marpack.serving.models import ServedModel
 
 T = TypeVar("T")
 
@@ -35,37 +38,10 @@ class WorkerState(StrEnum):
     STOPPED = "stopped"
 
 
-class WorkerOwner(Protocol):
-    """The model that a worker serves."""
-
-    settings: ModelSettings
-
-    def spawn(self) -> Worker:
-        """Start a process that waits for a model."""
-
-    def load(self, worker: "WorkerSlot") -> Load:
-        """Return how to load the model; extract its folder again if files are missing."""
-
-    def loaded(self, worker: "WorkerSlot", loaded: Loaded, logs: str) -> None:
-        """Take note that a worker is ready, and of its output while it loaded."""
-
-    def failed(self, worker: "WorkerSlot", error: MarpackError) -> None:
-        """Take note that a worker could not be loaded, or was given up."""
-
-    def answered(self, worker: "WorkerSlot", batch: Batch, outcome: BatchResult) -> None:
-        """Take the result of a batch."""
-
-    def put_back(self, batches: list[Batch]) -> None:
-        """Take back batches that a worker has not begun."""
-
-    def dispatch(self) -> None:
-        """Send waiting jobs to free workers."""
-
-
 class WorkerSlot:
     """A place for a worker process, which replaces a process that ends."""
 
-    def __init__(self, number: int, owner: WorkerOwner) -> None:
+    def __init__(self, number: int, owner: ServedModel) -> None:
         """Take the number that TorchServe would give the worker (its port), and the model."""
         self.number = number
         self.state = WorkerState.LOADING
@@ -98,7 +74,7 @@ class WorkerSlot:
         """The number of batches that it was sent and has not answered."""
         return len(self._in_flight)
 
-    def start(self, on_end: Callable[["asyncio.Task[None]"], None]) -> None:
+    def start(self, on_end: Callable[[asyncio.Task[None]], None]) -> None:
         """Keep a process running from now on; call `on_end` when that ends."""
         self._task = self._loop.create_task(self._keep(), name=f"worker {self.number}")
         self._task.add_done_callback(on_end)
@@ -238,8 +214,10 @@ class WorkerSlot:
             self._loop.remove_reader(descriptor)
 
     def _read(self, worker: Worker, descriptor: int) -> None:
-        if descriptor == worker.process.exit and _is_readable(worker.fileno()):
-            descriptor = worker.fileno()  # its last messages first
+        if descriptor == worker.process.exit:
+            poll = select.poll()
+            poll.register(worker.fileno(), select.POLLIN)
+            descriptor = worker.fileno() if poll.poll(0) else descriptor  # its last messages first
         worker.notice({descriptor: select.POLLIN})
         if descriptor == worker.log_fileno():
             if descriptor not in worker.interests():  # the handler closed it: it would be readable forever
@@ -311,12 +289,6 @@ def _mark_taken(batch: Batch) -> None:
 async def _run_in_thread(work: Callable[[], T]) -> T:
     """Return the result of `work`, which a thread finishes also if the caller is cancelled."""
     return await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, work))
-
-
-def _is_readable(descriptor: int) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _restart_delays() -> Iterator[float]:

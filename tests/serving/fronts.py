@@ -33,7 +33,6 @@ class Probe(Api):
             registry=Registry(),
             metrics=ServerMetrics(hostname="here"),
             statistics=ServerStatistics(),
-            max_request_size=LIMIT,
         )
         routes = (Route("/echo", self.echo), Route("/wait", self.wait), Route("/large", self.large))
         super().__init__(core, (*further, *routes, Route("/stream", self.stream), Route("/fail", self.fail)))

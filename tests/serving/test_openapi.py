@@ -25,7 +25,6 @@ CORE = ServingCore(
     registry=Registry(),
     metrics=ServerMetrics(hostname="here"),
     statistics=ServerStatistics(),
-    max_request_size=1,
 )
 REGISTRAR = Registrar(
     add=lambda plan: pytest.fail("not called"),
