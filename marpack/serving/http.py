@@ -69,11 +69,12 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
 class HttpRequest:
     """One request, before its body is read."""
 
-    __slots__ = ("_request", "_settings", "headers", "method", "target")
+    __slots__ = ("_request", "_settings", "headers", "max_size", "method", "target")
 
     def __init__(self, request: web.BaseRequest, settings: HttpSettings) -> None:
         self._request = request
         self._settings = settings
+        self.max_size = settings.max_request_size  # of the body
         self.method = request.method
         self.target = request.raw_path  # as the client sent it
         self.headers = tuple([(str(name, "latin-1"), str(value, "latin-1")) for name, value in request.raw_headers])
@@ -91,32 +92,26 @@ class HttpRequest:
     def check_length(self) -> None:
         """Raise TooLargeError for a Content-Length beyond the limit."""
         announced = self._request.content_length
-        if announced is not None and announced > self._settings.max_request_size:
-            raise TooLargeError(announced, self._settings.max_request_size)
-
-    @property
-    def max_size(self) -> int:
-        """The maximum size of a body."""
-        return self._settings.max_request_size
+        if announced is not None and announced > self.max_size:
+            raise TooLargeError(announced, self.max_size)
 
     async def body(self) -> bytes:
         """Return the whole body.
 
         Raises TooLargeError, and HeadError for a body that arrives too slowly or in malformed chunks.
         """
-        request, limit = self._request, self._settings.max_request_size
-        content = request.content
+        request, content = self._request, self._request.content
         if "Expect" in request.headers and request.version >= (1, 1):
             if request.headers["Expect"].lower() != "100-continue":
                 raise RequestError("", status=417, kind="")
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0  # the response itself has not begun
-        data: bytes = content.read_nowait() if content.is_eof() else await self._receive(limit)
-        if len(data) > limit:
-            raise TooLargeError(len(data), limit)
+        data: bytes = content.read_nowait() if content.is_eof() else await self._receive()
+        if len(data) > self.max_size:
+            raise TooLargeError(len(data), self.max_size)
         return data
 
-    async def _receive(self, limit: int) -> bytes:
+    async def _receive(self) -> bytes:
         pieces, size, begun = [], 0, time.monotonic()
         try:
             while not self._request.content.at_eof():
@@ -125,8 +120,8 @@ class HttpRequest:
                     piece = await self._request.content.readany()
                 pieces.append(piece)
                 size += len(piece)
-                if size > limit:
-                    raise TooLargeError(size, limit)
+                if size > self.max_size:
+                    raise TooLargeError(size, self.max_size)
         except (TimeoutError, web.RequestPayloadError):
             raise HeadError from None
         return b"".join(pieces)

@@ -34,7 +34,7 @@ from marpack.serving.loading import ModelLoader, ModelPlan, ModelStore, run_in_l
 from marpack.serving.metrics import CONTENT_TYPE
 from marpack.serving.models import ModelState, ServedModel, log_failure
 from marpack.serving.settings import ModelTuning
-from marpack.serving.workers import WorkerSlot, WorkerState
+from marpack.serving.workers import WorkerState
 from marpack.torchserve.http import Request, RequestError, bare_type, error_response, read_headers
 
 T = TypeVar("T")
@@ -162,7 +162,18 @@ def describe_model(model: ServedModel) -> dict[str, Any]:  # Any: JSON
         "stateful": has_sequences,
         **sequences,
         "loadedAtStartup": model.loaded_at_start,
-        "workers": [_describe_worker(worker, uses_gpu=uses_gpu) for worker in model.workers],
+        "workers": [
+            {
+                "id": str(worker.number),
+                "startTime": worker.started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                "status": "READY" if worker.state is WorkerState.READY else "UNLOADING",
+                "memoryUsage": worker.memory,
+                "pid": _UNKNOWN_PID if worker.pid is None else worker.pid,
+                "gpu": uses_gpu,
+                "gpuUsage": "N/A",
+            }
+            for worker in model.workers
+        ],
         "jobQueueStatus": {
             "remainingCapacity": model.queue.capacity - len(model.queue),
             "pendingRequests": len(model.queue),
@@ -173,19 +184,6 @@ def describe_model(model: ServedModel) -> dict[str, Any]:  # Any: JSON
 def url_of(model: ServedModel) -> str:
     """Return the name of a model's file in the store, which hides its path."""
     return model.prepared.resolved.path.name
-
-
-def _describe_worker(worker: WorkerSlot, *, uses_gpu: bool) -> dict[str, Any]:  # Any: JSON
-    pid = worker.pid
-    return {
-        "id": str(worker.number),
-        "startTime": worker.started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "status": "READY" if worker.state is WorkerState.READY else "UNLOADING",
-        "memoryUsage": worker.memory,
-        "pid": _UNKNOWN_PID if pid is None else pid,
-        "gpu": uses_gpu,
-        "gpuUsage": "N/A",
-    }
 
 
 # --- The ports ----------------------------------------------------------------------------------------------------

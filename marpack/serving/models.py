@@ -104,6 +104,7 @@ class ServedModel:
         """
         self.name = plan.name
         self.version = plan.version
+        self.label = f"{plan.name} {plan.version}"  # for messages
         self.prepared = plan.prepared
         self.settings = settings = plan.settings
         self.spawn = plan.spawn
@@ -129,11 +130,6 @@ class ServedModel:
         self._on_end: Callable[[asyncio.Task[None]], None] = lambda _: None
 
     @property
-    def label(self) -> str:
-        """Name and version, for messages."""
-        return f"{self.name} {self.version}"
-
-    @property
     def state(self) -> ModelState:
         """The state, from those of its workers."""
         states = {worker.state for worker in self.workers}
@@ -144,11 +140,6 @@ class ServedModel:
         if self.failure is not None or states == {WorkerState.GIVEN_UP}:
             return ModelState.FAILED
         return ModelState.LOADING
-
-    @property
-    def ready_workers(self) -> int:
-        """The number of ready workers."""
-        return sum(worker.state is WorkerState.READY for worker in self.workers)
 
     @property
     def is_given_up(self) -> bool:
@@ -213,7 +204,7 @@ class ServedModel:
         if len(self.workers) == 1:
             return self.workers[0] if self.workers[0].has_room(full_batch=full) else None
         free = (worker for worker in self.workers if worker.has_room(full_batch=full))
-        return min(free, key=lambda worker: worker.in_flight, default=None)
+        return min(free, key=lambda worker: len(worker.in_flight), default=None)
 
     def _refuse_all(self) -> None:
         """Answer all waiting requests with an error."""
@@ -315,11 +306,6 @@ class ServedModel:
         await asyncio.gather(*(worker.stop(self.settings.leave_timeout) for worker in surplus))
         if not self.workers:
             self._refuse_all()
-        self.dispatch()
-
-    def take_over(self, other: "ServedModel") -> None:
-        """Answer the requests that wait for another model."""
-        self.queue.put_back(other.queue.drain())
         self.dispatch()
 
     async def stop(self, seconds: float = 0.0) -> None:

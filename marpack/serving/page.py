@@ -23,6 +23,7 @@ from marpack.serving.http import Reply
 from marpack.serving.jobs import StreamedResponse
 from marpack.serving.loading import run_in_loading_thread
 from marpack.serving.models import ModelState, ServedModel
+from marpack.serving.workers import WorkerState
 from marpack.torchserve.forms import receive
 
 _MAX_SAMPLE = 16 << 20  # bytes of a packed sample that the page offers
@@ -229,7 +230,7 @@ def _page_model(model: ServedModel, *, is_default: bool) -> PageModel:
         version=model.version,
         default=is_default,
         state=state,
-        workers=model.ready_workers,
+        workers=sum(worker.state is WorkerState.READY for worker in model.workers),
         detail=str(model.failure) if state is ModelState.FAILED else "",
         latencies=tuple([round(each, 3) for each in model.latencies]),
         samples=tuple(

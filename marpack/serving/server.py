@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,6 @@ from msgspec import Struct
 from marpack.archive.index import content_digest
 from marpack.errors import ExitCode, MarpackError, UsageError
 from marpack.protocol.messages import Load
-from marpack.runner.watching import Watch
 from marpack.serving.access import Admission, Guard, TokenKind, Tokens
 from marpack.serving.api import Api, ServerStatistics, ServingCore
 from marpack.serving.http import HttpServer, HttpSettings, run
@@ -129,7 +127,8 @@ class Server:
             await new.stop()
             return None
         new.is_silent = False
-        new.take_over(old)
+        new.queue.put_back(old.queue.drain())
+        new.dispatch()
         await old.stop(self.options.http.drain)
         return new
 
@@ -258,8 +257,7 @@ def serve(make: Callable[[], Server], models: Sequence[ModelPlan], *, beside: Be
 
 # --- Reloading ----------------------------------------------------------------------------------------------------
 
-_INTERVAL = 0.2  # seconds between checks for changes
-_SHARE = 20  # a check takes at most a twentieth of the time
+_SKIPPED = (".mar", ".tar.gz", ".tgz", ".pyc", "~", ".swp", ".tmp")
 
 
 class ReloadableModel(Struct, frozen=True):
@@ -274,23 +272,33 @@ class Reloader:
     """Reloads models when their files change; a model that cannot be reloaded is served unchanged."""
 
     def __init__(self, models: Iterable[ReloadableModel]) -> None:
-        self._watched = [(each, Watch([each.path])) for each in models]
+        self._models = tuple(models)
         self._tried: dict[str, str | None] = {}  # model → content digest of the latest archive
         self._reported: dict[str, str] = {}  # model → the latest error
 
     async def run(self, server: Server) -> None:
         """Reload models as long as the server runs."""
-        served = [server.registry.find(each.plan.name, each.plan.version) for each, _ in self._watched]
-        while True:
-            pause = _INTERVAL
-            for number, (each, watch) in enumerate(self._watched):
-                started = time.monotonic()
-                changed = await asyncio.to_thread(watch.changed)
-                pause = max(pause, _SHARE * (time.monotonic() - started))
-                if changed and served[number] in tuple(server.registry):  # it is not unregistered
-                    names = [os.path.relpath(path) for path in changed]
-                    served[number] = await self._reload(server, served[number], each, names)
-            await asyncio.sleep(pause)
+        await asyncio.gather(*(self._watch(server, source) for source in self._models))
+
+    async def _watch(self, server: Server, source: ReloadableModel) -> None:
+        from watchfiles import awatch  # noqa: PLC0415 - only --reload needs it
+
+        model = server.registry.find(source.plan.name, source.plan.version)
+        named = {source.path.absolute(), source.path.resolve()}  # a link, and its target
+        is_folder = source.path.is_dir()
+        folders = named if is_folder else {path.parent for path in named}
+
+        def counts(_: object, name: str) -> bool:
+            if not is_folder:
+                return Path(name) in named
+            inner = Path(name).relative_to(next(folder for folder in folders if Path(name).is_relative_to(folder)))
+            is_hidden = any(part.startswith((".", "__pycache__")) for part in inner.parts)
+            return not is_hidden and not name.endswith(_SKIPPED)
+
+        async for changes in awatch(*folders, watch_filter=counts, recursive=is_folder):
+            if model in tuple(server.registry):  # it is not unregistered
+                names = sorted({os.path.relpath(name) for _, name in changes})
+                model = await self._reload(server, model, source, names)
 
     async def _reload(
         self, server: Server, model: ServedModel, source: ReloadableModel, changed: list[str]

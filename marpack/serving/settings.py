@@ -265,9 +265,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     metrics_address: Annotated[Address | None, partial(Address.parse, default_port=8082)] = None
     load_models: Annotated[tuple[str, ...], _words] = ()
     models: Annotated[Models, partial(_decode, Models)] = {}  # settings of models that `load_models` or a request loads
-    model_snapshot: Annotated[
-        Models, lambda text: _decode(_Snapshot, text).models
-    ] = {}  # to load in place of `load_models`, by their mar_name
+    # Models to load in place of `load_models`, by their mar_name.
+    model_snapshot: Annotated[Models, lambda text: _decode(_Snapshot, text).models] = {}
     model_store: _File = None
     default_workers_per_model: _Count = None  # 0: the number of GPUs, otherwise of CPU cores
     job_queue_size: _Above0 = None

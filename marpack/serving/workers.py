@@ -50,7 +50,7 @@ class WorkerSlot:
         self._loop = asyncio.get_running_loop()  # kept: a look-up would cost as much as the rest of `send`
         self._owner = owner
         self._worker: Worker | None = None
-        self._in_flight: deque[Batch] = deque()
+        self.in_flight: deque[Batch] = deque()  # sent and not answered
         self._pace = 1.0  # seconds per batch, smoothed
         self._changed = asyncio.Event()  # loading has ended, or the worker has
         self._late = False
@@ -69,11 +69,6 @@ class WorkerSlot:
         """Resident bytes of the process."""
         return (self._worker.process.resident_memory() or 0) if self._worker is not None else 0
 
-    @property
-    def in_flight(self) -> int:
-        """The number of batches that it was sent and has not answered."""
-        return len(self._in_flight)
-
     def start(self, on_end: Callable[[asyncio.Task[None]], None]) -> None:
         """Keep a process running from now on; call `on_end` when that ends."""
         self._task = self._loop.create_task(self._keep(), name=f"worker {self.number}")
@@ -82,7 +77,7 @@ class WorkerSlot:
     async def stop(self, seconds: float = 0.0) -> None:
         """End the process once it has answered its batches, at the latest after some seconds."""
         self.state, end = WorkerState.STOPPED, time.monotonic() + seconds
-        while self._in_flight and self.state is WorkerState.STOPPED and time.monotonic() < end:
+        while self.in_flight and self.state is WorkerState.STOPPED and time.monotonic() < end:
             await asyncio.sleep(_TICK)
         self.state = WorkerState.STOPPED
         if self._task is not None:
@@ -93,14 +88,14 @@ class WorkerSlot:
         """Return whether it can get a batch now: a busy one only if it is fast and the batch is full."""
         if self.state is not WorkerState.READY:
             return False
-        return not self._in_flight or (full_batch and self._pace < _FAST and len(self._in_flight) < _MAX_IN_FLIGHT)
+        return not self.in_flight or (full_batch and self._pace < _FAST and len(self.in_flight) < _MAX_IN_FLIGHT)
 
     def send(self, batch: Batch) -> None:
         """Send it a batch; it must have room."""
         assert self._worker is not None  # noqa: S101 - it is ready
-        if not self._in_flight:
+        if not self.in_flight:
             _mark_taken(batch)
-        self._in_flight.append(batch)
+        self.in_flight.append(batch)
         self._worker.post(tuple([job.request for job in batch]))
         if not self._will_flush:  # once for all batches of this turn of the loop: each flush wakes the worker
             self._will_flush = True
@@ -165,15 +160,15 @@ class WorkerSlot:
         if worker is None:
             return
         self._unwatch(worker)
-        if not self._in_flight:
+        if not self.in_flight:
             await _run_in_thread(worker.kill)
             return
-        batch, *others = self._in_flight
-        self._in_flight = deque((batch,))  # until it is answered: `_kill_worker` puts it back if it comes first
+        batch, *others = self.in_flight
+        self.in_flight = deque((batch,))  # until it is answered: `_kill_worker` puts it back if it comes first
         self._owner.put_back(others)
         self._owner.dispatch()
         outcome = await _run_in_thread(partial(worker.give_up, timed_out=self._late))
-        self._in_flight.clear()
+        self.in_flight.clear()
         self._owner.answered(self, batch, outcome)
 
     async def _kill_worker(self) -> None:
@@ -183,8 +178,8 @@ class WorkerSlot:
             self._ticking.cancel()
         if worker is not None:
             self._unwatch(worker)
-        self._owner.put_back(list(self._in_flight))
-        self._in_flight.clear()
+        self._owner.put_back(list(self.in_flight))
+        self.in_flight.clear()
         if worker is not None:
             await _run_in_thread(worker.kill)
 
@@ -241,11 +236,11 @@ class WorkerSlot:
             return
         delivered = False
         try:
-            while self._in_flight and (outcome := worker.outcome()) is not None:
-                batch = self._in_flight.popleft()
+            while self.in_flight and (outcome := worker.outcome()) is not None:
+                batch = self.in_flight.popleft()
                 self._pace = 0.8 * self._pace + 0.2 * outcome.seconds
-                if self._in_flight:
-                    _mark_taken(self._in_flight[0])
+                if self.in_flight:
+                    _mark_taken(self.in_flight[0])
                 self._owner.answered(self, batch, outcome)
             delivered = True
         finally:
@@ -258,7 +253,7 @@ class WorkerSlot:
             self._owner.dispatch()
 
     def _take_piece(self, chunk: ResponseChunk) -> None:
-        batch = self._in_flight[0]
+        batch = self.in_flight[0]
         for index, piece in chunk.responses.items():
             if index < len(batch):
                 batch[index].take_piece(piece)
@@ -269,14 +264,14 @@ class WorkerSlot:
         worker = self._worker
         if worker is None or self.state is not WorkerState.READY:
             return
-        is_slow = not self._in_flight or time.monotonic() - worker.since > _TICK
+        is_slow = not self.in_flight or time.monotonic() - worker.since > _TICK
         self._watch_logs(worker, wanted=is_slow)
-        if self._in_flight and worker.late(self._owner.settings.response_timeout):
+        if self.in_flight and worker.late(self._owner.settings.response_timeout):
             self._late = True
             self.state = WorkerState.WAITING
             self._changed.set()
             return
-        if self._in_flight or not is_slow:
+        if self.in_flight or not is_slow:
             self._ticking = self._loop.call_later(_TICK, self._tick)
 
 

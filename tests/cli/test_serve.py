@@ -108,6 +108,14 @@ def test_reload(project):
         assert server.request("/ping")[0] == 200
 
 
+def test_a_replaced_archive_is_reloaded(make_mar, tmp_path):
+    served, new = make_mar(ECHO, name="probe"), make_mar(ECHO.replace("echo {", "anew {"), name="new")
+    with serving("--reload", f"probe={served}", cwd=tmp_path) as server:
+        new.replace(served)
+        assert server.wait_for("reloaded", kept=False)["changed"] == ["probe.mar"]
+        assert server.request("/predictions/probe", b"a")[2] == b"anew a"
+
+
 def test_a_token_is_asked_for(project):
     with serving("--token", "keys.json", cwd=project) as server:
         server.wait_for("note", message="the page to try models is off because it cannot send tokens")

@@ -17,6 +17,7 @@ from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load
 from marpack.serving.loading import AdmissionRules, ModelLoader, ModelPlan
 from marpack.serving.settings import ModelProperties, ModelSettings, ModelTuning
+from marpack.serving.workers import WorkerState
 
 HANDLER = "def handle(data, context):\n    return data\n"
 
@@ -240,7 +241,7 @@ def handle(data, context):
     loader = ModelLoader(load=Load(model_dir=""), gpus=(0, 1), overrides=ModelTuning(min_workers=2, max_workers=2))
     with served(pack(tmp_path, "m.mar", handler, config=config), loader=loader) as server:
         model = server.server.registry.find("m")
-        wait_until(lambda: model.ready_workers == 2)
+        wait_until(lambda: sum(worker.state is WorkerState.READY for worker in model.workers) == 2)
         loads = {str(model.load(worker).gpu_id) for worker in model.workers}
         assert loads == dealt
         assert server.request("POST", "/predictions/m", b"x")[2].decode() in dealt

@@ -20,7 +20,7 @@ class Taker:
     """A worker that takes every batch and answers none."""
 
     state = WorkerState.READY
-    in_flight = 0
+    in_flight = ()
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
