@@ -20,7 +20,7 @@ from benchmarks.serve import DIGITS
 from benchmarks.servers import Body, Server, marpack
 from marpack.protocol.messages import Load
 from marpack.runner.client import Worker
-from marpack.runner.zygote import Zygote
+from marpack.runner.process import Zygote
 
 _SETTLED = 30.0  # seconds for the zygote to be there
 

@@ -16,7 +16,7 @@ def run_with_forks(address: str) -> None:
     """Be the command, with workers from the fork server."""
     from marpack.cli.main import main
     from marpack.runner.client import Worker
-    from marpack.runner.zygote import Zygote
+    from marpack.runner.process import Zygote
 
     server = ForkServer(address)
     Worker.spawn = forked_workers(lambda: server)  # type: ignore[method-assign]

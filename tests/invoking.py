@@ -22,7 +22,7 @@ from msgspec import Struct
 from marpack.cli import main as cli
 from marpack.errors import MarpackError
 from marpack.runner.client import Worker
-from marpack.runner.zygote import Zygote
+from marpack.runner.process import Zygote
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 

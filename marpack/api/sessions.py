@@ -18,7 +18,8 @@ from marpack.archive.protocol import no_progress
 from marpack.errors import UnconfirmedDownloadError
 from marpack.protocol.messages import Load
 from marpack.protocol.targets import Target
-from marpack.runner.session import Device, LoadProgress, PreparedModel, Session, misplaced, prepare
+from marpack.runner.device import Device, misplaced
+from marpack.runner.session import LoadProgress, PreparedModel, Session, prepare
 from marpack.torchserve.http import MAX_BODY
 
 if TYPE_CHECKING:

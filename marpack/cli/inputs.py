@@ -15,8 +15,7 @@ from marpack.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from marpack.runner.inputs import Input, RequestDefaults
-    from marpack.runner.sources import NameFilter
+    from marpack.runner.inputs import Input, NameFilter, RequestDefaults
 
 
 class InputOptions(Struct, frozen=True, kw_only=True):
@@ -50,9 +49,15 @@ def read_inputs(options: InputOptions, defaults: RequestDefaults) -> Iterator[In
 
     Raises UsageError for a missing file, before anything is loaded; only names are held, not contents.
     """
-    from marpack.runner.inputs import data_inputs, file_inputs, form_input
-    from marpack.runner.replay import check_requests, recorded_inputs
-    from marpack.runner.sources import check_sources, paths_of
+    from marpack.runner.inputs import (
+        check_requests,
+        check_sources,
+        data_inputs,
+        file_inputs,
+        form_input,
+        paths_of,
+        recorded_inputs,
+    )
 
     if options.recorded:
         if options.recorded != "-":
@@ -67,7 +72,7 @@ def read_inputs(options: InputOptions, defaults: RequestDefaults) -> Iterator[In
 
 def count_inputs(options: InputOptions) -> int | None:
     """Return the number of inputs, or None if they must be read to count them."""
-    from marpack.runner.sources import count_of
+    from marpack.runner.inputs import count_of
 
     if options.recorded:
         return None

@@ -30,11 +30,10 @@ if TYPE_CHECKING:
     from marpack.findings import Finding
     from marpack.gate.recording import NewProject, Recorder
     from marpack.project.source import ResolvedSource
-    from marpack.runner.benchmark import BenchmarkFigures
     from marpack.runner.client import Worker
     from marpack.runner.inputs import Input
     from marpack.runner.pool import PoolSettings, SpareWorkers
-    from marpack.runner.results import AnsweredInput, Result
+    from marpack.runner.results import AnsweredInput, BenchmarkFigures, Result
     from marpack.runner.session import PoolMaker, PreparedModel, Session
     from marpack.runner.watching import Watch
 
@@ -233,7 +232,7 @@ def answer(
             recorder, inputs = recorder_of(options, inputs, stack)
         results_log = None
         if options.resume:
-            from marpack.runner.resume import ResultsLog
+            from marpack.runner.outputs import ResultsLog
 
             results_log = stack.enter_context(ResultsLog(options.resume, unchecked=options.resume_unchecked))
         requests = read_inputs(inputs, defaults_of(options))
@@ -243,7 +242,7 @@ def answer(
             nonlocal requests
             if results_log is None:
                 return
-            from marpack.runner.resume import RunDigests
+            from marpack.runner.outputs import RunDigests
 
             size = options.max_request_size
             digests = RunDigests.of(prepared, env=options.env, in_process=options.is_in_process, max_request_size=size)
@@ -302,8 +301,8 @@ def watch(options: RunCommandOptions, inputs: InputOptions) -> int:
     """
     from marpack.render.console import talk
     from marpack.runner.client import Worker
+    from marpack.runner.device import Device
     from marpack.runner.pool import SpareWorkers
-    from marpack.runner.session import Device
     from marpack.runner.watching import Watch
 
     environment = Device.available(options.device).environment()
@@ -396,7 +395,7 @@ def _measure(session: Session, inputs: list[Input], options: RunCommandOptions, 
     from marpack.inspection.members import model_config
     from marpack.render.output import show
     from marpack.render.run import BenchmarkReport, show_columns, show_pace, show_rest
-    from marpack.runner.benchmark import BenchmarkPlan, measure, sizes_up_to
+    from marpack.runner.results import BenchmarkPlan, measure, sizes_up_to
     from marpack.torchserve.model_config import batch_size_of
 
     # The server's batch size is the largest, unless the user names one; batches beyond all inputs are never full.

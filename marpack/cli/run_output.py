@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from marpack.render.report.page import HtmlReport
     from marpack.render.run_json import ReportStream, RunHead
     from marpack.runner.client import LoadError
+    from marpack.runner.outputs import ResultsLog
     from marpack.runner.results import AnsweredInput, Result, Summary
-    from marpack.runner.resume import ResultsLog
     from marpack.runner.session import Session
 
 
@@ -31,7 +31,7 @@ class RunOutput:
     ) -> None:
         """Open what results go to, so that what cannot be written is said before a model is loaded."""
         from marpack.render.run import Lines
-        from marpack.runner.body_files import BodyFolder
+        from marpack.runner.outputs import BodyFolder
 
         self._options = options
         self._count = count  # of the inputs; None: unknown

@@ -24,8 +24,8 @@ from marpack.render.console import show_findings, talk
 from marpack.render.progress import byte_bar
 from marpack.render.serve import SERVER_LOG, page_renderer
 from marpack.runner.client import Worker
-from marpack.runner.session import Device
-from marpack.runner.zygote import Zygote
+from marpack.runner.device import Device
+from marpack.runner.process import Zygote
 from marpack.serving.access import Tokens
 from marpack.serving.http import HttpSettings
 from marpack.serving.loading import AdmissionRules, ModelLoader, ModelPlan, ModelStore

@@ -25,8 +25,8 @@ from marpack.protocol.messages import Load, Loaded
 from marpack.runner.client import Worker
 from marpack.runner.inputs import Input, RequestDefaults, request_id, type_of
 from marpack.runner.pool import LocalPool, PoolSettings
+from marpack.runner.process import Zygote
 from marpack.runner.results import Result, results_of
-from marpack.runner.zygote import Zygote
 from marpack.torchserve.http import Request
 
 Named = tuple[str, Request]

@@ -16,9 +16,8 @@ from marpack.protocol.messages import Frame, Loaded, Touched, Trouble
 from marpack.render.console import page, plain, show_findings, talk
 from marpack.render.layout import cells, fit
 from marpack.render.run_json import RunHead
-from marpack.runner.benchmark import BenchmarkFigures, Throughput
 from marpack.runner.client import LoadError
-from marpack.runner.results import Percentiles, Result, Summary, needs_of
+from marpack.runner.results import BenchmarkFigures, Percentiles, Result, Summary, Throughput, needs_of
 from marpack.torchserve.ts_modules import NotProvidedError
 
 _MAX_LOG = 20  # lines

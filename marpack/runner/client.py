@@ -31,8 +31,7 @@ from marpack.protocol.messages import (
     Touched,
     Trouble,
 )
-from marpack.runner.process import LogPipe, WorkerProcess
-from marpack.runner.zygote import Zygote
+from marpack.runner.process import LogPipe, WorkerProcess, Zygote
 from marpack.torchserve.http import Request, Response, ResponseChunk, death_response
 from marpack.torchserve.response import assemble
 

@@ -1,12 +1,23 @@
-"""What is sent to a handler: files, texts and forms, one request each, read only when their turn comes."""
+"""What is sent to a handler: files, folders, texts, forms and recorded requests, each read only when its turn comes."""
 
+import base64
+import binascii
+import glob
+import heapq
 import json
 import mimetypes
 import os
+import stat
 import sys
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
 
+import msgspec
 from msgspec import Struct
 
 from marpack.errors import UsageError, shortened
@@ -14,7 +25,7 @@ from marpack.findings import Finding, Severity
 from marpack.json_text import legible
 from marpack.protocol.messages import Trouble
 from marpack.runner.client import BatchResult
-from marpack.torchserve.forms import FORM_TYPE, receive
+from marpack.torchserve.forms import FORM_TYPE, OCTETS, receive
 from marpack.torchserve.http import MAX_BODY, HeadError, Part, Request, RequestError, Response, TooLargeError, bare_type
 
 # Types that the standard table of suffixes lacks or that systems disagree on, both ways.
@@ -263,3 +274,295 @@ def suffix_of_type(content_type: str) -> str | None:
     """Return the suffix of files of a type; None where the type says nothing of what they hold."""
     kind = bare_type(content_type).strip().lower()
     return None if kind == "application/octet-stream" else _SUFFIXES.get(kind) or mimetypes.guess_extension(kind)
+
+
+NameFilter = Callable[[str], bool]  # says of a file in a folder whether it is an input
+
+_GLOB = set("*?[")
+_AT_ONCE = 1 << 16  # names sorted in memory; what is more waits in temporary files
+_END = b"\0"  # after a name in such a file: the one byte that no name holds
+
+
+def paths_of(sources: Iterable[str], *, name_filter: NameFilter | None = None, strict: bool = True) -> Iterator[str]:
+    """Yield the files that sources name: files, folders (recursively), globs, `@list`, `-` and addresses.
+
+    Args:
+        sources: As given to `--input`.
+        name_filter: Which of a folder's files count; None: all.
+        strict: Raise UsageError for what is not there; else it is yielded like a file, whose reading will fail.
+    """
+    for source in sources:
+        if source == "-" or "://" in source:
+            yield source
+            continue
+        if source.startswith("@"):
+            yield from paths_of(_listed(source[1:]), name_filter=name_filter, strict=False)
+            continue
+        mode = _mode_of(source)
+        if mode is not None and stat.S_ISDIR(mode):
+            yield from _some(_below(source, name_filter), "the folder holds no such files", source, strict=strict)
+        elif mode is not None:
+            yield source
+        elif set(source) & _GLOB:
+            yield from _some(_matching(source), "the pattern matches no file", source, strict=strict)
+        elif strict:
+            hint = "name a file, a folder or a glob in quotes"
+            raise UsageError("there is no such input", where=source, hint=hint, code="input-not-found")
+        else:
+            yield source
+
+
+def _mode_of(path: str) -> int | None:
+    """Return the mode of a path; None if it does not exist."""
+    try:
+        return os.stat(path).st_mode  # noqa: PTH116 - a Path for each of a million is slow
+    except (OSError, ValueError):  # ValueError: no path holds a zero byte
+        return None
+
+
+def check_sources(sources: Iterable[str], *, name_filter: NameFilter | None = None) -> None:
+    """Raise UsageError for the first source that names nothing; no more is read than that takes."""
+    for source in sources:
+        if "://" in source:
+            from marpack.archive.remote import check_address  # noqa: PLC0415 - few inputs need it
+
+            check_address(source)
+        next(paths_of((source,), name_filter=name_filter), None)
+
+
+def count_of(sources: Iterable[str], *, name_filter: NameFilter | None = None) -> int | None:
+    """Return how many inputs sources name, or None where only reading them would tell."""
+    count = 0
+    for source in sources:
+        if source.startswith("@") or (set(source) & _GLOB and not os.path.exists(source)):  # noqa: PTH110
+            return None
+        count += sum(1 for _ in _below(source, name_filter)) if os.path.isdir(source) else 1  # noqa: PTH112
+    return count
+
+
+def _some(paths: Iterator[str], what: str, source: str, *, strict: bool) -> Iterator[str]:
+    first = next(paths, None)
+    if first is not None:
+        yield first
+        yield from paths
+    elif strict:
+        raise UsageError(what, where=source, hint=f"look what is there: ls {source}", code="no-matching-input")
+    else:
+        yield source
+
+
+def _listed(path: str) -> Iterator[str]:
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            for line in file:
+                if (name := line.strip()) and not name.startswith("#"):
+                    yield name
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"the list of inputs cannot be read: {error}"
+        raise UsageError(what, where=path, code="unreadable-input-list") from error
+
+
+def _matching(pattern: str) -> Iterator[str]:
+    matches = glob.iglob(pattern, recursive=True)  # noqa: PTH207 - patterns may be absolute
+    return in_order(path for path in matches if os.path.isfile(path))  # noqa: PTH113
+
+
+def _below(folder: str, name_filter: NameFilter | None) -> Iterator[str]:
+    """Yield a folder's files in order, then those of each of its folders; hidden ones are left out."""
+    try:
+        for name in in_order(entry.name for entry in _entries(folder) if _is_input(entry, name_filter)):
+            yield os.path.join(folder, name)  # noqa: PTH118
+        folders = in_order(entry.name for entry in _entries(folder) if entry.is_dir(follow_symlinks=False))
+    except PermissionError:
+        yield folder  # and whoever reads it is told why
+        return
+    for name in folders:
+        yield from _below(os.path.join(folder, name), name_filter)  # noqa: PTH118
+
+
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        yield from (entry for entry in entries if not entry.name.startswith("."))
+
+
+def _is_input(entry: os.DirEntry[str], name_filter: NameFilter | None) -> bool:
+    """Say whether an entry is a file to read; a link to nothing is, so that it is told."""
+    if not (entry.is_file() or (entry.is_symlink() and not entry.is_dir())):
+        return False
+    return name_filter is None or name_filter(entry.name)
+
+
+def in_order(names: Iterable[str]) -> Iterator[str]:
+    """Yield names sorted, holding only so many at once: the others wait in temporary files."""
+    source = iter(names)
+    chunk = sorted(islice(source, _AT_ONCE))
+    if len(chunk) < _AT_ONCE:
+        yield from chunk
+        return
+    with ExitStack() as stack:
+        runs = []
+        while chunk:
+            run = stack.enter_context(tempfile.TemporaryFile())
+            run.writelines(os.fsencode(name) + _END for name in chunk)
+            run.seek(0)
+            runs.append(_names(run))
+            chunk = sorted(islice(source, _AT_ONCE))
+        yield from heapq.merge(*runs)
+
+
+def _names(run: BinaryIO) -> Iterator[str]:
+    rest = b""
+    while block := run.read(1 << 14):
+        *names, rest = (rest + block).split(_END)
+        yield from map(os.fsdecode, names)
+
+
+class RecordedField(Struct, forbid_unknown_fields=True, kw_only=True):
+    """One field of a form: a plain value, or a file part if it has a `filename`, a `file` or a `content_type`."""
+
+    name: str | None = None  # needed where the form is a list
+    value: str | None = None
+    base64: str | None = None
+    file: str | None = None  # a path, relative to the requests file
+    filename: str | None = None
+    content_type: str | None = None
+
+
+class RecordedRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """One line of a requests file."""
+
+    name: str | None = None  # how results call it; default: FILE:LINE
+    id: str | None = None  # the request id the handler sees
+    content_type: str | None = None
+    headers: dict[str, str] | list[tuple[str, str]] = {}
+    body: str | None = None  # text; at most one of body, base64, file, json and form
+    base64: str | None = None
+    file: str | None = None
+    json: msgspec.Raw = msgspec.Raw()
+    form: dict[str, str | RecordedField] | list[RecordedField] | None = None
+    explain: bool = False
+    describe: bool = False
+    url_path: str = ""
+    batch: str | int | None = None  # requests in a row with the same value are handled in one call
+
+
+_DECODER = msgspec.json.Decoder(RecordedRequest)
+
+
+def recorded_inputs(path: str, *, limit: int = MAX_BODY) -> Iterator[Input]:
+    """Yield one input per line of a requests file (`-` for stdin); empty lines are skipped.
+
+    What has a body of more than `limit` bytes is refused, as by the server.
+
+    A line that is no request is yielded as an input that is refused. Raises UsageError for a file that cannot be read.
+    """
+    folder = _folder(path)
+    for where, number, line in _numbered(path):
+        try:
+            yield _input(where, number, line, folder, limit)
+        except UsageError as error:
+            yield unreadable(where, error)
+
+
+def check_requests(path: str) -> None:
+    """Raise UsageError if a requests file cannot be read or begins with what is no request: it is the wrong file."""
+    for where, number, line in _numbered(path):
+        _input(where, number, line, _folder(path), MAX_BODY)
+        return
+    raise UsageError("the file holds no requests", where=path, hint=_HINT)
+
+
+def _numbered(path: str) -> Iterator[tuple[str, int, bytes]]:
+    for number, line in enumerate(_lines(path), 1):
+        if line.strip():
+            yield f"{path}:{number}", number, line
+
+
+def _folder(path: str) -> str:
+    return "" if path == "-" else str(Path(path).parent)
+
+
+def _lines(path: str) -> Iterator[bytes]:
+    if path == "-":
+        yield from sys.stdin.buffer
+        return
+    try:
+        with Path(path).open("rb") as file:
+            yield from file
+    except OSError as error:
+        what = f"the requests cannot be read: {error.strerror}"
+        raise UsageError(what, where=path, code="unreadable-requests") from error
+
+
+_HINT = "each line is one JSON object: docs/requests.md shows its keys"
+
+
+def _input(where: str, number: int, line: bytes, folder: str, limit: int) -> Input:
+    try:
+        recorded = _DECODER.decode(line)
+        content = _content(recorded, folder)
+    except RecursionError:
+        hint = 'give a body that deep as text, under "body", or as a file, under "file"'
+        raise UsageError("this line is nested too deeply to be read", where=where, hint=hint) from None
+    except (msgspec.DecodeError, binascii.Error, ValueError) as error:
+        raise UsageError(f"this line is no request: {error}", where=where, hint=_HINT) from error
+    name, identity = recorded.name or where, recorded.id or request_id(number)
+    batch = None if recorded.batch is None else str(recorded.batch)
+    headers = recorded.headers.items() if isinstance(recorded.headers, dict) else recorded.headers
+    try:
+        request = receive(
+            described(headers, describe=recorded.describe),
+            content,
+            request_id=identity,
+            content_type=_content_type(recorded, headers),
+            url_path=recorded.url_path,
+            explain=recorded.explain,
+            limit=limit,
+        )
+    except RequestError as error:
+        return refused(name, error, Request(id=identity, parts=()), batch)
+    return Input(name, request, batch)
+
+
+def _content_type(recorded: RecordedRequest, headers: Iterable[tuple[str, str]]) -> str | None:
+    """Return the content type of a body, or of a form, whose headers do not say it."""
+    if recorded.content_type or any(name.lower() == "content-type" for name, _ in headers):
+        return recorded.content_type or None
+    if recorded.form is not None:
+        return FORM_TYPE
+    return "application/json" if bytes(recorded.json) else None
+
+
+def _content(recorded: RecordedRequest, folder: str) -> bytes | tuple[Part, ...]:
+    bodies = (recorded.body, recorded.base64, recorded.file, recorded.form)
+    if sum(body is not None for body in bodies) + bool(bytes(recorded.json)) > 1:
+        raise ValueError("it has more than one of body, base64, file, json and form")
+    return _body(recorded, folder) if recorded.form is None else _form(recorded.form, folder)
+
+
+def _body(recorded: RecordedRequest, folder: str) -> bytes:
+    if recorded.base64 is not None:
+        return base64.b64decode(recorded.base64, validate=True)
+    if recorded.file is not None:
+        return read_file(os.path.join(folder, recorded.file))  # noqa: PTH118 - thousands a second
+    return bytes(recorded.json) or (recorded.body or "").encode()
+
+
+def _form(form: dict[str, str | RecordedField] | list[RecordedField], folder: str) -> tuple[Part, ...]:
+    if isinstance(form, dict):
+        return tuple(_recorded_field(name, field, folder) for name, field in form.items())
+    return tuple(_recorded_field(field.name, field, folder) for field in form)
+
+
+def _recorded_field(name: str | None, field: str | RecordedField, folder: str) -> Part:
+    if not name:
+        raise ValueError("a form field has no name")
+    if isinstance(field, str):
+        return Part(name, field.encode())
+    is_file = field.filename is not None or field.file is not None or field.content_type is not None
+    kind = (field.content_type or OCTETS) if is_file else ""
+    if field.base64 is not None:
+        return Part(name, base64.b64decode(field.base64, validate=True), kind)
+    if field.file is not None:
+        return Part(name, read_file(os.path.join(folder, field.file)), kind)  # noqa: PTH118 - as above
+    return Part(name, (field.value or "").encode(), kind)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from marpack.errors import ClosedError
 from marpack.protocol.messages import Load, Loaded, ModelOutput, Touched
 from marpack.runner.client import BatchResult, Worker, wait
-from marpack.runner.zygote import Zygote, uses_torch
+from marpack.runner.process import Zygote, uses_torch
 from marpack.torchserve.http import Request
 from marpack.torchserve.model_config import seconds_of
 

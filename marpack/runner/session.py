@@ -1,7 +1,5 @@
 """A SOURCE loaded and ready to answer, on the device that was asked for."""
 
-import os
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
@@ -23,7 +21,6 @@ from marpack.protocol.targets import Target
 from marpack.runner.environments import required
 from marpack.runner.pool import LocalPool, ModelPool, PoolSettings
 from marpack.torchserve.model_config import Sequences, Torchrun
-from marpack.worker.loaders.device import Override, override, unavailable
 
 PoolMaker = Callable[[Archive, Load, Mapping[str, Any]], ModelPool]  # archive, how to load it, its model config
 
@@ -218,64 +215,4 @@ def sequence_warning(config: Mapping[str, Any]) -> Finding | None:  # Any: as ab
         message="sequenceBatching is true: the server answers a second sequence with 503, and marpack with 200",
         where="the model config: sequenceBatching",
         hint="Test sequences on a TorchServe server.",
-    )
-
-
-_NODES = {"cuda": "nvidia{}", "xpu": "dri"}  # kind → what each of its devices is below /dev
-_SHARED_NODES = ("dxg", "kfd")  # of WSL and ROCm, for all that there are
-
-
-class Device(Struct, frozen=True):
-    """A choice of device: `auto` leaves it to the machine, anything else overrides what the worker finds."""
-
-    name: str
-    override: Override | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Return the device that a user names: auto, cpu, cuda[:N], xpu[:N], mps or xla; raises UsageError."""
-        return cls(text, None if text == "auto" else override(text))
-
-    @classmethod
-    def available(cls, text: str) -> Self:
-        """Return the device that a user names, if the system shows one; whether torch can use it, its worker finds out.
-
-        Raises UsageError as `parse` does, DeviceUnavailableError for a device that this machine does not have.
-        """
-        device = cls.parse(text)
-        kind, _, number = device.name.partition(":")
-        if kind == "mps" and sys.platform != "darwin":
-            raise unavailable(device.name)
-        if kind in _NODES and not _has_node(_NODES[kind].format(number or "*"), *_SHARED_NODES):
-            raise unavailable(device.name, others=bool(number) and _has_node(_NODES[kind].format("*")))
-        return device
-
-    def gpu_id(self) -> int | None:
-        """Return the `gpu_id` that the handler sees: the first GPU under `auto`, as the server deals them out."""
-        if self.override is None:
-            return 0 if Path("/dev/nvidia0").exists() else None
-        return self.override.gpu_id
-
-    def gpu_ids(self) -> tuple[int, ...]:
-        """Return the GPUs that are dealt out to workers under `auto`: all that the system shows."""
-        return () if self.override is not None else tuple(range(len(list(Path("/dev").glob("nvidia[0-9]*")))))
-
-    def environment(self) -> dict[str, str] | None:
-        """Return the worker's environment; None: this process's. `cpu` hides CUDA from the handler as well."""
-        return None if self.override is None else {**os.environ, **self.override.environ}
-
-
-def _has_node(*patterns: str) -> bool:
-    return any(True for pattern in patterns for _ in Path("/dev").glob(pattern))
-
-
-def misplaced(asked: str, found: str | None) -> Finding | None:
-    """Return what is odd about a model on the device `found` when another was asked for; None: nothing is."""
-    if found is None or asked in {"auto", found, found.partition(":")[0]}:
-        return None
-    return Finding(
-        code="other-device",
-        severity=Severity.WARNING,
-        message=f"{asked} was asked for, the model runs on {found}",
-        hint="is there such a device here, and a torch for it? does the handler choose one itself?",
     )

@@ -1,73 +1,69 @@
-"""`--watch`: files and folders looked at again and again, until something in them has changed."""
+"""Changes of files and folders, for `run --watch` and `serve --watch`."""
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-_EVERY = 0.05  # seconds between two looks
-_SETTLED = 0.02  # seconds without a further change: an editor may write several times
-_PATIENCE = 0.1  # seconds that a look waits for that: the watching thread must be able to end
-_SHARE = 10  # a look takes at most a tenth of the time
+from marpack.errors import UsageError, convert_os_errors
+
+if TYPE_CHECKING:
+    from watchfiles import Change
+
+_EVERY = 0.05  # seconds between two calls of `tick`
+_SETTLED = 0.03  # seconds in which further changes belong to the first: an editor may write several times
 _SKIPPED = (".mar", ".tar.gz", ".tgz", ".pyc", "~", ".swp", ".tmp")
-
-_State = dict[str, tuple[int, int, int]]  # path → inode, size, time
 
 
 class Watch:
-    """Files and folders, as they were when last looked at."""
+    """Files and folders whose changes are reported."""
 
     def __init__(self, paths: Iterable[Path], *, without: Iterable[Path] = ()) -> None:
-        """Look at files and folders (hidden files and archives in them apart) `without` what the run itself writes."""
-        self._paths = tuple(paths)
+        """Watch files and folders; in folders, hidden files and archives do not count, nor do the files in `without`.
+
+        Raises UsageError if the system cannot watch that many folders.
+        """
+        import watchfiles  # noqa: PLC0415 - few commands watch
+
+        named = [path.absolute() for path in paths]
+        self._folders = [path for path in named if path.is_dir()]
+        self._files = {str(path) for path in named} - {str(path) for path in self._folders}
         self._without = {str(path.absolute()) for path in without}
-        self._seen = self._look()
+        # A file is watched through its folder: editors replace it by another one.
+        places = ((self._folders, True), ({Path(file).parent for file in self._files}, False))
+        self._streams = [
+            watchfiles.watch(
+                *(place for place in some if place.exists()), watch_filter=self._counts, recursive=recursive,
+                debounce=100, step=1, rust_timeout=1, yield_on_timeout=True,
+            )
+            for some, recursive in places
+            if any(place.exists() for place in some)
+        ]  # fmt: skip
+        hint = "raise fs.inotify.max_user_watches, or set WATCHFILES_FORCE_POLLING=true"
+        with convert_os_errors(UsageError, "the files cannot be watched", hint=hint):
+            self.changed()
 
     def changed(self) -> list[str]:
-        """Return what changed since the last call and has settled; what keeps changing is left to a later call."""
-        before, now = self._seen, self._look()
-        moving = _differences(before, now)
-        until = time.monotonic() + _PATIENCE
-        while moving and time.monotonic() < until:
-            time.sleep(_SETTLED)
-            last, now = now, self._look()
-            moving = _differences(last, now)
-        kept = {path: before[path] for path in moving & before.keys()}
-        self._seen = {path: state for path, state in now.items() if path not in moving} | kept
-        return sorted(_differences(before, self._seen))
+        """Return the files that changed since the last call."""
+        return sorted({path for stream in self._streams for _, path in next(stream)})
 
     def wait(self, tick: Callable[[], None] = lambda: None) -> list[str]:
-        """Wait for a change, and return what changed; `tick` is called before each look."""
-        while True:
+        """Wait for a change, and return the files that changed; `tick` is called again and again meanwhile."""
+        while not (changed := self.changed()):
             tick()
-            started = time.monotonic()
-            if changed := self.changed():
-                return changed
-            time.sleep(max(_EVERY, _SHARE * (time.monotonic() - started)))
+            time.sleep(_EVERY)
+        time.sleep(_SETTLED)
+        return sorted({*changed, *self.changed()})
 
-    def _look(self) -> _State:
-        state: _State = {}
-        for path in self._paths:
-            for name in _files(path):
-                if name in self._without:
-                    continue
-                try:
-                    status = os.stat(name)  # noqa: PTH116 - of many files, many times a second
-                except OSError:
-                    continue
-                state[name] = (status.st_ino, status.st_size, status.st_mtime_ns)
-        return state
-
-
-def _differences(before: _State, now: _State) -> set[str]:
-    return {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}
-
-
-def _files(path: Path) -> Iterator[str]:
-    top = str(path.absolute())
-    if not path.is_dir():
-        yield top  # whatever it is called: it was named
-        return
-    for root, folders, names in os.walk(top):
-        folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
-        yield from (f"{root}/{name}" for name in names if not name.startswith(".") and not name.endswith(_SKIPPED))
+    def _counts(self, _: "Change", path: str) -> bool:
+        """Return whether a change of a path counts: of a file that was named, or of one in a folder that was."""
+        if path in self._without or os.path.isdir(path):  # noqa: PTH112 - called for each of many files
+            return False
+        if path in self._files:
+            return True
+        inside = next(
+            (Path(path).relative_to(each).parts for each in self._folders if Path(path).is_relative_to(each)), ()
+        )
+        hidden = any(part.startswith((".", "__pycache__")) for part in inside)
+        return bool(inside) and not hidden and not path.endswith(_SKIPPED)

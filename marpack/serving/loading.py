@@ -27,8 +27,8 @@ from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load
 from marpack.protocol.targets import Target
 from marpack.runner.client import Worker
+from marpack.runner.process import Zygote
 from marpack.runner.session import PreparedModel, prepare, sequence_warning
-from marpack.runner.zygote import Zygote
 from marpack.serving.settings import ModelProperties, Models, ModelSettings, ModelTuning
 from marpack.torchserve.http import RequestError
 from marpack.torchserve.server_modules import BUILT_INS, HandlerName

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from marpack.errors import MarpackError, UsageError
 from marpack.protocol.messages import METRICS, Load, Loaded, Trouble
 from marpack.runner.client import BatchResult, LoadError
-from marpack.runner.zygote import Zygote, uses_torch
+from marpack.runner.process import Zygote, uses_torch
 from marpack.serving.jobs import Batch, Job, JobQueue, StreamedResponse
 from marpack.serving.loading import ModelPlan
 from marpack.serving.metrics import ServerMetrics

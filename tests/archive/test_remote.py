@@ -33,8 +33,7 @@ from marpack.archive.remote import (
 )
 from marpack.archive.zip_archive import ZipArchive
 from marpack.errors import DamagedArchiveError, NotAnArchiveError, UsageError
-from marpack.runner.inputs import RequestDefaults, file_inputs
-from marpack.runner.sources import check_sources
+from marpack.runner.inputs import RequestDefaults, check_sources, file_inputs
 
 DATA = bytes(range(256)) * 400
 

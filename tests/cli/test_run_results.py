@@ -13,7 +13,7 @@ import pytest
 from cli.running import COMMAND, Terminal, marpack, results
 from command import command
 
-from marpack.runner.resume import ResultsLog
+from marpack.runner.outputs import ResultsLog
 
 HANDLER = textwrap.dedent(
     """

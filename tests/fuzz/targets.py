@@ -25,7 +25,7 @@ from marpack.project.load import load_project, read_document
 from marpack.project.planning import plan_project
 from marpack.protocol.messages import Predict
 from marpack.protocol.targets import Target
-from marpack.runner.replay import check_requests, recorded_inputs
+from marpack.runner.inputs import check_requests, recorded_inputs
 from marpack.weights.contents import read_contents, recognize
 
 Changes = list[Change | Copy]

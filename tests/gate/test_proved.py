@@ -12,8 +12,8 @@ from marpack.gate.check import CheckSelection
 from marpack.gate.verdicts import GateReport, GateVerdict, Verdict
 from marpack.protocol.messages import Load
 from marpack.protocol.targets import Target
+from marpack.runner.device import Device
 from marpack.runner.inputs import Input, RequestDefaults
-from marpack.runner.session import Device
 
 REFUSES = HANDLER.replace("return [self", "raise ValueError('no')\n        return [self")
 

@@ -23,9 +23,8 @@ from marpack.render.run import (
     show_trouble,
     told_frames,
 )
-from marpack.runner.benchmark import BenchmarkFigures, Memory, Throughput
 from marpack.runner.client import LoadError
-from marpack.runner.results import Percentiles, Result, Summary
+from marpack.runner.results import BenchmarkFigures, Memory, Percentiles, Result, Summary, Throughput
 
 
 def result(**values: Any) -> Result:

@@ -5,10 +5,10 @@ import time
 import pytest
 
 from marpack.protocol.messages import Load
-from marpack.runner.benchmark import BenchmarkPlan, MemoryWatch, growth_per_input, measure, sizes_up_to
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import RequestDefaults, data_inputs
 from marpack.runner.pool import LocalPool, PoolSettings
+from marpack.runner.results import BenchmarkPlan, MemoryWatch, growth_per_input, measure, sizes_up_to
 from marpack.torchserve.http import Response
 
 MIB = 1 << 20

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from marpack.errors import OutputError, UsageError
-from marpack.runner.body_files import BodyFolder, file_name, suffix_of
 from marpack.runner.client import BatchResult
+from marpack.runner.outputs import BodyFolder, file_name, suffix_of
 from marpack.runner.results import Result, results_of
 from marpack.torchserve.http import Response
 

@@ -8,8 +8,7 @@ import pytest
 
 from marpack.errors import UsageError
 from marpack.runner.client import BatchResult
-from marpack.runner.inputs import Input
-from marpack.runner.replay import check_requests, recorded_inputs
+from marpack.runner.inputs import Input, check_requests, recorded_inputs
 from marpack.runner.results import batched, run
 from marpack.torchserve.http import Part, Response
 

@@ -16,8 +16,8 @@ from marpack.errors import ResumeMismatchError, UsageError
 from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load, Trouble
 from marpack.runner.inputs import Input, RequestDefaults, data_inputs, request_id
+from marpack.runner.outputs import LoggedResult, ResultsLog, RunDigests, request_digest
 from marpack.runner.results import Result
-from marpack.runner.resume import LoggedResult, ResultsLog, RunDigests, request_digest
 from marpack.runner.session import PreparedModel, prepare
 from marpack.torchserve.http import Part, Request, Response
 
@@ -287,7 +287,7 @@ def test_a_file_system_without_locks_is_used_without_one(tmp_path: Path, monkeyp
     def fail(*_: object) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr("marpack.runner.resume.flock", fail)
+    monkeypatch.setattr("marpack.runner.outputs.flock", fail)
     with ResultsLog(str(tmp_path / "r.jsonl")), ResultsLog(str(tmp_path / "r.jsonl")):
         pass
 

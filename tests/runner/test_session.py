@@ -16,15 +16,8 @@ from marpack.findings import Severity
 from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load, Loaded
 from marpack.protocol.targets import Target
-from marpack.runner.session import (
-    Device,
-    LoadProgress,
-    Session,
-    misplaced,
-    refuse_what_the_server_refuses,
-    sequence_warning,
-    target_of,
-)
+from marpack.runner.device import Device, misplaced
+from marpack.runner.session import LoadProgress, Session, refuse_what_the_server_refuses, sequence_warning, target_of
 
 
 @pytest.mark.parametrize(
@@ -65,7 +58,7 @@ def test_xpu_turns_the_servers_switch_on():
 
 @pytest.fixture
 def without_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marpack.runner.session._has_node", lambda *_: False)
+    monkeypatch.setattr("marpack.runner.device._has_node", lambda *_: False)
     monkeypatch.setattr("sys.platform", "linux")
 
 
@@ -85,7 +78,7 @@ def test_a_missing_device_is_named_with_its_remedy(without_devices: None):
 
 
 def test_a_number_beyond_the_devices_there_are_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("marpack.runner.session._has_node", lambda *patterns: "nvidia7" not in patterns[:1])
+    monkeypatch.setattr("marpack.runner.device._has_node", lambda *patterns: "nvidia7" not in patterns[:1])
     assert Device.available("cuda:1").name == "cuda:1"
     with pytest.raises(DeviceUnavailableError, match="7"):
         Device.available("cuda:7")

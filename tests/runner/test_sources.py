@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from marpack.errors import UsageError
-from marpack.runner import sources
-from marpack.runner.sources import check_sources, count_of, in_order, paths_of
+from marpack.runner import inputs
+from marpack.runner.inputs import check_sources, count_of, in_order, paths_of
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_links_are_followed_to_files_but_not_to_folders(folder: Path):
 
 
 def test_names_are_sorted_however_many_in_flat_memory(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sources, "_AT_ONCE", 100)
+    monkeypatch.setattr(inputs, "_AT_ONCE", 100)
     there = [f"n\n{number}\udcff ä" for number in range(1234)]
     shuffled = random.Random(0).sample(there, len(there))
     assert list(in_order(shuffled)) == sorted(there)

@@ -17,10 +17,10 @@ import pytest
 from workers import predict
 
 from marpack.protocol.messages import Load
-from marpack.runner import zygote as module
+from marpack.runner import process as module
 from marpack.runner.client import Worker
 from marpack.runner.pool import LocalPool, PoolSettings
-from marpack.runner.zygote import ForkedChild, Zygote, uses_torch
+from marpack.runner.process import ForkedChild, Zygote, uses_torch
 from marpack.torchserve.http import Part, Request
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every worker is a new process")
@@ -48,7 +48,7 @@ KILLED = textwrap.dedent(
     """
     import sys, time
     from marpack.runner.client import Worker
-    from marpack.runner.zygote import Zygote
+    from marpack.runner.process import Zygote
     from marpack.protocol.messages import Load
 
     zygote = Zygote(None)

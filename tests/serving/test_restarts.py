@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from serving.served import LOADER, Served, pack, served, wait_until
 
 from marpack.runner.client import Worker
-from marpack.runner.zygote import ForkedChild, Zygote
+from marpack.runner.process import ForkedChild, Zygote
 from marpack.serving.loading import ModelLoader
 from marpack.serving.settings import ModelSettings
 
