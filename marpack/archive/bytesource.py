@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import IO, Protocol
 
-from marpack.errors import ArchiveError, DamagedArchiveError, NotAnArchiveError
+from marpack.errors import ArchiveError, DamagedArchiveError, NotAnArchiveError, describe_os_error
 
 # A FIFO or a terminal must not hang us; Windows, which has none, would read text.
 _FLAGS = ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY")
@@ -62,7 +62,9 @@ class LocalFile(ByteSource):
         try:
             self.fd = os.open(path, _OPEN)  # for what only a local file can: cloning its blocks
         except OSError as error:
-            raise NotAnArchiveError(f"the archive cannot be opened: {error.strerror}", where=str(path)) from None
+            raise NotAnArchiveError(
+                f"the archive cannot be opened: {describe_os_error(error)}", where=str(path)
+            ) from None
         self.where = str(path)
         self._path = path.resolve()
         self.status = os.fstat(self.fd)
@@ -83,7 +85,7 @@ class LocalFile(ByteSource):
         try:
             count = _read_at(self.fd, buffer, offset)
         except OSError as error:
-            raise self._damaged(f"cannot be read at byte {offset}: {error.strerror}") from None
+            raise self._damaged(f"cannot be read at byte {offset}: {describe_os_error(error)}") from None
         if not count:
             raise self._damaged(f"ends at byte {offset}, in the middle of what it promises")
         return count
@@ -173,7 +175,7 @@ class Spool:
                     left = left[self._file.write(left) :]
             self._memory = None
         except OSError as error:
-            what = f"the archive cannot be decompressed into {tempfile.gettempdir()}: {error.strerror}"
+            what = f"the archive cannot be decompressed into {tempfile.gettempdir()}: {describe_os_error(error)}"
             raise ArchiveError(what, hint="free space there, or set TMPDIR to a folder on another disk") from error
 
     def readinto_at(self, offset: int, buffer: memoryview) -> int:

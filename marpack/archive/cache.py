@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from marpack.archive.protocol import Bar, Progress, no_progress
 from marpack.archive.staging import LOCK_EX, LOCK_NB, LOCK_SH, flock
-from marpack.errors import ExtractionError
+from marpack.errors import ExtractionError, describe_os_error
 from marpack.findings import Finding
 
 # Writes all members into a folder, and returns the findings of reading them.
@@ -117,7 +117,7 @@ class Cache:
             with _locked(self.root / f"{key}.lock"):
                 cached = self.find(key) or self._extract(key, extract, size)
         except OSError as error:
-            message = f"the cache cannot be written: {error.strerror}"
+            message = f"the cache cannot be written: {describe_os_error(error)}"
             raise ExtractionError(message, where=str(self.root), hint=_MOVE) from error
         with suppress(OSError):  # another process evicts at the same time
             self.evict(keep=key)

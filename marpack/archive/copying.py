@@ -11,7 +11,7 @@ from functools import partial
 from hashlib import sha512
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, BinaryIO, Protocol, Self
 
 from isal import isal_zlib
 from msgspec import Struct
@@ -75,7 +75,10 @@ class Copier:
             maximum: Bytes.
             at_once: Hash here and now, which for a single block is sooner done.
         """
-        buffer = self._buffer()
+        if self._made < _RING and self._free.empty():
+            self._made += 1
+            self._free.put(bytearray(BLOCK))
+        buffer = self._free.get()
         with ExitStack() as undo:
             undo.callback(self._free.put, buffer)
             block = memoryview(buffer)[: fill(memoryview(buffer)[:maximum])]
@@ -85,12 +88,6 @@ class Copier:
         else:
             self._pool.submit(self._hash, sha, buffer, block)
         return buffer, block
-
-    def _buffer(self) -> bytearray:
-        if self._made < _RING and self._free.empty():
-            self._made += 1
-            return bytearray(BLOCK)
-        return self._free.get()
 
     def _hash(self, sha: _Hash, buffer: bytearray, block: memoryview) -> None:
         sha.update(block)
@@ -137,31 +134,33 @@ class Copier:
             crc = isal_zlib.crc32(block, crc)
             if skip and len(block) == BLOCK and buffer == _ZEROS:
                 skip(BLOCK)
-            else:
-                _write(block, place, write)
-            place += len(block)
+                place += BLOCK
+                continue
+            while block:  # in pieces that end where the output reaches a multiple of _WRITE
+                count = _WRITE - place % _WRITE
+                write(block[:count])
+                place += len(block[:count])
+                block = block[count:]
         self.join()
         return Checksums(crc, sha.hexdigest())
 
 
 def file_digest(path: Path, progress: Callable[[int], object] | None = None) -> str:
-    """Read a file to its end and return its SHA-256, lower-case hex; `progress` is told of bytes. Raises OSError."""
+    """Return the SHA-256 of a file, lower-case hex; `progress` is called with numbers of bytes. Raises OSError."""
+    with path.open("rb", buffering=0) as file:
+        return stream_digest(file, os.fstat(file.fileno()).st_size, progress)
+
+
+def stream_digest(file: BinaryIO, size: int, progress: Callable[[int], object] | None = None) -> str:
+    """Read a file of about `size` bytes to its end and return its SHA-256, lower-case hex."""
     sha = hashlib.sha256()
-    with path.open("rb", buffering=0) as file, Copier() as copier:
-        at_once = os.fstat(file.fileno()).st_size <= BLOCK
-        while block := copier.read(sha, file.readinto, at_once=at_once)[1]:
+    fill = file.readinto  # type: ignore[attr-defined]  # every file has it, but not the type BinaryIO
+    with Copier() as copier:
+        while block := copier.read(sha, fill, at_once=size <= BLOCK)[1]:
             if progress is not None:
                 progress(len(block))
         copier.join()
     return sha.hexdigest()
-
-
-def _write(block: memoryview, place: int, write: Write) -> None:
-    """Write a block in pieces that end where the output reaches a multiple of _WRITE."""
-    while block:
-        count = _WRITE - place % _WRITE
-        write(block[:count])
-        block, place = block[count:], place + count
 
 
 def _fill(source: Source, block: memoryview) -> int:

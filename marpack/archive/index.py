@@ -2,6 +2,7 @@
 
 import hashlib
 import zlib
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import msgspec
@@ -146,14 +147,9 @@ def content_identity(archive: Archive) -> str:
         return digest
     content = hashlib.sha256()
     for name, entry in sorted(archive.entries.items()):
-        crc = _crc(archive, name) if entry.crc is None else entry.crc
+        crc = entry.crc
+        if crc is None:
+            with archive.open(name) as file:
+                crc = reduce(lambda crc, data: zlib.crc32(data, crc), iter(partial(file.read, _BUFFER), b""), 0)
         content.update(f"{name}\0{entry.size}\0{crc:08x}\0".encode())
     return f"members:{content.hexdigest()}"
-
-
-def _crc(archive: Archive, name: str) -> int:
-    crc = 0
-    with archive.open(name) as file:
-        while data := file.read(_BUFFER):
-            crc = zlib.crc32(data, crc)
-    return crc

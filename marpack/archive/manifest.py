@@ -2,19 +2,19 @@
 
 import json
 import math
-from typing import Any, NoReturn
+from typing import Any
 
 from msgspec import Struct, field
 
-from marpack.errors import ManifestError
+from marpack.errors import ManifestError, located
 from marpack.torchserve.server_modules import HandlerName
 
-_NO_BOOLEANS = ("handler", "configFile")  # which the server looks for as files
+_NO_BOOLEANS = ("handler", "configFile")  # names of files to the server
 RUNTIMES = ("python", "python3", "LSP")  # contract §1
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 
-_AGAIN = "build the archive again: marpack build"
+_REBUILD = "build the archive again: marpack build"
 
 _Object = dict[str, object]
 
@@ -52,10 +52,23 @@ class Manifest(Struct, frozen=True, kw_only=True, rename="camel"):
 
         Raises ManifestError naming the key that is missing or of the wrong type.
         """
-        top = _parse(data, where)
-        model = _object(top, "model", where)
-        fields = _fields(model, _keys(ManifestModel), where, "model.")
-        return cls(model=ManifestModel(**fields), **_fields(top, _keys(cls), where, ""))
+        with located(where):
+            top = _parse(data)
+            model = top.get("model")
+            if not isinstance(model, dict):
+                what = "the manifest has no 'model'" if model is None else f"'model' is {_kind(model)}, not an object"
+                raise ManifestError(what, hint="the server needs it (see docs/format.md)")
+            for key in ("modelName", "handler"):
+                if model.get(key) is None:
+                    what = f"the manifest has no 'model.{key}', which the server needs"
+                    raise ManifestError(what, hint=_REBUILD)
+            runtime = top.get("runtime", RUNTIMES[0])  # the server registers no other; python in any case of letters
+            if runtime is None or (str(runtime) not in RUNTIMES and str(runtime).lower() not in ("python", "python3")):
+                found = "null" if runtime is None else repr(str(runtime)[:40])
+                what = f"'runtime' is {found}; the server knows {', '.join(RUNTIMES)}"
+                raise ManifestError(what, where=f"{where}: runtime")
+            fields = _fields(model, ManifestModel, "model.", where)
+            return cls(model=ManifestModel(**fields), **_fields(top, cls, "", where))
 
     @property
     def files(self) -> dict[str, str]:
@@ -82,32 +95,37 @@ class Manifest(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def _keys(kind: type[Struct]) -> dict[str, str]:
-    """Return key in the file → field here, in the order of both; `extra`, the last field, is none."""
+    """Return key in the file → field here, in the order of both, without `extra`, the last field."""
     return dict(zip(kind.__struct_encode_fields__[:-1], kind.__struct_fields__[:-1], strict=True))
 
 
-def _parse(data: bytes, where: str) -> _Object:
-    """Parse strict JSON without duplicate keys, of bounded size and depth, whose top is an object."""
+def _parse(data: bytes) -> _Object:
+    """Parse strict JSON without duplicate keys, of bounded size and depth, with an object at its top."""
     if len(data) > MAX_BYTES:
-        raise ManifestError(f"the manifest is larger than {MAX_BYTES} bytes", where=where)
+        raise ManifestError(f"the manifest is larger than {MAX_BYTES} bytes")
     if data.startswith(b"\xef\xbb\xbf"):
-        raise ManifestError(
-            "the manifest begins with a byte-order mark, which the server refuses",
-            where=where,
-            hint="save it as plain UTF-8",
-        )
+        what = "the manifest begins with a byte-order mark, which the server refuses"
+        raise ManifestError(what, hint="save it as plain UTF-8")
     try:
-        top = json.loads(
-            data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
-        )
+        top = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite)
     except RecursionError:
-        raise ManifestError("the manifest is nested too deeply", where=where) from None
+        raise ManifestError("the manifest is nested too deeply") from None
     except ValueError as error:
-        raise ManifestError(f"the manifest is not valid JSON: {error}", where=where) from None
+        raise ManifestError(f"the manifest is not valid JSON: {error}") from None
     if not isinstance(top, dict):
-        raise ManifestError("the manifest is not a JSON object", where=where)
-    _check_depth(top, where)
-    _check_letters(top, where)
+        raise ManifestError("the manifest is not a JSON object")
+    level: list[_Object | list[object]] = [top]
+    for _ in range(MAX_DEPTH):
+        values = (inner for value in level for inner in (value.values() if isinstance(value, dict) else value))
+        level = [inner for inner in values if isinstance(inner, dict | list)]
+    if level:
+        raise ManifestError(f"the manifest is nested more than {MAX_DEPTH} levels deep")
+    try:
+        json.dumps(top, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:  # JSON can spell one half of a surrogate pair, which no text can hold
+        what = f"the manifest holds \\u{ord(error.object[error.start]):x}, which is half a letter"
+        hint = "write the letter itself, or both halves of it, and build the archive again"
+        raise ManifestError(what, hint=hint) from None
     return top
 
 
@@ -115,96 +133,39 @@ def _unique(pairs: list[tuple[str, object]]) -> _Object:
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} is there twice")
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {repeated!r} is repeated")
     return found
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not JSON")
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"the number {text[:20]} is too large")
+        raise ValueError(f"{text[:20]} is too large, or not a number")
     return number
 
 
-def _check_depth(top: _Object, where: str) -> None:
-    level: list[object] = [top]
-    for _ in range(MAX_DEPTH):
-        level = [inner for value in level for inner in _inside(value)]
-        if not level:
-            return
-    raise ManifestError(f"the manifest is nested more than {MAX_DEPTH} levels deep", where=where)
+def _fields(table: _Object, kind: type[Struct], prefix: str, where: str) -> dict[str, Any]:  # Any: each its own type
+    """Return a struct's fields from a JSON object; a known key that is null is kept as an extra, to be written again.
 
-
-def _check_letters(top: _Object, where: str) -> None:
-    r"""Refuse what JSON can spell and no text can hold: one half of a surrogate pair, as in "\ud800"."""
-    try:
-        json.dumps(top, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError as error:
-        half = f"\\u{ord(error.object[error.start]):x}"
-        hint = "write the letter itself, or both halves of it, and build the archive again"
-        raise ManifestError(f"the manifest holds {half}, which is half a letter", where=where, hint=hint) from None
-
-
-def _inside(value: object) -> list[object]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
-
-
-def _object(top: _Object, key: str, where: str) -> _Object:
-    found = top.get(key)
-    if found is None:
-        raise ManifestError(
-            f"the manifest has no '{key}'", where=where, hint="the server needs it (see docs/format.md)"
-        )
-    if not isinstance(found, dict):
-        raise ManifestError(f"'{key}' is {_kind(found)}, not an object", where=f"{where}: {key}")
-    return found
-
-
-def _fields(table: _Object, keys: dict[str, str], where: str, prefix: str) -> dict[str, Any]:  # Any: of each its own
-    """Return a struct's fields from a JSON object; a null known key is kept as an extra, for the way back."""
-    known = {name: _text(table[key], prefix + key, where) for key, name in keys.items() if _has_text(table, key)}
-    for needed in ("modelName", "handler") if prefix else ():
-        if keys[needed] not in known:
-            raise ManifestError(
-                f"the manifest has no '{prefix}{needed}', which the server needs",
-                where=where,
-                hint="build the archive again",
-            )
-    if "runtime" in keys:
-        _check_runtime(table.get("runtime", RUNTIMES[0]), where)
-    extra = {key: value for key, value in table.items() if key not in keys or (value is None and key != "model")}
-    return {**known, "extra": extra}
-
-
-def _check_runtime(value: object, where: str) -> None:
-    """Refuse a runtime that the server does not register; a missing one is python, and python is so in any case."""
-    if value is None or (str(value) not in RUNTIMES and str(value).lower() not in ("python", "python3")):
-        reported = "null" if value is None else repr(str(value)[:40])
-        raise ManifestError(
-            f"'runtime' is {reported}; the server knows {', '.join(RUNTIMES)}", where=f"{where}: runtime"
-        )
-
-
-def _has_text(table: _Object, key: str) -> bool:
-    return key != "model" and table.get(key) is not None
-
-
-def _text(value: object, key: str, where: str) -> str:
-    """Return a string; a number stands for its digits, and a boolean for its word, as they do for the server."""
-    if isinstance(value, int | float) and not (isinstance(value, bool) and key.endswith(_NO_BOOLEANS)):
-        return json.dumps(value)
-    if not isinstance(value, str):
-        raise ManifestError(
-            f"'{key}' is {_kind(value)}, not a string", where=f"{where}: {key}", hint="put it in quotes"
-        )
-    return value
+    The server reads a number as its digits, and a boolean as its word.
+    """
+    fields: dict[str, Any] = {}
+    extra = {}
+    for key, value in table.items():
+        name = _keys(kind).get(key)
+        if key == "model" and name:
+            continue
+        if name is None or value is None:
+            extra[key] = value
+        elif isinstance(value, str):
+            fields[name] = value
+        elif isinstance(value, int | float) and not (isinstance(value, bool) and key in _NO_BOOLEANS):
+            fields[name] = json.dumps(value)
+        else:
+            what = f"'{prefix}{key}' is {_kind(value)}, not a string"
+            raise ManifestError(what, where=f"{where}: {prefix}{key}", hint="put it in quotes")
+    return {**fields, "extra": extra}
 
 
 def _kind(value: object) -> str:

@@ -122,6 +122,11 @@ class Archive(Protocol):
         Raises DamagedArchiveError when a member's bytes are not those that were packed, ExtractionError.
         """
 
+    def extract_all(self, folder: Path, progress: Progress | None) -> tuple[Finding, ...]:
+        """Write all members into a new, empty folder, and return the server's findings."""
+        self.extract(folder, progress=progress)
+        return self.server_findings
+
     def close(self) -> None:
         """Release the file."""
 

@@ -1,13 +1,40 @@
-"""Opening an archive, whatever its form; the form is told by content, never by name."""
+"""Opening an archive of any form, told by its content and never by its name; a model folder is opened in place."""
 
+import os
+import stat
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import BinaryIO
 
 from marpack.archive.bytesource import LocalFile
 from marpack.archive.cache import Cache
-from marpack.archive.protocol import Archive, Bar, Limits, is_in_registry, no_progress
+from marpack.archive.extraction import BLOCK, extract_blocks
+from marpack.archive.names import MAX_DEPTH, check_member_name, quoted
+from marpack.archive.protocol import (
+    MANIFEST_NAME,
+    Archive,
+    ArchiveForm,
+    Bar,
+    Entry,
+    Limits,
+    Method,
+    Progress,
+    is_in_registry,
+    no_progress,
+)
 from marpack.archive.zip_archive import ZipArchive
-from marpack.errors import NotAnArchiveError, located
+from marpack.errors import (
+    DamagedArchiveError,
+    LimitExceededError,
+    NotAnArchiveError,
+    UnsafeArchiveError,
+    describe_os_error,
+    located,
+)
+from marpack.findings import Finding
 
 _GZIP = b"\x1f\x8b"
 
@@ -20,15 +47,15 @@ def open_archive(
     whole: bool = False,
     bar: Bar = no_progress,
 ) -> Archive:
-    """Open a .mar, a .tar.gz or a model folder; what is in it is checked, nothing of it is run or written.
+    """Open a .mar, a .tar.gz or a model folder, and check its contents; nothing in it is run or written.
 
     Args:
-        source: The path, or an address (https, s3, oci, …), of which only what is asked for is fetched if that can be;
-            all of it where its digest is given, as `#sha256=…` behind it.
-        limits: What is refused for its mere size.
-        cache: Where `materialize` extracts to, and what registries hold is fetched to; this user's by default.
-        whole: Of a registry: fetch all bytes, and hold them against the digest.
-        bar: Shows how far such a fetch is.
+        source: The path, or an address (https, s3, oci, …), read by range if that is possible; with a digest at its
+            end, as `#sha256=…`, the whole archive is fetched and verified.
+        limits: The maximum sizes.
+        cache: For `materialize` and for fetched archives; this user's by default.
+        whole: Fetch a registry's archive whole, and verify its digest.
+        bar: Shows the progress of a fetch.
 
     Raises NotAnArchiveError, DamagedArchiveError, UnsafeArchiveError or LimitExceededError, naming source and member.
     """
@@ -50,32 +77,27 @@ def open_archive(
             return _open_address(address, limits, cache)
         source = fetch_whole(address, cache, sha256=sha256, maximum=limits.total, bar=bar)
     with located(str(source)):
-        return _open(Path(source), limits or Limits(), cache or Cache())
+        return _open_path(Path(source), limits or Limits(), cache or Cache())
 
 
-def _open(path: Path, limits: Limits, cache: Cache) -> Archive:
-    if _is_folder(path):
-        from marpack.archive.folder import FolderArchive  # noqa: PLC0415 - nearly every archive is a .mar
-
+def _open_path(path: Path, limits: Limits, cache: Cache) -> Archive:
+    try:
+        is_folder = path.is_dir()
+    except OSError as error:  # no permission for a folder above it, or a name that is too long
+        raise NotAnArchiveError(f"the archive cannot be opened: {describe_os_error(error)}") from None
+    if is_folder:
         return FolderArchive(str(path), path, limits=limits)
     with ExitStack() as undo:
         data = LocalFile(path)
         undo.callback(data.close)
         if data.size >= 2 and data.read_at(0, 2) == _GZIP:
-            from marpack.archive.tar_archive import TarArchive  # noqa: PLC0415 - as for folders
+            from marpack.archive.tar_archive import TarArchive  # noqa: PLC0415 - nearly every archive is a .mar
 
             archive: Archive = TarArchive(str(path), data, limits=limits, cache=cache)
         else:
             archive = ZipArchive(str(path), data, limits=limits, cache=cache)
         undo.pop_all()
     return archive
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError as error:  # a folder above it that may not be entered, a name that is too long
-        raise NotAnArchiveError(f"the archive cannot be opened: {error.strerror}") from None
 
 
 def _open_address(address: str, limits: Limits, cache: Cache) -> Archive:
@@ -87,3 +109,101 @@ def _open_address(address: str, limits: Limits, cache: Cache) -> Archive:
             hint = "download it, and name the file"
             raise NotAnArchiveError("a .tar.gz cannot be read by range", hint=hint, code="no-ranges")
         return ZipArchive(data.where, data, limits=limits, cache=cache)
+
+
+class FolderArchive(Archive):
+    """A folder that holds MAR-INF/; see `marpack.archive.protocol.Archive`.
+
+    It is the user's own, so links in it are followed, as the server does, and nothing is copied. Files that a handler
+    writes into it stay from run to run, as they do when a server serves the folder.
+    """
+
+    form = ArchiveForm.FOLDER
+
+    def __init__(self, source: str, path: Path, *, limits: Limits) -> None:
+        """List the files; raises ArchiveError naming the one that no archive may hold."""
+        self.source = source
+        with located(source):
+            self._path = _find_root(path.absolute())
+            entries: dict[str, Entry] = {}
+            for file, status in _list_files(self._path):
+                name = file.relative_to(self._path).as_posix()
+                check_member_name(name)
+                if not stat.S_ISREG(status.st_mode):
+                    raise UnsafeArchiveError(f"the member {quoted(name)} is neither a file nor a folder")
+                size = status.st_size
+                entries[name] = Entry(name=name, size=size, compressed_size=size, method=Method.STORED)
+                if len(entries) > limits.members:
+                    raise LimitExceededError(
+                        f"the folder holds more than {limits.members} files",
+                        hint="is it a model folder? raise the limit: --max-members",
+                    )
+        self.entries: Mapping[str, Entry] = MappingProxyType(entries)
+        self.server_findings: tuple[Finding, ...] = ()
+
+    def open(self, name: str) -> BinaryIO:
+        """Open one file; see `Archive.open`. There is no CRC to check."""
+        _ = self.entries[name]
+        try:
+            return (self._path / name).open("rb")
+        except OSError as error:
+            raise DamagedArchiveError(
+                f"the file {quoted(name)} cannot be read: {describe_os_error(error)}", where=self.source
+            ) from None
+
+    def materialize(self) -> Path:
+        """Return the folder itself."""
+        _ = self.manifest
+        return self._path
+
+    def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
+        """Copy files into a folder; see `Archive.extract`."""
+        for name in self.entries:
+            if names is None or name in names:
+                with self.open(name) as file:
+                    extract_blocks(iter(partial(file.read, BLOCK), b""), folder, name, progress)
+
+    def close(self) -> None:
+        """Do nothing: files are open only while they are read."""
+
+
+def _find_root(path: Path) -> Path:
+    """Return the folder that the server uses: if there is only one folder inside, that one.
+
+    Raises NotAnArchiveError when that has no manifest, before anything else in it is read.
+    """
+    inside = _list_folder(path)
+    found = inside[0] if len(inside) == 1 and inside[0].is_dir() else path
+    if not (found / MANIFEST_NAME).exists():
+        raise NotAnArchiveError(
+            f"this folder is not a model archive: it has no {MANIFEST_NAME}",
+            hint="to build one from a project: marpack build",
+        )
+    return found
+
+
+def _list_folder(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise DamagedArchiveError(
+            f"the folder {quoted(folder.name)} cannot be read: {describe_os_error(error)}"
+        ) from None
+
+
+def _list_files(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield files in the order of their names; links are followed, but never in a circle."""
+    here = folder.stat()
+    if (here.st_dev, here.st_ino) in above or len(above) > MAX_DEPTH:
+        raise UnsafeArchiveError(f"the folder {quoted(folder.name)} is a link to a folder above it, or nested too deep")
+    for path in _list_folder(folder):
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise DamagedArchiveError(
+                f"the member {quoted(path.name)} cannot be read: {describe_os_error(error)}"
+            ) from None
+        if stat.S_ISDIR(status.st_mode):
+            yield from _list_files(path, (*above, (here.st_dev, here.st_ino)))
+        else:
+            yield path, status

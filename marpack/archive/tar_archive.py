@@ -66,20 +66,17 @@ def decompress(data: ByteSource, limits: Limits, spool: Spool) -> None:
             raise DamagedArchiveError(f"the gzip stream cannot be inflated: {error}", hint=_AGAIN) from None
         if not pending and not block and not inflater.eof:
             raise DamagedArchiveError("the gzip stream is truncated", hint=_AGAIN)
-        _check_size(spool.size + len(block), data.size, limits)
+        size = spool.size + len(block)
+        if size > limits.total + limits.allowance:
+            raise LimitExceededError(f"the gzip stream holds more than {limits.total} bytes", hint=_RAISE + "size")
+        if limits.expands_too_much(size, data.size):
+            what = f"the gzip stream expands {data.size} bytes more than {limits.ratio} times"
+            raise LimitExceededError(what, hint=_RAISE + "ratio")
         spool.write(block)
     rest = inflater.unused_data + data.read_at(place, min(_READ, data.size - place))
     if place + _READ < data.size or rest.lstrip(b"\0"):
         what = "there are bytes after the end of the gzip stream; the server reads only the first stream"
         raise UnsafeArchiveError(what, hint="compress it again as one stream")
-
-
-def _check_size(size: int, compressed: int, limits: Limits) -> None:
-    if size > limits.total + limits.allowance:
-        raise LimitExceededError(f"the gzip stream holds more than {limits.total} bytes", hint=_RAISE + "size")
-    if limits.expands_too_much(size, compressed):
-        what = f"the gzip stream expands {compressed} bytes more than {limits.ratio} times"
-        raise LimitExceededError(what, hint=_RAISE + "ratio")
 
 
 class Record(Struct, frozen=True):
@@ -89,6 +86,17 @@ class Record(Struct, frozen=True):
     size: int  # bytes
     offset: int  # of these in the tar
     folder: bool
+
+    @property
+    def plain_name(self) -> str:
+        """The name without a leading "./" and without a folder's slash."""
+        return "" if self.name in (".", "./") else self.name.removeprefix("./").removesuffix("/")
+
+    @property
+    def served_name(self) -> str:
+        """The name to the server, which drops the first step."""
+        name = self.name.rstrip("/") + "/" if self.folder else self.name
+        return name[name.find("/") + 1 :].removesuffix("/")
 
 
 def read_records(spool: Spool, limits: Limits) -> list[Record]:
@@ -101,22 +109,16 @@ def read_records(spool: Spool, limits: Limits) -> list[Record]:
         header = _parse_header(block)
         place, size = place + tarfile.BLOCKSIZE, header.size
         if header.type in _EXTENDED:
-            if size > _MAX_EXTENDED:
-                what = f"the extended header {quoted(header.name)} has more than {_MAX_EXTENDED} bytes"
-                raise UnsafeArchiveError(what)
-            data = spool.read(place, size)
-            if header.type == tarfile.GNUTYPE_LONGNAME:
-                long_name = data.rstrip(b"\0")
-            elif header.type == tarfile.XHDTYPE:
-                pax = _parse_pax(data, header.name)
-            elif header.type == tarfile.XGLTYPE:
-                _check_global(_parse_pax(data, header.name))
+            pax, long_name = _read_extended(header, spool.read(place, min(size, _MAX_EXTENDED + 1)), pax, long_name)
         else:  # after a long name of a link, the link itself is refused here
-            record = _record(header, _name(block) if long_name is None else long_name, pax, place)
+            record = _parse_record(header, _name(block) if long_name is None else long_name, pax, place)
             pax, long_name, size = {}, None, record.size
             found.append(record)
             total += size
-            _check_members(len(found), total, limits)
+            if len(found) > limits.members:
+                raise LimitExceededError(f"the tar has more than {limits.members} members", hint=_RAISE + "members")
+            if total > limits.total:
+                raise LimitExceededError(f"the members have more than {limits.total} bytes", hint=_RAISE + "size")
         if place + size > spool.size:
             raise DamagedArchiveError("the tar ends in the middle of a member", hint=_AGAIN)
         place += size + -size % tarfile.BLOCKSIZE
@@ -127,11 +129,22 @@ def read_records(spool: Spool, limits: Limits) -> list[Record]:
     return found
 
 
-def _check_members(count: int, size: int, limits: Limits) -> None:
-    if count > limits.members:
-        raise LimitExceededError(f"the tar has more than {limits.members} members", hint=_RAISE + "members")
-    if size > limits.total:
-        raise LimitExceededError(f"the members have more than {limits.total} bytes", hint=_RAISE + "size")
+def _read_extended(
+    header: tarfile.TarInfo, data: bytes, pax: dict[str, str], long_name: bytes | None
+) -> tuple[dict[str, str], bytes | None]:
+    """Return the pax fields and the long name for the next member, after one more extended header."""
+    if header.size > _MAX_EXTENDED:
+        what = f"the extended header {quoted(header.name)} has more than {_MAX_EXTENDED} bytes"
+        raise UnsafeArchiveError(what)
+    if header.type == tarfile.GNUTYPE_LONGNAME:
+        return pax, data.rstrip(b"\0")
+    if header.type == tarfile.XHDTYPE:
+        return _parse_pax(data, header.name), long_name
+    if header.type == tarfile.XGLTYPE:
+        for key in _parse_pax(data, header.name):
+            if key in ("path", "size", "linkpath") or key.startswith("GNU.sparse"):
+                raise UnsafeArchiveError(f"a global header of the tar sets {quoted(key)} for all members")
+    return pax, long_name
 
 
 def _parse_header(block: bytes) -> tarfile.TarInfo:
@@ -152,7 +165,7 @@ def _name(block: bytes) -> bytes:
     return prefix + b"/" + name if prefix and block[257:263] == b"ustar\0" else name
 
 
-def _record(header: tarfile.TarInfo, raw_name: bytes, pax: Mapping[str, str], offset: int) -> Record:
+def _parse_record(header: tarfile.TarInfo, raw_name: bytes, pax: Mapping[str, str], offset: int) -> Record:
     name = pax["path"] if "path" in pax else _text(raw_name)
     if any(key.startswith("GNU.sparse") for key in pax):
         raise UnsafeArchiveError(f"the member {quoted(name)} is a sparse file", hint=_PACK)
@@ -185,12 +198,6 @@ def _parse_pax(data: bytes, label: str) -> dict[str, str]:
     return found
 
 
-def _check_global(pax: Mapping[str, str]) -> None:
-    for key in pax:
-        if key in ("path", "size", "linkpath") or key.startswith("GNU.sparse"):
-            raise UnsafeArchiveError(f"a global header of the tar sets {quoted(key)} for all members")
-
-
 def _text(raw: bytes) -> str:
     try:
         return raw.decode("utf-8")
@@ -211,9 +218,9 @@ def list_members(found: list[Record], source: str) -> TarListing:
     """Give records the names that they have in the archive; raises UnsafeArchiveError naming the member at fault."""
     files = [record for record in found if not record.folder]
     folders = [record.name for record in found if record.folder]
-    plain = {record.name: _plain(record.name) for record in found}
+    plain = {record.name: record.plain_name for record in found}
     check_member_names([plain[file.name] for file in files], [plain[name] for name in folders if plain[name]])
-    names = {record.name: _served(record) for record in found}
+    names = {record.name: record.served_name for record in found}
     findings = (form_finding("archive-suffix", source, "a .tar.gz"),) if source.endswith(".mar") else ()
     if MANIFEST_NAME not in {names[file.name] for file in files}:
         root = common_root(plain[file.name] for file in files)
@@ -225,17 +232,6 @@ def list_members(found: list[Record], source: str) -> TarListing:
         folders=tuple(names[name] for name in folders if names[name]),
         findings=findings,
     )
-
-
-def _plain(name: str) -> str:
-    """Return a record's name without what says nothing: "./" before it, and a folder's slash."""
-    return "" if name in (".", "./") else name.removeprefix("./").removesuffix("/")
-
-
-def _served(record: Record) -> str:
-    """Return a record's name as the server has it: without its first step."""
-    name = record.name.rstrip("/") + "/" if record.folder else record.name
-    return name[name.find("/") + 1 :].removesuffix("/")
 
 
 class TarArchive(Archive):
@@ -271,7 +267,7 @@ class TarArchive(Archive):
 
     @cached_property
     def _extracted(self) -> Cached | None:
-        """What the cache has, as long as the archive itself was not read."""
+        """The extracted archive in the cache, if the archive itself was not read."""
         return None if "_contents" in vars(self) else self._cache.find(self._data.identity)
 
     @cached_property
@@ -286,7 +282,7 @@ class TarArchive(Archive):
 
     @property
     def server_findings(self) -> tuple[Finding, ...]:  # type: ignore[override]  # as above
-        """What the server refuses; see `Archive.server_findings`."""
+        """The findings; see `Archive.server_findings`."""
         return self._extracted.findings if self._extracted else self._contents.findings
 
     @cached_property
@@ -308,7 +304,7 @@ class TarArchive(Archive):
             del self._extracted
         if not self._extracted:
             _ = self.manifest  # report its problems before anything is written
-            self._extracted = self._cache.fill(self._data.identity, self._fill, size=total_size(self))
+            self._extracted = self._cache.fill(self._data.identity, self.extract_all, size=total_size(self))
         return self._extracted.folder
 
     def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
@@ -319,12 +315,8 @@ class TarArchive(Archive):
             if names is None or name in names:
                 extract_blocks(self._spool.blocks(record.offset, record.size), folder, name, progress)
 
-    def _fill(self, folder: Path, progress: Progress | None) -> tuple[Finding, ...]:
-        self.extract(folder, progress=progress)
-        return self._contents.findings
-
     def close(self) -> None:
-        """Let go of the file, its decompressed bytes, and the folder in the cache."""
+        """Release the file, its decompressed bytes, and the folder in the cache."""
         self._spool.close()
         self._data.close()
         self._cache.close()

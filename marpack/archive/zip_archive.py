@@ -31,7 +31,6 @@ from marpack.archive.protocol import (
 )
 from marpack.archive.zip_format import ZipMember, read_directory
 from marpack.errors import DamagedArchiveError
-from marpack.findings import Finding
 
 _InflateError: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # its stub calls the class an instance
 _FICLONERANGE = 0x4020940D  # linux/fs.h: share a range of blocks between two files
@@ -106,11 +105,7 @@ class ZipArchive(Archive):
     def _extracted(self) -> Cached:
         _ = self.manifest  # report its problems before anything is written
         key = self._data.identity
-        return self._cache.find(key) or self._cache.fill(key, self._fill, size=total_size(self))
-
-    def _fill(self, folder: Path, progress: Progress | None) -> tuple[Finding, ...]:
-        self.extract(folder, progress=progress)
-        return self.server_findings
+        return self._cache.find(key) or self._cache.fill(key, self.extract_all, size=total_size(self))
 
     def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
         """Write members into a folder; see `Archive.extract`."""

@@ -1,6 +1,7 @@
 """An archive → the folder that a platform deploys, which appears whole or not at all."""
 
 import hashlib
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace as replaced
 
-from marpack.archive.copying import file_digest
+from marpack.archive.copying import Copier, file_digest
 from marpack.archive.protocol import Bar, Progress, no_progress
 from marpack.archive.reader import open_archive
 from marpack.archive.staging import staged_folder
@@ -192,11 +193,12 @@ def _write(folder: Path, name: str, content: Content, progress: Progress | None)
     if isinstance(content, bytes):
         path.write_bytes(content)
         return ExportedFile(name, len(content), hashlib.sha256(content).hexdigest())
-    digest, size = hashlib.sha256(), 0
-    with content.open("rb") as source, path.open("wb") as copy:
-        while data := source.read(_BUFFER):
-            digest.update(data)
-            size += copy.write(data)
+    with content.open("rb", buffering=0) as source, path.open("wb") as copy, Copier() as copier:
+
+        def write(block: memoryview) -> None:
+            copy.write(block)
             if progress is not None:
-                progress(len(data))
-    return ExportedFile(name, size, digest.hexdigest())
+                progress(len(block))
+
+        size = os.fstat(source.fileno()).st_size
+        return ExportedFile(name, size, copier.copy(source, size, write).sha256)

@@ -1,6 +1,5 @@
 """An archive's members: their digests, its small text files, and the programs among them."""
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any, BinaryIO
@@ -73,17 +72,10 @@ def digests(archive: Archive, progress: Progress | None = None) -> Iterator[tupl
 
 def member_digest(archive: Archive, name: str, progress: Progress | None = None) -> str:
     """Read a whole member and return its SHA-256, lower-case hex. Raises DamagedArchiveError."""
-    from marpack.archive.copying import BLOCK, Copier  # noqa: PLC0415 - most inspections read no member whole
+    from marpack.archive.copying import stream_digest  # noqa: PLC0415 - most inspections read no member whole
 
-    digest = hashlib.sha256()
-    with archive.open(name) as file, Copier() as copier:
-        at_once = archive.entries[name].size <= BLOCK
-        fill = file.readinto  # type: ignore[attr-defined]  # every file has it, but not the type BinaryIO
-        while block := copier.read(digest, fill, at_once=at_once)[1]:
-            if progress is not None:
-                progress(len(block))
-        copier.join()
-    return digest.hexdigest()
+    with archive.open(name) as file:
+        return stream_digest(file, archive.entries[name].size, progress)
 
 
 def changed(archive: Archive, index: Index, sums: Mapping[str, str | Finding]) -> Iterator[Finding]:
