@@ -1,6 +1,5 @@
 """A Project → the frozen Plan of its archive, with the local modules that its files import."""
 
-import ast
 import os
 import re
 import sys
@@ -18,7 +17,7 @@ from marpack.archive.manifest import Manifest
 from marpack.archive.names import quoted
 from marpack.archive.protocol import Bar, no_progress
 from marpack.errors import MarpackError, ProjectError, refuse_unusable_paths
-from marpack.inspection.lint.source import Broken, parse
+from marpack.inspection.lint.source import Broken, Found, ModuleFinder, parse, read_imports
 from marpack.project import metadata
 from marpack.project.label_files import labels_member
 from marpack.project.load import parse_document
@@ -52,70 +51,71 @@ class LocalModule(Struct, frozen=True):
     path: Path
 
 
-def local_modules(file: Path, roots: Iterable[Path]) -> Iterator[LocalModule]:
-    """Yield the files beside a Python file that it imports, by itself or through them, in a fixed order.
+class _FolderModules(ModuleFinder):
+    """Finds modules in folders on disk."""
 
-    A package is taken whole, its data files included; of a folder without `__init__.py` only the modules named.
+    def files_in(self, folder: str) -> list[str]:
+        """Return the base names of the files in a folder."""
+        try:
+            with os.scandir(folder) as entries:
+                return [entry.name for entry in entries if entry.is_file()]
+        except OSError:
+            return []
+
+    def is_folder(self, folder: str) -> bool:
+        """Return whether a folder exists."""
+        return os.path.isdir(folder)  # noqa: PTH112 - a str, as ModuleFinder joins them
+
+
+def local_modules(file: Path, roots: Iterable[Path]) -> Iterator[LocalModule]:
+    """Yield the files that a Python file imports, directly or through other files, in a fixed order.
+
+    A package is yielded whole, with its data files; of a folder without `__init__.py` only the imported modules.
 
     Args:
-        file: Where the imports stand; one that does not parse yields nothing.
-        roots: The folders in which the author's Python finds local modules, the first one first.
+        file: A Python file; one that does not parse yields nothing.
+        roots: The folders in which Python finds local modules, in this order.
     """
-    folders = list(dict.fromkeys(roots))
+    finder = _FolderModules(f"{root}/" for root in dict.fromkeys(roots))
     seen: set[Path] = {file}
     waiting = [file]
     while waiting:
-        for dotted in _imported(waiting.pop(0)):
-            for module in _resolve(dotted, folders):
-                if module.path in seen:
-                    continue
-                seen.add(module.path)
-                yield module
-                if module.path.suffix == ".py":
-                    waiting.append(module.path)
+        for dotted in _imported_names(waiting.pop(0)):
+            for module in _module_files(finder, dotted):
+                if module.path not in seen:
+                    seen.add(module.path)
+                    yield module
+                    waiting += [module.path] if module.path.suffix == ".py" else []
 
 
-def _imported(file: Path) -> list[str]:
+def _imported_names(file: Path) -> list[str]:
     """Return the dotted names that a file imports absolutely; `from a import b` may mean the module a.b too."""
     try:
-        parsed = parse(file.read_bytes())
+        tree = parse(file.read_bytes())
     except OSError:
         return []
-    if isinstance(parsed, Broken):
-        return []  # the preflight says what is wrong with it
-    names: dict[str, None] = {}
-    for node in ast.walk(parsed):
-        if isinstance(node, ast.Import):
-            names.update(dict.fromkeys(alias.name for alias in node.names))
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names[node.module] = None
-            names.update(dict.fromkeys(f"{node.module}.{alias.name}" for alias in node.names))
-    return sorted(names)
+    if isinstance(tree, Broken):
+        return []  # the preflight reports it
+    imports = [each for each in read_imports(tree) if not each.level]
+    return sorted({each.module for each in imports} | {f"{each.module}.{each.name}" for each in imports if each.name})
 
 
-def _resolve(dotted: str, roots: list[Path]) -> list[LocalModule]:
-    """Return the local files that make up a module; none when it is no local one."""
+def _module_files(finder: ModuleFinder, dotted: str) -> Iterator[LocalModule]:
+    """Yield the local files that make up a module."""
     steps = dotted.split(".")
-    if steps[0] in sys.stdlib_module_names:
-        return []
-    return next(filter(None, (list(_below(root, "", steps)) for root in roots)), [])
-
-
-def _below(folder: Path, prefix: str, steps: list[str]) -> Iterator[LocalModule]:
-    """Yield what a dotted name means below a folder: a package, a module, or one in a folder that is no package."""
-    head, *rest = steps
-    if (folder / head / "__init__.py").is_file():
-        yield from _package(folder / head, prefix + head)
-    elif (folder / f"{head}.py").is_file():
-        yield LocalModule(f"{prefix}{head}.py", folder / f"{head}.py")
-    elif rest:
-        yield from _below(folder / head, f"{prefix}{head}/", rest)
-
-
-def _package(folder: Path, name: str) -> Iterator[LocalModule]:
-    for inner, path in tree(folder):
-        if path.suffix not in _BYTECODE:
-            yield LocalModule(f"{name}/{inner}", path)
+    for end in range(1, len(steps) + 1 if steps[0] not in sys.stdlib_module_names else 1):
+        located = finder.locate(".".join(steps[:end]))
+        if located is None:
+            return
+        if located.kind is Found.NAMESPACE:
+            continue  # the module in it is one of the next steps
+        path = Path(located.member)
+        if located.package:
+            inner = ((inner, each) for inner, each in tree(path.parent) if each.suffix not in _BYTECODE)
+            yield from (LocalModule("/".join([*steps[:end], name]), each) for name, each in inner)
+        elif path.suffix not in _BYTECODE:
+            yield LocalModule("/".join([*steps[: end - 1], path.name]), path)
+        return
 
 
 @refuse_unusable_paths()

@@ -254,7 +254,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "no archive": (lambda folder: not_zip(folder / "x.mar"), 3, "not a zip"),
     "empty": (lambda folder: (folder / "x.mar").touch() or folder / "x.mar", 3, "not a zip"),
     "empty folder": (lambda folder: folder, 2, "neither a project"),
-    "address of nothing": (lambda folder: "http://127.0.0.1:1/x.mar", 3, "cannot be reached"),
+    "address of nothing": (lambda folder: "http://127.0.0.1:1/x.mar", 3, "cannot reach"),
     "no address": (lambda folder: "http://", 3, ""),
     "two archives": (lambda folder: "a.mar b.mar", 2, ""),
     "fifo": (lambda folder: os.mkfifo(folder / "pipe") or folder / "pipe", 3, ""),

@@ -30,6 +30,8 @@ FILES = {
     "src/near.py": "import far, helpers\n",
     "src/helpers.py": "",
     "far.py": "",
+    "fast.cpython-311-x86_64-linux-gnu.so": "",
+    "fast.py": "",
 }
 
 PKG = ["pkg/__init__.py", "pkg/a.py", "pkg/sub/b.py", "pkg/vocab.json"]
@@ -42,6 +44,8 @@ CASES = {
     "from a package": ("from pkg import vocab_loader", [*PKG, "helpers.py", "deeper.py"]),
     "inside a function": ("def f():\n    import raises", ["raises.py"]),
     "inside try": ("try:\n    import raises\nexcept ImportError:\n    pass", ["raises.py"]),
+    "for type checkers": ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import far", []),
+    "a compiled module": ("import fast", ["fast.cpython-311-x86_64-linux-gnu.so"]),
     "several in one line": ("import raises as r, spaces.one", ["raises.py", "spaces/one.py"]),
     "one of a plain folder": ("import spaces.two", ["spaces/two.py"]),
     "from a plain folder": ("from spaces import one, nothing", ["spaces/one.py"]),
