@@ -1,7 +1,7 @@
-"""Bulk scoring on this machine: one bounded pipeline of rows, requests, answers and parts, in the inputs' order.
+"""Bulk scoring on this machine: one bounded pipeline of rows, requests, responses and parts, in the inputs' order.
 
-Rows are read as the pool asks for batches, and answers are written as the rows before them are: what is in memory are
-the batches under way and one row group of the part at hand, however large the inputs are.
+Rows are read when the pool takes batches, and responses are written in order: the batches in flight and one row group
+of the current part are in memory, whatever the size of the inputs.
 """
 
 import time
@@ -14,35 +14,34 @@ from msgspec import Struct
 
 from marpack.runner.pool import Batch, Pool
 from marpack.runner.results import outcomes_of
-from marpack.scoring.mapping import INPUT, AnswerColumns
+from marpack.scoring.mapping import INPUT
 from marpack.scoring.parts import OutputFolder, PartWriter
 from marpack.scoring.plan import ScorePlan
 from marpack.scoring.rows import Chunk, RowRequests
 from marpack.scoring.summary import ScoredRows, ScoreSettings, ScoreSummary, ScoreTotals
 from marpack.scoring.tables import RowBatch
 
-_ROWS = 256  # of a chunk at least: as many answers wait for the rest of theirs
-_UNASKED = 64  # chunks that wait, with nothing in them to be asked: no pool's window bounds them
+_ROWS = 256  # of a chunk at least: as many responses wait for the rest
+_UNSENT = 64  # waiting chunks without a request, which no pool's window bounds
 
 
 class RowRange(Struct, frozen=True):
-    """Rows of one input that no part holds yet."""
+    """Rows of one input that are in no part yet."""
 
     input: int  # its number
     first: int
-    stop: int | None  # behind the last one; None: all there are
+    stop: int | None  # after the last one; None: to the end
 
 
 def ranges_left(plan: ScorePlan, output: OutputFolder, rows_of: Callable[[int, int], int]) -> Iterator[RowRange]:
-    """Yield the rows that are to be scored, in order.
+    """Yield the rows to score, in order.
 
     Args:
         plan: Of the run.
-        output: Where parts of it may be already.
-        rows_of: Returns how many rows an input has, by its number; or any number from the second argument on, if it has
-            more. It is asked of one that does not tell itself, once what there is of it was yielded, and only where a
-            limit is shared with the next.
-
+        output: May have parts of the run already.
+        rows_of: Returns the number of rows of an input, by its number; or any number from the second argument on, if it
+            has more. It is called for an input that does not state its own, after its rows were yielded, and only if
+            a limit is shared with the next.
     """
     left = plan.limit
     for number, table in enumerate(plan.inputs):
@@ -54,10 +53,10 @@ def ranges_left(plan: ScorePlan, output: OutputFolder, rows_of: Callable[[int, i
 
 
 def score(pool: Pool, plan: ScorePlan, output: OutputFolder, settings: ScoreSettings | None = None) -> ScoreSummary:
-    """Ask a pool about all rows that no part of the output holds yet, and write their answers.
+    """Score all rows that are in no part of the output yet.
 
-    Raises TableError for a table that cannot be read on, OutputError for a part that cannot be written, LoadError and
-    WorkerError for a worker that cannot be started again: parts that are whole stay.
+    Raises TableError for a table that cannot be read, OutputError for a part that cannot be written, LoadError and
+    WorkerError for a worker that cannot be restarted; whole parts stay.
     """
     settings = settings or ScoreSettings()
     pipeline = _Pipeline(pool, plan, output, settings)
@@ -74,7 +73,7 @@ def score(pool: Pool, plan: ScorePlan, output: OutputFolder, settings: ScoreSett
 
 
 def score_range(pool: Pool, plan: ScorePlan, output: OutputFolder, rows: RowRange, *, isolate: bool) -> ScoredRows:
-    """Ask a pool about some rows, and write their answers as the parts that they belong to; see `score`."""
+    """Score some rows, and write the parts that they belong to; see `score`."""
     pipeline = _Pipeline(pool, plan, output, ScoreSettings(isolate=isolate))
     pipeline.run((rows,))
     return pipeline.totals.scored()
@@ -83,31 +82,31 @@ def score_range(pool: Pool, plan: ScorePlan, output: OutputFolder, rows: RowRang
 class _Pipeline:
     def __init__(self, pool: Pool, plan: ScorePlan, output: OutputFolder, settings: ScoreSettings) -> None:
         self._pool, self._plan, self._output, self._settings = pool, plan, output, settings
-        self._schema = plan.schema
-        self._answers = AnswerColumns(plan.mapping.select, encode_binary=plan.mapping.encode_binary)
-        self._chunks: deque[Chunk] = deque()  # in order; those at the head are written once they are answered
-        self._unasked: set[Chunk] = set()  # those of which nothing was sent
+        self._schema, self._answers = plan.schema, plan.mapping.answers
+        self._chunks: deque[Chunk] = deque()  # in order; those at the head are written once they have all responses
+        self._unsent: set[Chunk] = set()  # those of which no request was sent
         self._sent: deque[tuple[Chunk, list[int]]] = deque()  # batches, with the places of their rows
         self._part: PartWriter | None = None
         self._part_of = (-1, -1)  # input, and number of the part within it
-        self._seen: dict[int, int] = {}  # input → how far it was read
+        self._seen: dict[int, int] = {}  # input → the rows read
         self._exhausted = False
         self.totals = ScoreTotals([table.shown for table in plan.inputs])
-        self.stopped = False  # too many rows have failed
+        self.stopped = False  # too many rows failed
 
     def run(self, ranges: Iterable[RowRange]) -> None:
-        """Score rows, and finish their parts unless there is no going on."""
+        """Score rows, and finish their parts unless too many rows fail."""
         try:
             with closing(self._read(ranges)) as source:
                 while not (self._exhausted or self.stopped):
                     for outcomes in outcomes_of(self._pool, self._batches(source), isolate=self._settings.isolate):
                         chunk, places = self._sent.popleft()
                         chunk.settle(places, outcomes)
-                        self._write_answered()
+                        self._write_complete()
             if not self.stopped:
                 self._finish_part()
         finally:
-            self._abandon_part()
+            if self._part is not None:
+                self._part.abandon()
 
     def rows_seen(self, number: int, _: int) -> int:
         """Return how far an input was read, or reaches in parts of an earlier run."""
@@ -115,77 +114,64 @@ class _Pipeline:
         return max(done, self._seen.get(number, 0))
 
     def _read(self, ranges: Iterable[RowRange]) -> Generator[tuple[int, RowBatch], None, None]:
-        """Yield the rows that are to be asked, with their input's number, no further than each part's end."""
+        """Yield the rows to score in pieces that end where a part ends, with their input's number."""
+        size = self._plan.batch_size
+        most = -(-_ROWS // size) * size
         for rows in ranges:
             table, columns = self._plan.inputs[rows.input], self._plan.mapping_of(rows.input).needed
             for batch in table.read(columns, rows.first, rows.stop):
-                self._seen[rows.input] = batch.first + batch.count
-                yield from ((rows.input, piece) for piece in self._pieces(batch))
-
-    def _pieces(self, batch: RowBatch) -> Iterator[RowBatch]:
-        size = self._plan.batch_size
-        most = -(-_ROWS // size) * size
-        start, end = batch.first, batch.first + batch.count
-        while start < end:
-            stop = min(end, start + most, (start // self._plan.part_rows + 1) * self._plan.part_rows)
-            yield batch.part(start, stop)
-            start = stop
+                start, end = batch.first, batch.first + batch.count
+                self._seen[rows.input] = end
+                while start < end:
+                    stop = min(end, start + most, (start // self._plan.part_rows + 1) * self._plan.part_rows)
+                    yield rows.input, batch.part(start, stop)
+                    start = stop
 
     def _batches(self, source: Iterator[tuple[int, RowBatch]]) -> Iterator[Batch]:
-        """Yield what the handler is asked, until too many rows wait for an answer before them."""
+        """Yield the requests, until too many rows wait for responses of rows before them."""
         makers: dict[int, RowRequests] = {}
         for number, rows in source:
             if number not in makers:
                 makers = {number: RowRequests(self._plan.mapping_of(number))}
             chunk = Chunk(number, rows)
             self._chunks.append(chunk)
-            self._unasked.add(chunk)
+            self._unsent.add(chunk)
             for batch, places in chunk.batches(makers[number], self._plan.batch_size):
-                self._unasked.discard(chunk)
+                self._unsent.discard(chunk)
                 self._sent.append((chunk, places))
                 yield batch
                 if self.stopped:
                     return
-            self._write_answered()
-            if self.stopped or len(self._unasked) > _UNASKED:
+            self._write_complete()
+            if self.stopped or len(self._unsent) > _UNSENT:
                 return
         self._exhausted = True
 
-    def _write_answered(self) -> None:
+    def _write_complete(self) -> None:
+        """Write the chunks at the head that have all their responses."""
+        plan = self._plan
         while self._chunks and not self._chunks[0].left and not self.stopped:
             chunk = self._chunks.popleft()
-            self._unasked.discard(chunk)
-            self._write(chunk)
-
-    def _write(self, chunk: Chunk) -> None:
-        columns, failures = self._answers.columns(chunk.responses, chunk.failures)
-        rows, number = chunk.rows, chunk.number
-        first = [pa.array([number] * rows.count, pa.int32())] if self._schema.names[0] == INPUT else []
-        numbers = pa.array(range(rows.first, rows.first + rows.count), pa.int64())
-        kept = [rows.kept(field.name) for field in self._plan.kept]
-        batch = pa.RecordBatch.from_arrays([*first, numbers, *kept, *columns], schema=self._schema)
-        self._part_at(number, rows.first).write(batch, len(failures))
-        if (rows.first + rows.count) % self._plan.part_rows == 0:
-            self._finish_part()
-        self.totals.add_rows(number, rows.first, rows.count, failures)
-        self._settings.progress.scored(rows.count, len(failures))
-        self.stopped = self._settings.max_errors.exceeded(self.totals.failed, self.totals.rows)
-
-    def _part_at(self, number: int, row: int) -> PartWriter:
-        """Return the part that a row belongs to, begun at that row if it is the first of it to come."""
-        place = number, row // self._plan.part_rows
-        if self._part is None or self._part_of != place:
-            self._finish_part()
-            self._part, self._part_of = self._output.part(number, row), place
-        return self._part
+            self._unsent.discard(chunk)
+            columns, failures = self._answers.columns(chunk.responses, chunk.failures)
+            rows, number = chunk.rows, chunk.number
+            first = [pa.array([number] * rows.count, pa.int32())] if self._schema.names[0] == INPUT else []
+            numbers = pa.array(range(rows.first, rows.first + rows.count), pa.int64())
+            kept = [rows.kept(field.name) for field in plan.kept]
+            batch = pa.RecordBatch.from_arrays([*first, numbers, *kept, *columns], schema=self._schema)
+            place = number, rows.first // plan.part_rows
+            if self._part is None or self._part_of != place:
+                self._finish_part()
+                self._part, self._part_of = self._output.part(number, rows.first), place
+            self._part.write(batch, len(failures))
+            if (rows.first + rows.count) % plan.part_rows == 0:
+                self._finish_part()
+            self.totals.add_rows(number, rows.first, rows.count, failures)
+            self._settings.progress.scored(rows.count, len(failures))
+            self.stopped = self._settings.max_errors.exceeded(self.totals.failed, self.totals.rows)
 
     def _finish_part(self) -> None:
         part, self._part = self._part, None
         if part is not None:
             part.finish()
             self.totals.parts.append(part.path.name)
-
-    def _abandon_part(self) -> None:
-        part, self._part = self._part, None
-        if part is not None:
-            part.abandon()

@@ -1,4 +1,4 @@
-"""What a run does, told before it starts: which archive, which rows, what becomes of them, and what all parts share."""
+"""The plan of a run, made before it starts: the archive, the rows, the columns and the identity of its parts."""
 
 from enum import StrEnum
 from hashlib import blake2b
@@ -17,14 +17,14 @@ PART_ROWS = 65_536  # of every part but an input's last
 
 
 class PartFormat(StrEnum):
-    """What results are written as."""
+    """The format of the results."""
 
     PARQUET = "parquet"
     JSONL = "jsonl"
 
 
 class InputIdentity(Struct, frozen=True):
-    """What an input is known by when a run is resumed."""
+    """The identity of an input when a run is resumed."""
 
     number: int
     name: str
@@ -34,16 +34,16 @@ class InputIdentity(Struct, frozen=True):
 
 
 class RunIdentity(Struct, frozen=True):
-    """What all parts of one run have in common."""
+    """The identity of a run, which all its parts share."""
 
     archive: str  # its content digest
-    options: dict[str, str]  # those that answers depend on, as words
+    options: dict[str, str]  # those that answers depend on, as texts
     inputs: str  # a digest of all identities
     input_count: int
 
 
 class ScorePlan(Struct, frozen=True, kw_only=True):
-    """One run: what is read, asked and written."""
+    """One run."""
 
     archive: str  # its content digest
     mapping: RowMapping
@@ -53,7 +53,7 @@ class ScorePlan(Struct, frozen=True, kw_only=True):
     part_rows: int = PART_ROWS
     batch_size: int = 1
     limit: int | None = None  # rows that are read, of all inputs together
-    options: dict[str, str] = {}  # further words that answers depend on, such as the target
+    options: dict[str, str] = {}  # further options that answers depend on, such as the target
 
     @property
     def schema(self) -> Any:  # Any: pyarrow's
@@ -63,7 +63,7 @@ class ScorePlan(Struct, frozen=True, kw_only=True):
 
     @property
     def rows(self) -> int | None:
-        """The rows that will be read, where all inputs tell."""
+        """The number of rows to read, if all inputs state theirs."""
         counts = [table.rows for table in self.inputs if table.rows is not None]
         total = sum(counts) if len(counts) == len(self.inputs) else None
         return total if total is None or self.limit is None else min(total, self.limit)
@@ -73,12 +73,12 @@ class ScorePlan(Struct, frozen=True, kw_only=True):
         return self.inputs[number].mapping(self.mapping)
 
     def identity_of(self, number: int) -> InputIdentity:
-        """Return what the input of a number is known by."""
+        """Return the identity of the input of a number."""
         table = self.inputs[number]
         return InputIdentity(number, table.shown, table.kind, table.state, table.rows)
 
     def identity(self) -> RunIdentity:
-        """Return what all parts have in common; headers, which may be secret, only as digests."""
+        """Return the identity of the run, with digests of headers, which may be secret."""
         headers = tuple((name, _digest(value.encode())) for name, value in self.mapping.headers)
         of_mapping = msgspec.to_builtins(replace(self.mapping, headers=headers))
         usual = msgspec.to_builtins(RowMapping(**{self.mapping.source: getattr(self.mapping, self.mapping.source)}))
@@ -91,13 +91,13 @@ class ScorePlan(Struct, frozen=True, kw_only=True):
             "limit": self.limit,
             **self.options,
         }
-        texts = {name: _word(value) for name, value in words.items() if value is not None}
+        texts = {
+            name: value if isinstance(value, str) else msgspec.json.encode(value, order="deterministic").decode()
+            for name, value in words.items()
+            if value is not None
+        }
         inputs = _digest(msgspec.json.encode([self.identity_of(number) for number in range(len(self.inputs))]))
         return RunIdentity(self.archive, texts, inputs, len(self.inputs))
-
-
-def _word(value: Any) -> str:  # Any: JSON
-    return value if isinstance(value, str) else msgspec.json.encode(value, order="deterministic").decode()
 
 
 def _digest(data: bytes) -> str:

@@ -1,10 +1,10 @@
-"""Where tables and files lie: here, or whatever fsspec reaches; found by name, folder or pattern, or named by rows."""
+"""Tables and files, local or of fsspec: found by name, folder or pattern, or named by rows."""
 
 import glob
 import os
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -16,18 +16,18 @@ from marpack.errors import UsageError, did_you_mean
 from marpack.torchserve.http import TooLargeError
 
 _WEB = ("http", "https")
-_OUTSIDE = "only files below {root} are read: links, `..` and whole paths that lead elsewhere are not followed"
+_OUTSIDE = "only files below {root} are read: absolute paths, `..` and links to other places are not followed"
 
 
 class FileState(Struct, frozen=True, array_like=True):
-    """What a file was like; one that is replaced or written to is another."""
+    """The state of a file, which changes when it is replaced or written to."""
 
     size: int  # bytes
-    version: str  # when it was changed last, in ns; elsewhere what the store tells versions apart by
+    version: str  # its last change in ns; of a remote file, the version that its store states
 
 
 class FoundFiles(Struct, frozen=True):
-    """What a word of the command line stands for."""
+    """The files that a word of the command line names."""
 
     root: str  # the folder or address that the names are relative to
     names: tuple[str, ...]  # in order, with "/"
@@ -38,40 +38,32 @@ class FoundFiles(Struct, frozen=True):
 
 
 def find(word: str) -> FoundFiles:
-    """Return the files that a path, a folder, a pattern or an address stands for; raises UsageError for none.
+    """Return the files that a path, a folder, a pattern or an address names; raise UsageError for none.
 
-    Of folders and patterns, what begins with a dot or an underscore is left out.
+    Of folders and patterns, names that begin with a dot or an underscore are left out.
     """
     if "://" in word:
-        return _find_elsewhere(word)
+        return _find_remote(word)
     if Path(word).is_file():
         return FoundFiles(os.path.dirname(word) or ".", (os.path.basename(word),))  # noqa: PTH119, PTH120 - as typed
     if Path(word).is_dir():
-        return _found(word, (os.path.join(folder, name) for folder, _, names in os.walk(word) for name in names))  # noqa: PTH118
-    if glob.has_magic(word):
+        root, paths = word, [f"{folder}/{name}" for folder, _, names in os.walk(word) for name in names]
+    elif glob.has_magic(word):
         root = word[: next(place for place, letter in enumerate(word) if letter in "*?[")].rpartition("/")[0]
         root = root or ("/" if word.startswith("/") else ".")
-        return _found(root, filter(os.path.isfile, glob.glob(word, recursive=True)), word)  # noqa: PTH207
-    beside = Path(word).parent
-    hint = did_you_mean(Path(word).name, (each.name for each in beside.iterdir())) if beside.is_dir() else None
-    raise UsageError("there is no such file or folder", where=word, hint=hint, code="input-not-found")
+        paths = list(filter(os.path.isfile, glob.glob(word, recursive=True)))  # noqa: PTH207
+    else:
+        beside = Path(word).parent
+        hint = did_you_mean(Path(word).name, (each.name for each in beside.iterdir())) if beside.is_dir() else None
+        raise UsageError("the file or folder does not exist", where=word, hint=hint, code="input-not-found")
+    return _visible(root, (Path(os.path.relpath(path, root)).as_posix() for path in paths), word)
 
 
-def _found(root: str, paths: Iterable[str], word: str | None = None) -> FoundFiles:
-    names = sorted(Path(os.path.relpath(path, root)).as_posix() for path in paths)
-    shown = tuple(name for name in names if not name.startswith(("_", ".")) and "/." not in name and "/_" not in name)
-    if not shown:
-        raise UsageError(
-            "nothing matches this" if word else "the folder holds no files", where=word or root, code="no-files"
-        )
-    return FoundFiles(root, shown)
-
-
-def _find_elsewhere(word: str) -> FoundFiles:
+def _find_remote(word: str) -> FoundFiles:
     import fsspec  # noqa: PLC0415 - only such inputs need it
 
     check_address(word)
-    with _reached(word):
+    with _errors(word):
         files, path = fsspec.core.url_to_fs(word)
         if any(letter in path for letter in "*?["):
             found = [name for name, info in files.glob(path, detail=True).items() if info.get("type") != "directory"]
@@ -81,26 +73,26 @@ def _find_elsewhere(word: str) -> FoundFiles:
         else:
             path, _, name = path.rpartition("/")
             return FoundFiles(files.unstrip_protocol(path), (name,))
-    return _found_elsewhere(files.unstrip_protocol(path), path.rstrip("/") + "/", found)
+    root, prefix = files.unstrip_protocol(path), path.rstrip("/") + "/"
+    return _visible(root, (name.removeprefix(prefix).removeprefix("/") for name in found), public_address(root))
 
 
-def _found_elsewhere(root: str, prefix: str, found: Iterable[str]) -> FoundFiles:
-    names = sorted(name.removeprefix(prefix).removeprefix("/") for name in found)
-    shown = tuple(name for name in names if not any(part.startswith(("_", ".")) for part in name.split("/")))
-    if not shown:
-        raise UsageError(
-            "nothing matches this, or the folder holds no files", where=public_address(root), code="no-files"
-        )
-    return FoundFiles(root, shown)
+def _visible(root: str, names: Iterable[str], where: str) -> FoundFiles:
+    """Return the files without those that begin with a dot or an underscore; raise UsageError if none is left."""
+    kept = (name for name in sorted(names) if not any(part.startswith(("_", ".")) for part in name.split("/")))
+    found = FoundFiles(root, tuple(kept))
+    if not found.names:
+        raise UsageError("nothing matches this, or the folder has no files", where=where, code="no-files")
+    return found
 
 
 def shown(path: str) -> str:
-    """Return what a file is called in messages: an address without what may be secret in it."""
+    """Return a file's name in messages: an address without its secrets."""
     return public_address(path) if "://" in path else path
 
 
 def state_of(path: str) -> FileState:
-    """Return what a file is like; raises UsageError where it is gone."""
+    """Return a file's state; raise UsageError if it is missing."""
     if "://" not in path:
         try:
             status = os.stat(path)  # noqa: PTH116 - after every batch
@@ -109,15 +101,15 @@ def state_of(path: str) -> FileState:
         return FileState(status.st_size, str(status.st_mtime_ns))
     import fsspec  # noqa: PLC0415 - as above
 
-    with _reached(path):
+    with _errors(path):
         files, inside = fsspec.core.url_to_fs(path)
-        info: dict[str, Any] = files.info(inside)  # Any: every file system tells something else
+        info: dict[str, Any] = files.info(inside)  # Any: every file system has other keys
     versions = (info.get(key) for key in ("ETag", "etag", "LastModified", "mtime", "updated", "created"))
     return FileState(info.get("size") or 0, str(next((each for each in versions if each), "")))
 
 
 def open_file(path: str) -> BinaryIO:
-    """Open a file for reading; raises UsageError where that cannot be."""
+    """Open a file for reading; raise UsageError if it cannot be read."""
     if "://" not in path:
         try:
             return Path(path).open("rb")
@@ -125,79 +117,69 @@ def open_file(path: str) -> BinaryIO:
             raise UsageError(f"the file cannot be read: {error.strerror}", where=path) from None
     import fsspec  # noqa: PLC0415 - as above
 
-    with _reached(path):
+    with _errors(path):
         files, inside = fsspec.core.url_to_fs(path)
         opened: BinaryIO = files.open(inside, "rb")
     return opened
 
 
-def _reached(path: str) -> AbstractContextManager[None]:
+def _errors(path: str) -> AbstractContextManager[None]:
     where = shown(path)
     return from_file_system(path, lambda text: UsageError(text, where=where), "it cannot be read", "the files")
 
 
 class FileFolder:
-    """A folder that the files of rows lie in."""
+    """The folder of the files that rows name."""
 
     def __init__(self, root: str | None) -> None:
-        """Take a folder, or an address that fsspec knows; None: the current one. Raises UsageError for no folder."""
+        """Take a folder, or an address of fsspec; None: the current one. Raises UsageError for another file."""
         self._root = root if root is not None else "."
         self._files: Any = None  # Any: fsspec's file system; None: local
         if "://" in self._root:
             import fsspec  # noqa: PLC0415 - as above
 
-            with _reached(self._root):
+            with _errors(self._root):
                 self._files, self._base = fsspec.core.url_to_fs(self._root)
         elif Path(self._root).is_dir():
             self._base = os.path.realpath(self._root)
         else:
-            raise UsageError("the root is no folder", where=self._root, code="root-not-found")
+            raise UsageError("the root is not a folder", where=self._root, code="root-not-found")
 
     def read(self, name: str, max_bytes: int) -> bytes:
         """Return a file's bytes.
 
-        Raises UsageError for one that lies elsewhere or cannot be read, TooLargeError for more than `max_bytes`.
+        Raises UsageError for one outside of the folder or unreadable, TooLargeError for more than `max_bytes`.
         """
         parts = PurePosixPath(name.replace("\\", "/") if os.sep == "\\" else name)
         if parts.is_absolute() or ".." in parts.parts or "\0" in name or Path(name).is_absolute():
             raise self._outside(name)
-        return self._read_local(name, max_bytes) if self._files is None else self._fetch(str(parts), max_bytes)
-
-    def _outside(self, name: str) -> UsageError:
-        return UsageError(f"the file {name!r} is not read", hint=_OUTSIDE.format(root=self._root))
-
-    def _read_local(self, name: str, max_bytes: int) -> bytes:
+        if self._files is not None:
+            path = f"{self._base.rstrip('/')}/{parts}"
+            with _errors(self._root):
+                size = self._files.size(path)
+                data: bytes = b"" if size > max_bytes else self._files.cat_file(path)
+            if size > max_bytes:
+                raise TooLargeError(size, max_bytes)
+            return data
         path = os.path.realpath(os.path.join(self._base, name))  # noqa: PTH118 - thousands a second
         if not path.startswith(self._base.rstrip(os.sep) + os.sep):
             raise self._outside(name)
+        # A link that replaced the file meanwhile is not followed, and a pipe is not waited for.
+        flags = (getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
         try:
-            with _opened(path) as descriptor:
+            descriptor = os.open(path, sum(flags, os.O_RDONLY))
+            try:
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode):
-                    raise UsageError(f"{name!r} is no file")
+                    raise UsageError(f"{name!r} is not a file")
                 if status.st_size > max_bytes:
                     raise TooLargeError(status.st_size, max_bytes)
                 with open(descriptor, "rb", closefd=False) as file:
                     return file.read(max_bytes + 1)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise UsageError(f"the file {name!r} cannot be read: {error.strerror}") from None
 
-    def _fetch(self, name: str, max_bytes: int) -> bytes:
-        path = f"{self._base.rstrip('/')}/{name}"
-        with _reached(self._root):
-            size = self._files.size(path)
-            data: bytes = b"" if size > max_bytes else self._files.cat_file(path)
-        if size > max_bytes:
-            raise TooLargeError(size, max_bytes)
-        return data
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[int]:
-    """Open whatever lies there now: no link that came meanwhile, and no pipe that one would wait for."""
-    flags = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
-    descriptor = os.open(path, sum(flags, os.O_RDONLY))
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    def _outside(self, name: str) -> UsageError:
+        return UsageError(f"the file {name!r} is not read", hint=_OUTSIDE.format(root=self._root))

@@ -1,4 +1,4 @@
-"""What rows that were scored add up to: failures by cause, what a run tells of them, and how many are too many."""
+"""The summary of scored rows: totals, failures by cause, and the bound of failures."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -7,37 +7,33 @@ from msgspec import Struct
 from marpack.errors import UsageError
 from marpack.scoring.mapping import Failure
 
-_CAUSES = 100  # that are told apart
+_CAUSES = 100  # that are counted separately
 _EXAMPLES = 3
 _JUDGED = 100  # rows before a share of failures means anything
 
 
 class ErrorBound(Struct, frozen=True):
-    """How many rows may fail before a run stops."""
+    """The number or share of rows that may fail before a run stops."""
 
     rows: int | None = None
     percent: float | None = None  # of the rows so far, from 100 of them on and at the end
 
     @classmethod
     def parse(cls, text: str) -> "ErrorBound":
-        """Return the bound that `N` or `P%` means; raises UsageError."""
+        """Parse `N` or `P%`; raise UsageError."""
         number, percent, rest = text.strip().partition("%")
         try:
             bound = cls(percent=float(number)) if percent else cls(rows=int(number))
         except ValueError:
             bound = cls(rows=-1)
         if rest or (bound.rows or 0) < 0 or not 0 <= (bound.percent or 0) <= 100:
+            what = f"{text!r} is neither a number of rows nor a percentage"
             hint = "100 stops at the 101st row that fails, 5% once more than a twentieth of them do"
-            raise UsageError(
-                f"{text!r} is no number of rows and no share of them",
-                where="--max-errors",
-                hint=hint,
-                code="invalid-error-bound",
-            )
+            raise UsageError(what, where="--max-errors", hint=hint, code="invalid-error-bound")
         return bound
 
     def exceeded(self, failed: int, rows: int, *, over: bool = False) -> bool:
-        """Say whether so many failures are too many; `over`: no rows are to come."""
+        """Return whether there are too many failures; `over`: no more rows follow."""
         if self.rows is not None and failed > self.rows:
             return True
         judged = self.percent is not None and (over or rows >= _JUDGED)
@@ -53,7 +49,7 @@ class FailureExample(Struct, frozen=True):
 
 
 class FailureCause(Struct, frozen=True):
-    """Rows that failed alike."""
+    """Rows that failed in the same way."""
 
     kind: str
     rows: int
@@ -61,7 +57,7 @@ class FailureCause(Struct, frozen=True):
 
 
 class ScoredRows(Struct, frozen=True, kw_only=True):
-    """What some of a run's rows add up to, as it travels from whoever scored them."""
+    """Totals of some of a run's rows, as a process reports them."""
 
     rows: int
     failed: int  # of them
@@ -70,48 +66,48 @@ class ScoredRows(Struct, frozen=True, kw_only=True):
 
 
 class ScoreSummary(Struct, frozen=True, kw_only=True):
-    """What a run adds up to."""
+    """The result of a run."""
 
     inputs: tuple[str, ...]  # by the numbers of the column `input`
-    rows: int  # of this run; those before are in no other figure
-    answered: int  # with a status of 2xx, and as the columns that were asked for
+    rows: int  # of this run only, as the other figures
+    answered: int  # with a status of 2xx, and the selected columns
     failed: int
-    rows_before: int  # that parts of an earlier run hold
+    rows_before: int  # in parts of an earlier run
     failed_before: int  # of them
     parts: int  # that this run wrote
     seconds: float
     throughput: float  # rows per second
     causes: tuple[FailureCause, ...]  # the most frequent first
     exceeded: bool = False  # more rows failed than `max_errors` allows
-    complete: bool = True  # False: it stopped at that; answers that no whole part holds are not in the output
+    complete: bool = True  # False: it stopped there; answers of an incomplete part are not in the output
 
 
 class ScoreProgress:
-    """Is told how far a run is, as it goes."""
+    """Receives the progress of a run."""
 
     def began(self, rows: int | None, before: int) -> None:
-        """Take note of the rows of all inputs, where they are known, and of those that are in parts already."""
+        """Take the rows of all inputs, if they are known, and those that are in parts already."""
 
     def scored(self, rows: int, failed: int) -> None:
-        """Take note of further rows that were answered, and of how many of them failed."""
+        """Take the number of further rows with a response, and of those that failed."""
 
     def ended(self) -> None:
-        """Take note that nothing more follows, whatever the reason."""
+        """Note that nothing more follows, for any reason."""
 
 
 class ScoreSettings(Struct, frozen=True, kw_only=True):
-    """How a plan is carried out."""
+    """The options of a run that its results do not depend on."""
 
     max_errors: ErrorBound = ErrorBound()
-    isolate: bool = False  # ask the rows of a batch that failed again, one by one
+    isolate: bool = False  # retry the rows of a failed batch one by one
     progress: ScoreProgress = ScoreProgress()
 
 
 class ScoreTotals:
-    """Adds up rows: those that are scored here one by one, and those that others have added up."""
+    """Adds up rows: those scored here one by one, and totals of other processes."""
 
     def __init__(self, inputs: Sequence[str]) -> None:
-        """Take what the inputs are called, in their order."""
+        """Take the names of the inputs, in their order."""
         self._inputs = tuple(inputs)
         self._places = {name: place for place, name in enumerate(inputs)}
         self._causes: dict[str, int] = {}  # kind → rows
@@ -128,7 +124,7 @@ class ScoreTotals:
             self._add_cause(failure.kind, 1, (example,))
 
     def add(self, scored: ScoredRows) -> None:
-        """Add rows that were added up elsewhere, in whatever order."""
+        """Add the totals of another process, in any order."""
         self.rows += scored.rows
         self.failed += scored.failed
         self.parts += scored.parts
@@ -147,7 +143,7 @@ class ScoreTotals:
         return self._places[example.input], example.row
 
     def scored(self) -> ScoredRows:
-        """Return all of it."""
+        """Return the totals."""
         kinds = sorted(self._causes, key=lambda kind: (-self._causes[kind], self._place(self._examples[kind][0])))
         causes = (FailureCause(kind, self._causes[kind], tuple(self._examples[kind])) for kind in kinds)
         return ScoredRows(rows=self.rows, failed=self.failed, parts=tuple(self.parts), causes=tuple(causes))
@@ -155,15 +151,7 @@ class ScoreTotals:
     def summary(
         self, before: tuple[int, int], seconds: float, *, exceeded: bool = False, complete: bool = True
     ) -> ScoreSummary:
-        """Return what the run adds up to.
-
-        Args:
-            before: Rows that parts of an earlier run hold, and how many of them failed.
-            seconds: Of this run.
-            exceeded: Whether more rows failed than may.
-            complete: Whether it went to the end.
-
-        """
+        """Return the result of the run; `before` are the rows in parts of an earlier run, and those that failed."""
         return ScoreSummary(
             inputs=self._inputs,
             rows=self.rows,

@@ -446,13 +446,13 @@ class TestDriver:
             assert [(each.first, each.stop) for each in _missing(plan, output)] == [(0, 50), (100, 120)]
 
     def test_a_part_that_was_written_elsewhere_is_noticed(self, tmp_path: Path) -> None:
-        from marpack.scoring.on_ray.driver import _check_seen
+        from marpack.scoring.on_ray.driver import _check_visible
 
         plan = plan_of(table(tmp_path / "1.parquet"))
         with OutputFolder.open(tmp_path / "out", plan) as output:
             scored = score_range(InProcessPool(), plan, output, RowRange(0, 0, 10), isolate=False)
-            _check_seen(output, scored)
+            _check_visible(output, scored)
             (tmp_path / "out" / scored.parts[0]).unlink()
             with pytest.raises(UsageError, match=scored.parts[0]) as caught:
-                _check_seen(output, scored)
+                _check_visible(output, scored)
             assert caught.value.code == "part-not-found"

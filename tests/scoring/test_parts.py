@@ -187,9 +187,9 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, plan: ScorePlan) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("part-00000-000000000004.parquet", b"PAR1", "this part cannot be read"),
-        ("other.parquet", None, "this file is no part"),
-        ("other.jsonl", b"{}", "this file is no part"),
+        ("part-00000-000000000004.parquet", b"PAR1", "the part cannot be read"),
+        ("other.parquet", None, "this file is not a part"),
+        ("other.jsonl", b"{}", "this file is not a part"),
     ],
 )
 def test_files_that_are_no_parts_are_not_mixed_with_them(

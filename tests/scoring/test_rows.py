@@ -260,9 +260,9 @@ def test_no_file_outside_the_root_is_read(folder: Path, name: str) -> None:
     ("name", "message"),
     [
         ("none", "No such file"),
-        ("sub", "is no file"),
+        ("sub", "is not a file"),
         ("\ud800", "not UTF-8"),
-        ("pipe", "is no file"),
+        ("pipe", "is not a file"),
         (".", "is not read"),
         ("x" * 5000, "too long"),
     ],

@@ -1,4 +1,4 @@
-"""What an actor does: the model loaded once, then parts scored as one machine does it."""
+"""The actors: each loads the model once, and scores parts as one machine does."""
 
 import os
 import pickle
@@ -14,7 +14,7 @@ from msgspec import Struct
 from marpack.archive.index import content_identity
 from marpack.archive.reader import open_archive
 from marpack.archive.staging import staged_file
-from marpack.errors import ArchiveError, MarpackError, OutputError, UsageError
+from marpack.errors import ArchiveError, MarpackError, OutputError, UsageError, convert_os_errors
 from marpack.runner.session import Session
 from marpack.scoring.local import RowRange, score_range
 from marpack.scoring.parts import OutputFolder
@@ -22,30 +22,32 @@ from marpack.scoring.plan import ScorePlan
 from marpack.scoring.summary import ScoredRows
 from marpack.version import __version__
 
-OUTCOME = "outcome"  # the column that comes back: of each range a ScoredRows, or what nothing can go on after, pickled
+OUTCOME = "outcome"  # the column of the results: for each range a ScoredRows or an error, pickled
 
 
 class ActorModel(Struct, frozen=True, kw_only=True):
-    """The archive that actors load, and how."""
+    """The archive that actors load."""
 
-    path: str  # where it lies for whoever sees the same files
+    path: str  # on nodes that share the files
     digest: str
     open: Callable[[str], Session]  # of an archive's path
-    cache: Callable[[], Path]  # returns the folder that an archive's copy goes to
+    cache: Callable[[], Path]  # returns the folder for copies of archives
     pieces: tuple[Any, ...] = ()  # Any: references to Ray's objects, its bytes in order
 
     def located(self) -> str:
-        """Return where the archive lies here, having copied it if need be; raises ArchiveError and UsageError."""
+        """Return the archive's path on this node; copy it here if necessary. Raises OutputError, UsageError."""
         if _has_digest(Path(self.path), self.digest):
             return self.path
         if not self.pieces:
-            hint = "put it where every node sees it under this name, or score from a .mar"
-            raise UsageError(
-                "the archive is not here, or another one", where=self.path, hint=hint, code="archive-not-found"
-            )
+            what = "the archive is missing on this node, or another one"
+            hint = "put it where every node finds it under this name, or score from a .mar"
+            raise UsageError(what, where=self.path, hint=hint, code="archive-not-found")
         copy = self.cache() / "copies" / f"{self.digest.rpartition(':')[2]}.mar"
         if not _has_digest(copy, self.digest):
-            _write(copy, self.pieces)
+            failure = "the archive cannot be copied to this node"
+            with convert_os_errors(OutputError, failure, where=str(copy)), staged_file(copy, replace=True) as file:
+                for piece in self.pieces:
+                    file.write(ray.get(piece))
         return str(copy)
 
 
@@ -57,17 +59,8 @@ def _has_digest(path: Path, digest: str) -> bool:
     return False
 
 
-def _write(path: Path, pieces: tuple[Any, ...]) -> None:  # Any: as above
-    try:
-        with staged_file(path, replace=True) as file:
-            for piece in pieces:
-                file.write(ray.get(piece))
-    except OSError as error:
-        raise OutputError(f"the archive cannot be copied to here: {error.strerror}", where=str(path)) from error
-
-
 class ActorJob(Struct, frozen=True, kw_only=True):
-    """What is the same for all parts of a run."""
+    """The common part of all ranges of a run."""
 
     plan: ScorePlan
     model: ActorModel
@@ -77,51 +70,39 @@ class ActorJob(Struct, frozen=True, kw_only=True):
     version: str = __version__
 
     def enter(self) -> None:
-        """Go to the run's folder; raises UsageError on a node that is not like the one where the run was started."""
+        """Go to the run's folder; raise UsageError on a node that differs from the driver's."""
         if self.version != __version__:
-            hint = "install the same on all nodes"
-            raise UsageError(
-                f"marpack {__version__} is installed, where the run is of {self.version}",
-                hint=hint,
-                code="version-mismatch",
-            )
-        with suppress(OSError):  # whatever is relative to it is missing, and said to be
+            what = f"marpack {__version__} is installed on this node, and {self.version} on the driver's"
+            raise UsageError(what, hint="install the same version on all nodes", code="version-mismatch")
+        with suppress(OSError):  # files below it are then reported as missing
             os.chdir(self.folder)
         if not Path(self.output).is_dir():
-            raise UsageError(
-                "the output folder is not here",
-                where=self.output,
-                hint="name one that every node sees",
-                code="output-folder-not-found",
-            )
+            what, hint = "the output folder does not exist on this node", "name one that every node can reach"
+            raise UsageError(what, where=self.output, hint=hint, code="output-folder-not-found")
 
 
 class PartScorer:
     """Scores ranges of rows, for as long as its actor lives."""
 
     def __init__(self, job: ActorJob) -> None:
-        """Take a run; its model is loaded with the first rows, so that what fails then is told as all else is."""
+        """Take a run; its model is loaded with the first rows, so that its errors are returned as all others."""
         self._job = job
         self._session: Session | None = None
 
     def __call__(self, ranges: Any) -> Any:  # Any: pyarrow's tables
-        """Return what became of each range, pickled: a ScoredRows, or the error that nothing can go on after."""
-        outcomes = [pickle.dumps(self._outcome(RowRange(**row))) for row in ranges.to_pylist()]
+        """Return the outcome of each range, pickled: a ScoredRows, or the error that ended it."""
+        outcomes = [pickle.dumps(self._score(RowRange(**row))) for row in ranges.to_pylist()]
         return pa.table({OUTCOME: pa.array(outcomes, pa.binary())})
 
-    def _outcome(self, rows: RowRange) -> ScoredRows | MarpackError:
-        # As a value: Ray would log an exception, put its own traceback around it and tell it as a failure of Ray's.
+    def _score(self, rows: RowRange) -> ScoredRows | MarpackError:
+        job = self._job
         try:
-            return self._score(rows)
-        except MarpackError as error:
+            if self._session is None:
+                job.enter()
+                self._session = job.model.open(job.model.located())
+            output = OutputFolder(Path(job.output), job.plan)
+            return score_range(self._session.pool, job.plan, output, rows, isolate=job.isolate)
+        except MarpackError as error:  # returned: Ray would log it and wrap it into an error of its own
             node = f"on node {ray.util.get_node_ip_address()}"
             error.where = f"{error.where} {node}" if error.where else node
             return error
-
-    def _score(self, rows: RowRange) -> ScoredRows:
-        job = self._job
-        if self._session is None:
-            job.enter()
-            self._session = job.model.open(job.model.located())
-        output = OutputFolder(Path(job.output), job.plan)
-        return score_range(self._session.pool, job.plan, output, rows, isolate=job.isolate)

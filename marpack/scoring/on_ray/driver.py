@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import ray
 import ray.data
@@ -32,16 +31,16 @@ _RESUME = "whole parts are kept: run the same command with --resume"
 
 
 class ClusterOptions(Struct, frozen=True, kw_only=True):
-    """Which cluster scores, and what each actor has of it."""
+    """The cluster, and the resources of each actor."""
 
     address: str | None = None  # HOST:PORT, or "auto" for the one that this machine belongs to; None: started here
     actors: int | None = None  # None: as many as there is room for
     cpus: int = 1  # of an actor
-    gpu: bool | None = None  # whether an actor has one; None: if the cluster does
+    gpu: bool | None = None  # whether an actor has one; None: if the cluster has any
 
 
 class ActorRoom(Struct, frozen=True):
-    """How many actors there are, and what each has."""
+    """The number of actors, and the resources of each."""
 
     actors: int
     cpus: int  # of each
@@ -49,14 +48,14 @@ class ActorRoom(Struct, frozen=True):
 
 
 def _room_for(cluster: ClusterOptions, parts: int) -> ActorRoom:
-    """Return how many actors there may be; raises UsageError where some would wait for ever."""
+    """Return the number of actors; raise UsageError if some would wait for ever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     has_gpu = any(node.get("GPU") for node in nodes) if cluster.gpu is None else cluster.gpu
     each = {"CPU": cluster.cpus} | ({"GPU": 1} if has_gpu else {})
     needs = " and ".join(f"{count} {name}{'s' if count > 1 else ''}" for name, count in each.items())
     most = sum(_fitting(each, node) for node in nodes)
     if not most:
-        raise UsageError(f"no node of the cluster has {needs} for an actor", hint="--workers and --device ask for them")
+        raise UsageError(f"no node of the cluster has {needs} for an actor", hint="see --workers and --device")
     if cluster.actors is None:
         actors = min(most, max(1, _fitting(each, ray.available_resources())))
     elif cluster.actors <= most:
@@ -74,10 +73,10 @@ def _fitting(each: dict[str, int], resources: dict[str, float]) -> int:
 def score(
     cluster: ClusterOptions, model: ActorModel, plan: ScorePlan, output: OutputFolder, settings: ScoreSettings
 ) -> ScoreSummary:
-    """Have a cluster score all rows that no part of the output holds yet.
+    """Have a cluster score all rows that are in no part of the output yet.
 
-    Raises UsageError for a cluster that is not there or has no room, ClusterError for one that was lost, and what
-    actors raise; see `marpack.scoring.local.score`. Parts that are whole stay.
+    Raises UsageError for a cluster that does not respond or has no room, ClusterError for a lost one, and the errors of
+    actors; see `marpack.scoring.local.score`. Whole parts stay.
     """
     totals = ScoreTotals([table.shown for table in plan.inputs])
     bound, progress = settings.max_errors, settings.progress
@@ -88,7 +87,7 @@ def score(
     try:
         with closing(_scored(cluster, model, plan, output, missing, isolate=settings.isolate)) as parts:
             for scored in parts:
-                _check_seen(output, scored)
+                _check_visible(output, scored)
                 left -= 1
                 totals.add(scored)
                 progress.scored(scored.rows, scored.failed)
@@ -102,8 +101,13 @@ def score(
 
 
 def _missing(plan: ScorePlan, output: OutputFolder) -> Iterator[RowRange]:
-    """Yield the rows of each part that is missing; of a table that can only be read from its first row on, all."""
-    for rows in ranges_left(plan, output, partial(_count, plan)):
+    """Yield the rows of each missing part; all rows of a table that can only be read from its first row on."""
+
+    def count(number: int, most: int) -> int:
+        columns = plan.mapping_of(number).asked[:1]
+        return sum(batch.count for batch in plan.inputs[number].read(columns, 0, most))
+
+    for rows in ranges_left(plan, output, count):
         if rows.stop is None or plan.inputs[rows.input].rows is None:
             yield rows
             continue
@@ -111,18 +115,12 @@ def _missing(plan: ScorePlan, output: OutputFolder) -> Iterator[RowRange]:
             yield RowRange(rows.input, max(rows.first, first), min(rows.stop, first + plan.part_rows))
 
 
-def _count(plan: ScorePlan, number: int, most: int) -> int:
-    columns = plan.mapping_of(number).asked[:1]
-    return sum(batch.count for batch in plan.inputs[number].read(columns, 0, most))
-
-
-def _check_seen(output: OutputFolder, scored: ScoredRows) -> None:
+def _check_visible(output: OutputFolder, scored: ScoredRows) -> None:
     for name in scored.parts:
         if not (output.path / name).is_file():
-            what = f"the part {name} was written, and is not here: nodes have folders of their own by this name"
-            raise UsageError(
-                what, where=str(output.path), hint="name an output folder that every node sees", code="part-not-found"
-            )
+            what = f"an actor wrote the part {name} to another folder of this name, on its own node"
+            hint = "name an output folder that every node can reach"
+            raise UsageError(what, where=str(output.path), hint=hint, code="part-not-found")
 
 
 def _scored(
@@ -134,52 +132,37 @@ def _scored(
     *,
     isolate: bool,
 ) -> Generator[ScoredRows, None, None]:
-    """Yield what became of each range as it is done, in whatever order."""
+    """Yield the result of each range when it is done, in any order."""
     if not missing:
         return
     with _connected(cluster):
         room = _room_for(cluster, len(missing))
-        job = ActorJob(
-            plan=plan,
-            model=_sent(model) if cluster.address is not None else model,
-            output=str(output.path.absolute()),
-            isolate=isolate,
-            folder=str(Path.cwd()),
-        )
-        for batch in _mapped(job, missing, room).iter_batches(
-            batch_size=None, batch_format="pyarrow", prefetch_batches=0
-        ):
+        path = Path(model.path)
+        if cluster.address is not None and path.is_file():  # other nodes may not have the file
+            with path.open("rb") as file:
+                model = replace(model, pieces=tuple(ray.put(data) for data in iter(partial(file.read, _PIECE), b"")))
+        output_path, folder = str(output.path.absolute()), str(Path.cwd())
+        job = ActorJob(plan=plan, model=model, output=output_path, isolate=isolate, folder=folder)
+        ranges = ray.data.from_items([asdict(each) for each in missing], override_num_blocks=len(missing))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # `max_task_retries` has no replacement yet
+            results = ranges.map_batches(
+                PartScorer,
+                fn_constructor_kwargs={"job": job},
+                batch_size=1,
+                batch_format="pyarrow",
+                # Parts take long: none of them waits for another while an actor is idle.
+                compute=ray.data.ActorPoolStrategy(size=room.actors, max_tasks_in_flight_per_actor=1),
+                num_cpus=room.cpus,
+                num_gpus=room.gpus,
+                max_task_retries=RETRIES,
+            )
+        for batch in results.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
             for data in batch[OUTCOME].to_pylist():
                 outcome = pickle.loads(data)  # noqa: S301 - of our own actors
                 if isinstance(outcome, MarpackError):
                     raise outcome
                 yield outcome
-
-
-def _mapped(job: ActorJob, missing: tuple[RowRange, ...], room: ActorRoom) -> Any:  # Any: Ray's dataset
-    ranges = ray.data.from_items([asdict(each) for each in missing], override_num_blocks=len(missing))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # nothing stands for `max_task_retries` yet
-        return ranges.map_batches(
-            PartScorer,
-            fn_constructor_kwargs={"job": job},
-            batch_size=1,
-            batch_format="pyarrow",
-            # Parts take long: none of them waits behind another while an actor has nothing to do.
-            compute=ray.data.ActorPoolStrategy(size=room.actors, max_tasks_in_flight_per_actor=1),
-            num_cpus=room.cpus,
-            num_gpus=room.gpus,
-            max_task_retries=RETRIES,
-        )
-
-
-def _sent(model: ActorModel) -> ActorModel:
-    """Return the model with its archive's bytes, for nodes that do not see the file."""
-    if not Path(model.path).is_file():
-        return model
-    with Path(model.path).open("rb") as file:
-        pieces = tuple(ray.put(data) for data in iter(partial(file.read, _PIECE), b""))
-    return replace(model, pieces=pieces)
 
 
 @contextmanager
