@@ -11,7 +11,7 @@ from marpack.archive.protocol import no_progress
 from marpack.errors import UsageError, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from msgspec import Struct
 
@@ -32,15 +32,12 @@ if TYPE_CHECKING:
     from marpack.archive.extraction import Unpacked
     from marpack.archive.protocol import Archive, Bar
     from marpack.exporting.export import Exported
-    from marpack.findings import Finding
     from marpack.inspection.diff import Diff
     from marpack.inspection.facts import Inspection
     from marpack.project.plan import Built, Format
     from marpack.project.preflight import PlanResult
     from marpack.project.scaffold.folder_scan import FolderScan
     from marpack.project.scaffold.proposal import Answers, Proposal
-    from marpack.project.scaffold.write_files import WrittenFiles
-    from marpack.project.schema import Project
     from marpack.render.build import BuildReport, InitReport
 
 _Report = TypeVar("_Report", bound="Struct")
@@ -217,49 +214,55 @@ def pull(options: PullOptions, bar: Bar) -> oci.PullReport:
 
 
 def plan_build(options: BuildOptions, bar: Bar) -> PlanResult:
-    """Return the plan of a project, or of the options of torch-model-archiver in its place.
+    """Return the plan of a project, or of the options of torch-model-archiver in place of a project.
 
     With `vendor`, the requirements are resolved first and vendor.lock is written.
     """
     from msgspec.structs import replace
 
-    commit = _commit(options.source_commit)
-    found = _plan(options, bar)
-    return replace(found, plan=replace(found.plan, source_commit=commit))
-
-
-def _commit(text: str | None) -> str | None:
-    """Return a commit as git spells it. Raises UsageError for what is none."""
-    if text is None or re.fullmatch(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}", text):
-        return text and text.lower()
-    what = "this is no commit: one has 40 hexadecimal digits, or 64"
-    where = f"--source-commit {shortened(text)}".strip()
-    raise UsageError(what, where=where, hint="git rev-parse HEAD prints it", code="invalid-commit")
-
-
-def _plan(options: BuildOptions, bar: Bar) -> PlanResult:
     from marpack.project.plan import Format
     from marpack.project.planning import Flags
 
-    given = [_flag(name) for name in Flags.__struct_fields__ if getattr(options, name) is not None]
+    commit = options.source_commit
+    if commit is not None and not re.fullmatch(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}", commit):
+        where = f"--source-commit {shortened(commit)}".strip()
+        hint = "Give all 40 or 64 hexadecimal digits: git rev-parse HEAD prints them."
+        raise UsageError("not a commit", where=where, hint=hint, code="invalid-commit")
+    flags = [_flag(name) for name in Flags.__struct_fields__ if getattr(options, name) is not None]
     form = Format(options.archive_format) if options.archive_format else None
-    created_on = _created_on(os.environ.get("SOURCE_DATE_EPOCH"))
-    if given and options.project is not None:
-        project = os.fspath(options.project)
-        raise UsageError(f"{given[0]} takes a project's place; give {project} or the flags, not both")
+    created_on = _creation_time(os.environ.get("SOURCE_DATE_EPOCH"))
+    if flags and options.project is not None:
+        hint = f"Give {os.fspath(options.project)} or the options of torch-model-archiver, not both."
+        raise UsageError(f"{flags[0]} replaces a project", hint=hint)
     vendoring = next((name for name in _VENDORING if getattr(options, name)), None)
-    if vendoring and (given or not options.vendor):
-        raise UsageError(f"{_flag(vendoring)} is for {'projects' if given else 'marpack build --vendor'}")
-    if given:
-        return _plan_flags(options, form or Format.DEFAULT, created_on)
+    if vendoring and flags:
+        raise UsageError(f"{_flag(vendoring)} needs a project", hint=f"Leave out {_flag(vendoring)} or {flags[0]}.")
+    if vendoring and not options.vendor:
+        raise UsageError(f"{_flag(vendoring)} requires --vendor", hint="Add --vendor.")
+    if flags:
+        found = _plan_flags(options, form or Format.DEFAULT, created_on)
+    else:
+        found = _plan_project(options, form, created_on, bar)
+    return replace(found, plan=replace(found.plan, source_commit=commit and commit.lower()))
+
+
+def _plan_project(options: BuildOptions, form: Format | None, created_on: str | None, bar: Bar) -> PlanResult:
     from marpack.project.load import load_project
     from marpack.project.planning import plan_project
 
-    found, cache = load_project(Path(options.project or ".")), cache_of(bar)
+    project, cache = load_project(Path(options.project or ".")), cache_of(bar)
     if options.vendor:
-        _vendor(found, options, cache, bar)
+        from marpack.project.schema import VendorPlatform, VendorSpec
+        from marpack.project.vendoring import make_lock
+
+        python, platform = options.vendor_python, options.vendor_platform
+        if project.vendor and (python or platform):
+            hint = "Leave --vendor-python and --vendor-platform out."
+            raise UsageError("marpack.yaml names the server already", where=project.place("vendor"), hint=hint)
+        spec = VendorSpec(python=python or "3.9", platform=VendorPlatform(platform or "linux_x86_64"))
+        make_lock(project, project.vendor or spec, cache, bar)
     return plan_project(
-        found,
+        project,
         output=None if options.output is None else os.fspath(options.output),
         form=form,
         created_on=created_on,
@@ -270,53 +273,34 @@ def _plan(options: BuildOptions, bar: Bar) -> PlanResult:
     )
 
 
-def _vendor(project: Project, options: BuildOptions, cache: Cache, bar: Bar) -> None:
-    """Write a project's vendor.lock; raises UsageError for flags that marpack.yaml leaves no room for."""
-    from marpack.project.schema import VendorPlatform, VendorSpec
-    from marpack.project.vendoring import make_lock
-
-    python, platform = options.vendor_python, options.vendor_platform
-    if project.vendor and (python or platform):
-        raise UsageError("marpack.yaml says whom it is for", where=project.place("vendor"), hint="say it in one place")
-    given = VendorSpec(python=python or "3.9", platform=VendorPlatform(platform or "linux_x86_64"))
-    make_lock(project, project.vendor or given, cache, bar)
-
-
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
 def _plan_flags(options: BuildOptions, form: Format, created_on: str | None) -> PlanResult:
-    """Plan the archive of the options of torch-model-archiver."""
+    """Return the plan of the options of torch-model-archiver."""
     from marpack.project.planning import Flags, plan_flags
 
-    extra_files = _joined(options.extra_files)
     required = {"model_name": options.model_name, "version": options.version, "handler": options.handler}
     missing = [_flag(name) for name, value in required.items() if value is None]
     if missing:
-        raise UsageError(
-            f"{' and '.join(missing)} must be given, too", hint="or leave all flags out to build a project"
-        )
+        hint = "Add them, or leave all options of torch-model-archiver out to build a project."
+        raise UsageError(f"missing: {' and '.join(missing)}", hint=hint)
     if options.output is not None:
-        raise UsageError("--output is for projects", hint="give --export-path, the folder for the archive")
+        raise UsageError("--output is for projects", hint="Give --export-path, the folder for the archive.")
     values = {name: getattr(options, name) for name in Flags.__struct_fields__}
-    values["extra_files"] = extra_files
+    if isinstance(options.extra_files, tuple):  # in the notation of torch-model-archiver
+        names = [os.fspath(name) for name in options.extra_files]
+        for name in names:
+            if "," in name:
+                what = "a comma separates two files, and this name contains one"
+                raise UsageError(what, where=f"extra_files: {name}", hint="Rename the file.")
+        values["extra_files"] = ",".join(names)
     flags = Flags(**{name: value for name, value in values.items() if value is not None})
     return plan_flags(flags, form=form, replace=options.force, created_on=created_on, strict=options.strict)
 
 
-def _joined(files: Name | Sequence[Name] | None) -> str | None:
-    """Return files in the notation of torch-model-archiver; raises UsageError for a name that contains its comma."""
-    if files is None or isinstance(files, str | os.PathLike):
-        return None if files is None else os.fspath(files)
-    names = [os.fspath(name) for name in files]
-    torn = next((name for name in names if "," in name), None)
-    if torn is not None:
-        raise UsageError("a comma separates two files here", where=f"extra_files: {torn}", hint="rename the file")
-    return ",".join(names)
-
-
-def _created_on(epoch: str | None) -> str | None:
+def _creation_time(epoch: str | None) -> str | None:
     """Return the manifest's createdOn for a SOURCE_DATE_EPOCH, in UTC."""
     from datetime import UTC, datetime
 
@@ -325,14 +309,13 @@ def _created_on(epoch: str | None) -> str | None:
     try:
         moment = datetime.fromtimestamp(int(epoch), UTC)
     except (ValueError, OverflowError, OSError):
-        raise UsageError(
-            f"SOURCE_DATE_EPOCH is '{epoch}', which is no number of seconds since 1970", code="invalid-source-date"
-        ) from None
+        hint = "Set it to a number of seconds since 1970, or unset it."
+        raise UsageError(f"SOURCE_DATE_EPOCH is '{epoch}'", hint=hint, code="invalid-source-date") from None
     return moment.strftime("%d/%m/%Y %H:%M:%S")
 
 
 def build_report(plan: PlanResult, built: Built) -> BuildReport:
-    """Return what is told of a build."""
+    """Return the report of a build."""
     from msgspec.structs import asdict
 
     from marpack.render.build import BuildReport
@@ -342,83 +325,64 @@ def build_report(plan: PlanResult, built: Built) -> BuildReport:
 
 
 def init(options: InitOptions, on_survey: Callable[[FolderScan, Proposal], object] = lambda *_: None) -> InitReport:
-    """Start a project; `on_survey` gets the findings about its folder before anything is written."""
-    return _init_from_template(options, on_survey) if options.from_ is None else _init_from_archive(options)
+    """Start a project from an archive, or from a template around the files in a folder.
 
-
-def _init_from_archive(options: InitOptions) -> InitReport:
-    """Turn an archive back into the project that rebuilds it."""
-    from marpack.archive.protocol import no_progress
-    from marpack.archive.reader import open_archive
-    from marpack.project.scaffold.from_archive import read_project
-    from marpack.project.scaffold.write_files import new_folder, write_files
-
-    given = [name for name in _DESCRIBING if getattr(options, name) is not None]
-    if given:
-        flag = _flag(given[0])
-        raise UsageError(f"--from takes everything from the archive, so {flag} says nothing", hint=f"leave {flag} out")
-    assert options.from_ is not None  # noqa: S101 - see init
-    with open_archive(os.fspath(options.from_), cache=cache_of(no_progress)) as opened:
-        found = read_project(opened)
-        hint = f"say so if that is where the project goes: marpack init {found.name} --from …"
-        target = _checked(Path(options.folder)) if options.folder else new_folder(Path(found.name), hint=hint)
-        placed = write_files(target, found.files, replace=options.force)
-    return _init_report(target, found.name, placed, found.findings, generated=found.generated)
-
-
-def _init_from_template(options: InitOptions, on_survey: Callable[[FolderScan, Proposal], object]) -> InitReport:
-    """Start a project around the files in a folder."""
-    from marpack.project.scaffold.folder_scan import scan_folder
-    from marpack.project.scaffold.proposal import assemble, propose
-    from marpack.project.scaffold.write_files import write_files
-    from marpack.project.schema import FILE_NAME
-    from marpack.runner.process import convert_safetensors
-
-    folder = Path(options.folder or "")
-    found = scan_folder(_checked(folder))
-    proposal = propose(folder, found, _answers(folder, options))
-    on_survey(found, proposal)
-    files = assemble(proposal, convert_safetensors, for_new=options.force or FILE_NAME not in found.names)
-    placed = write_files(folder, files, replace=options.force)
-    generated = tuple(filter(files.__contains__, proposal.samples.brought)) if proposal.samples.stand_ins else ()
-    template = proposal.template.name
-    return _init_report(folder, proposal.name, placed, proposal.findings, template=template, generated=generated)
-
-
-def _init_report(
-    folder: Path,
-    name: str,
-    placed: WrittenFiles,
-    findings: tuple[Finding, ...],
-    *,
-    template: str | None = None,
-    generated: tuple[str, ...] = (),
-) -> InitReport:
+    `on_survey` gets the findings about the folder before anything is written.
+    """
     from msgspec.structs import asdict
 
+    from marpack.project.scaffold.write_files import new_folder, write_files
+    from marpack.project.schema import FILE_NAME
     from marpack.render.build import InitReport
 
-    known = asdict(placed) | {"findings": findings, "generated": generated}
+    folder = Path(options.folder or "")
+    if folder.exists() and not folder.is_dir():
+        raise UsageError("a project is a folder, and this is a file", where=str(folder), hint="Name a folder.")
+    if options.from_ is not None:
+        from marpack.archive.reader import open_archive
+        from marpack.project.scaffold.from_archive import read_project
+
+        unused = next((_flag(name) for name in _DESCRIBING if getattr(options, name) is not None), None)
+        if unused:
+            hint = f"Leave {unused} out: everything comes from the archive."
+            raise UsageError(f"{unused} has no effect with --from", hint=hint)
+        with open_archive(os.fspath(options.from_), cache=cache_of()) as opened:
+            found = read_project(opened)
+            hint = f"To use this folder, name it: marpack init {found.name} --from …"
+            folder = folder if options.folder else new_folder(Path(found.name), hint=hint)
+            written = write_files(folder, found.files, replace=options.force)
+        name, template, findings, generated = found.name, None, found.findings, found.generated
+    else:
+        from marpack.project.scaffold.folder_scan import scan_folder
+        from marpack.project.scaffold.proposal import assemble, propose
+        from marpack.runner.process import convert_safetensors
+
+        scan = scan_folder(folder)
+        proposal = propose(folder, scan, _answers(folder, options))
+        on_survey(scan, proposal)
+        files = assemble(proposal, convert_safetensors, for_new=options.force or FILE_NAME not in scan.names)
+        written = write_files(folder, files, replace=options.force)
+        name, template, findings = proposal.name, proposal.template.name, proposal.findings
+        generated = tuple(filter(files.__contains__, proposal.samples.brought)) if proposal.samples.stand_ins else ()
+    known = asdict(written) | {"findings": findings, "generated": generated}
     return InitReport(folder=str(folder), name=name, template=template, **known)
 
 
-def _checked(folder: Path) -> Path:
-    if folder.exists() and not folder.is_dir():
-        raise UsageError("a project is a folder, and this is a file", where=str(folder), hint="name another folder")
-    return folder
-
-
 def _answers(folder: Path, options: InitOptions) -> Answers:
+    """Return what the options say about a project, with paths as marpack.yaml names them."""
     from marpack.project.members import leads_out
     from marpack.project.scaffold.proposal import Answers
     from marpack.protocol.targets import Target
 
-    weights, model_file, labels = (
-        _inside(folder, _path(name)) for name in (options.weights, options.model_file, options.labels)
-    )
+    def relative(named: Name | None) -> str | None:
+        if named is None or (folder / named).exists():
+            return None if named is None else Path(named).as_posix()
+        return Path(os.path.relpath(named, folder)).as_posix()  # it may be named from the current folder
+
+    weights, model_file, labels = map(relative, (options.weights, options.model_file, options.labels))
     for flag, name in (("--model-file", model_file), ("--labels", labels)):
         if name is not None and leads_out(folder / name, folder):
-            hint = "copy the file into the project folder first"
+            hint = "Copy the file into the project folder first."
             raise UsageError(f"{name} is outside the project folder, so no build would pack it", where=flag, hint=hint)
     return Answers(
         name=options.name,
@@ -430,10 +394,3 @@ def _answers(folder: Path, options: InitOptions) -> Answers:
         labels=labels,
         target=Target(options.target) if options.target else None,
     )
-
-
-def _inside(folder: Path, path: Path | None) -> str | None:
-    """Return a path as marpack.yaml names it; one that is not in the project's folder may be given from here."""
-    if path is None or (folder / path).exists():
-        return path.as_posix() if path else None
-    return Path(os.path.relpath(path, folder)).as_posix()

@@ -175,12 +175,12 @@ def test_arguments_that_cannot_be(changed: dict[str, Any], message: str) -> None
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ({"t": ["a"]}, "no column id"),
-        ({"id": [1], "T": ["a"]}, "no column t"),
+        ({"t": ["a"]}, "column id does not exist"),
+        ({"id": [1], "T": ["a"]}, "column t does not exist"),
         ({"id": [1, 2], "t": ["a"]}, "different lengths"),
-        (["a"], "no table but of type list"),
-        ("a", "no table but of type str"),
-        (pa.table({"id": [1], "t": [1]}), "is no text"),
+        (["a"], "not a table, but of type list"),
+        ("a", "not a table, but of type str"),
+        (pa.table({"id": [1], "t": [1]}), "is not text"),
     ],
 )
 def test_tables_that_cannot_be(scorer: marpack.Scorer, rows: Any, message: str) -> None:

@@ -181,8 +181,8 @@ def test_a_lock_that_is_none_of_the_projects(text: str | None, said: str, shop: 
 @pytest.mark.parametrize(
     ("yaml", "options", "said"),
     [
-        ("", {"vendor_python": "3.9"}, "--vendor-python is for marpack build --vendor"),
-        ("vendor: {}\n", {"vendor": True, "vendor_platform": "any"}, "marpack.yaml says whom it is for"),
+        ("", {"vendor_python": "3.9"}, "--vendor-python requires --vendor"),
+        ("vendor: {}\n", {"vendor": True, "vendor_platform": "any"}, "marpack.yaml names the server already"),
         ("vendor: {platform: linux_x86}\n", {}, "has a problem"),
         ("vendor: {pythn: '3.9'}\n", {}, "has a problem"),
     ],
