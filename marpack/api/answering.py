@@ -9,8 +9,7 @@ from marpack.api.requests import Asked
 from marpack.api.results import Answer, RunReport
 from marpack.findings import Finding
 from marpack.inspection.members import labels_of
-from marpack.render.failure import Failure
-from marpack.render.run_json import head_of, trace_of
+from marpack.render.run import Failure, Trace, head_of
 from marpack.runner.client import LoadError
 from marpack.runner.inputs import Input
 from marpack.runner.results import AnsweredInput, Result, RunStatistics, answered_inputs
@@ -57,5 +56,5 @@ def report_of(
         failure = Failure.of(error, head.archive)
     pool = session.pool
     summary = statistics.summary(restarts=pool.restarts, peak_memory=pool.peak_memory, loaded=session.loaded)
-    trace = trace_of(session, summary.answered)
-    return RunReport(**asdict(head), **trace, results=tuple(results), summary=summary, failure=failure)
+    trace = Trace.of(session, summary.answered)
+    return RunReport(**asdict(head), **asdict(trace), results=tuple(results), summary=summary, failure=failure)

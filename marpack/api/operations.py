@@ -78,7 +78,7 @@ def inspect(options: InspectOptions, bar: Bar, *, parse_config: bool) -> Inspect
     from marpack.archive.protocol import total_size
     from marpack.inspection import inspect as inspection
     from marpack.inspection.members import is_remote
-    from marpack.render.output import expect_writable
+    from marpack.render.console import expect_writable
 
     sbom = None if options.sbom is None else os.fspath(options.sbom)
     expect_writable(sbom, option="--sbom")

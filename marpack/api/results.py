@@ -16,10 +16,11 @@ from marpack.exporting import export
 from marpack.gate import verdicts
 from marpack.inspection import diff, facts
 from marpack.json_text import to_json
-from marpack.render import build, check, notebook, run_json
+from marpack.render import build, check, notebook
 from marpack.render import doctor as health
-from marpack.render.layout import clean
-from marpack.render.run import answer_in_short, fit_end
+from marpack.render import run as run_results
+from marpack.render.console import clean, fit_end
+from marpack.render.run import summarize_body
 from marpack.runner import results
 from marpack.runner.inputs import Input
 from marpack.runner.results import AnsweredInput
@@ -131,7 +132,8 @@ class GateReport(Shown, verdicts.GateReport, frozen=True, kw_only=True):
     """What `check` says, the fields of `marpack check --json`."""
 
     def _briefly(self) -> tuple[str, ...]:
-        return _quoted(self.archive), shortened(clean(check.verdict_of(self)), 2 * _SHOWN), check.counted(self)
+        verdict = shortened(clean(check.describe_verdict(self)), 2 * _SHOWN)
+        return _quoted(self.archive), verdict, check.count_checks(self)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -182,16 +184,16 @@ class Answer(Shown, results.Result, frozen=True, kw_only=True, dict=True, gc=Tru
         return answer
 
     def _briefly(self) -> tuple[str, ...]:
-        return str(self.status), clean(answer_in_short(self, _SHOWN))
+        return str(self.status), clean(summarize_body(self, _SHOWN))
 
     def _repr_html_(self) -> str:
         context: AnswerContext = self.__dict__.get("context") or AnswerContext()
         return notebook.answer(AnsweredInput(context.asked, self), context.labels, context.handler)
 
 
-class RunReport(Shown, run_json.RunReport, frozen=True, kw_only=True):
+class RunReport(Shown, run_results.RunReport, frozen=True, kw_only=True):
     """What a run adds up to and every answer, the fields of `marpack run --json`."""
 
     def _briefly(self) -> tuple[str, ...]:
         count, short = self.summary.inputs, self.summary.short
-        return _quoted(self.archive), _counted(count, "input"), f"{short:,} fell short" if short else "all answered"
+        return _quoted(self.archive), _counted(count, "input"), f"{short:,} failed" if short else "all succeeded"

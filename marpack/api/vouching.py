@@ -137,7 +137,7 @@ class Attester:
 
     def __init__(self, file: str | None, key: PrivateKey | None, *, option: str, isolated: bool) -> None:
         """Take note of the file to write; with None, nobody attests anything. Raises UsageError."""
-        from marpack.render.output import expect_writable
+        from marpack.render.console import expect_writable
 
         if file is None and key is not None:
             hint = "name its file: --attest FILE"
@@ -164,7 +164,7 @@ class Attester:
         """
         if self._file is None or self._before is None or report.interrupted:
             return
-        from marpack.render.output import write_whole
+        from marpack.render.console import write_whole
         from marpack.trust.attestations import attest
 
         data = attest(report, self._before, self._key, versions=_versions(isolated=self._isolated))
@@ -184,7 +184,7 @@ def _versions(*, isolated: bool) -> dict[str, str]:
 
 def write_sbom(archive: Archive, facts: Inspection, sbom: str, bar: Bar) -> None:
     """Write what is in an archive as CycloneDX; see `marpack.trust.sbom`."""
-    from marpack.render.output import write_whole
+    from marpack.render.console import write_whole
     from marpack.trust import sbom as bill
 
     bill.check_output(archive, Path(sbom))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from marpack.archive.protocol import Progress
-    from marpack.exporting.export import Exported
     from marpack.inspection.facts import Inspection
 
 
@@ -35,14 +33,14 @@ def init(options: InitOptions, *, as_json: bool) -> None:
 
     Existing files are used and never overwritten.
     """
-    from marpack.render.build import show_init, show_survey
-    from marpack.render.output import show
+    from marpack.render.build import init_page, survey_page
+    from marpack.render.console import show, show_page
 
-    report = operations.init(options) if as_json else operations.init(options, show_survey)
     if as_json:
-        show(report)
+        show(operations.init(options))
     else:
-        show_init(report)
+        report = operations.init(options, lambda found, proposal: show_page(survey_page(found, proposal), err=True))
+        show_page(init_page(report))
 
 
 class _LikeArgparse(Command):
@@ -77,21 +75,22 @@ def build(options: BuildOptions, *, as_json: bool) -> None:
     PROJECT is a folder with a marpack.yaml. Without a project, the options of torch-model-archiver work as they do
     there.
     """
+    from msgspec.structs import replace
+
     from marpack.project.plan import pack, plan_size
-    from marpack.render.build import built_lines, show_warnings
-    from marpack.render.layout import show_page
-    from marpack.render.output import show
-    from marpack.render.progress import byte_bar
+    from marpack.render.build import build_page, show_warnings
+    from marpack.render.console import byte_bar, show, show_page
 
     found = operations.plan_build(options, byte_bar)
     if not as_json:
         show_warnings(found.findings)
     with byte_bar("packing", plan_size(found.plan)) as progress:
         built = pack(found.plan, progress)
+    report = operations.build_report(found, built)
     if as_json:
-        show(operations.build_report(found, built))
+        show(report)
     else:
-        show_page(built_lines(built, found.modules, found.plan.vendored or None))
+        show_page(build_page(replace(report, findings=()), found.plan.vendored or None))
 
 
 @command(InspectOptions)
@@ -111,20 +110,20 @@ def inspect(options: InspectOptions, *, as_json: bool) -> None:
     """
     gc.disable()  # there is nothing to collect in what takes a twentieth of a second
     try:
-        from marpack.render.progress import byte_bar
+        from marpack.render.console import byte_bar
 
         facts = operations.inspect(options, byte_bar, parse_config=as_json)
     finally:
         gc.enable()
     if as_json:
-        from marpack.render.output import show
+        from marpack.render.console import show
 
         show(facts)
     else:
-        from marpack.render.inspection import inspection_lines
-        from marpack.render.layout import page_width, show_page
+        from marpack.render.console import show_page
+        from marpack.render.pages import inspection_page
 
-        show_page(inspection_lines(facts, page_width()))
+        show_page(inspection_page(facts))
     click.get_current_context().exit(_exit_code(facts))
 
 
@@ -151,18 +150,18 @@ def diff(options: DiffOptions, *, as_json: bool) -> None:
     A and B are each a .mar, a .tar.gz, a model folder, an address (https, s3, oci), or a project folder. The exit code
     is 0 if they are the same, and 1 if they differ.
     """
-    from marpack.render.progress import byte_bar
+    from marpack.render.console import byte_bar
 
     found = operations.diff(options, byte_bar)
     if as_json:
-        from marpack.render.output import show
+        from marpack.render.console import show
 
         show(found)
     else:
-        from marpack.render.diff import diff_lines
-        from marpack.render.layout import page_width, show_page
+        from marpack.render.console import show_page
+        from marpack.render.pages import diff_page
 
-        show_page(diff_lines(found, page_width()))
+        show_page(diff_page(found))
     click.get_current_context().exit(ExitCode.OK if found.same else ExitCode.SHORT)
 
 
@@ -179,17 +178,14 @@ def unpack(options: UnpackOptions, *, as_json: bool) -> None:
     SOURCE is a .mar, a .tar.gz, a model folder or an address (https, s3, oci). Unsafe names, links, decompression bombs
     and damaged bytes are refused with exit code 3 before the folder appears. Existing files are not overwritten.
     """
-    from marpack.render.console import show_findings, talk
-    from marpack.render.output import show
-    from marpack.render.progress import byte_bar
+    from marpack.render.console import byte_bar, show, show_page
+    from marpack.render.pages import unpacked_page
 
     unpacked = operations.unpack(options, byte_bar)
     if as_json:
         show(unpacked)
-        return
-    count = len(unpacked.files)
-    show_findings(unpacked.findings, talk())
-    click.echo(f"{unpacked.folder}: {count} {'file' if count == 1 else 'files'}, {_size(unpacked.bytes)}")
+    else:
+        show_page(unpacked_page(unpacked))
 
 
 @command(ExportOptions)
@@ -207,38 +203,18 @@ def export(options: ExportOptions, *, as_json: bool) -> None:
     the archive is run. The same archive, options and versions give the same bytes. Findings name the features that the
     platform does not support.
     """
+    from marpack.render.console import show, show_page
+    from marpack.render.pages import exported_page
+
     written = operations.export(options, _bar)
     if as_json:
-        from marpack.render.output import show
-
         show(written)
     else:
-        _show_export(written)
+        show_page(exported_page(written))
 
 
 def _bar(what: str, total: int) -> AbstractContextManager[Progress | None]:
     """Show the progress of bytes, or only that something happens if their number is unknown."""
-    from marpack.render.progress import byte_bar, waiting
+    from marpack.render.console import byte_bar, waiting
 
     return byte_bar(what, total) if total else waiting(what)
-
-
-def _show_export(written: Exported) -> None:
-    from marpack.render.console import show_findings, talk
-    from marpack.render.layout import clean, fact, show_page
-
-    show_findings(written.findings, talk())
-    size = _size(sum(file.size for file in written.files))
-    then = [f"cd {shlex.quote(written.folder)}", *written.commands]
-    lines = [
-        fact("folder", click.style(clean(written.folder), bold=True)),
-        fact("size", f"{size} in {len(written.files)} files"),
-        *(fact("" if at else "then", clean(command)) for at, command in enumerate(then)),
-    ]
-    show_page(iter(lines))
-
-
-def _size(count: int) -> str:
-    from rich.filesize import decimal
-
-    return decimal(count)

@@ -122,7 +122,7 @@ def _with_compile(options: CheckCommandOptions, switch: str | None) -> CheckComm
 def judge(options: CheckCommandOptions, inputs: InputOptions) -> int:
     """Check an archive, show the verdict, and return the exit code."""
     from marpack.api import checking
-    from marpack.render.output import expect_writable
+    from marpack.render.console import expect_writable
 
     options = _with_compile(options, options.compile_switch)
     requests = _held(options, inputs)
@@ -143,10 +143,10 @@ def _attester(options: CheckCommandOptions) -> Attester:
     """Return the writer of the attestation; raises UsageError for a key that cannot sign, before the check."""
     from marpack.api.vouching import Attester
     from marpack.cli.trust import read_private_key
-    from marpack.render.console import show_findings, talk
+    from marpack.render.console import show_findings
 
     key, findings = (None, ()) if options.key is None else read_private_key(str(options.key))
-    show_findings(findings, talk())
+    show_findings(findings)
     attest = None if options.attest is None else os.fspath(options.attest)
     return Attester(attest, key, option="--attest", isolated=options.env == "isolated")
 
@@ -158,7 +158,7 @@ def _notes(options: CheckCommandOptions) -> CheckNotes:
     from marpack.gate.verdicts import CheckResult
     from marpack.project.schema import Check
     from marpack.render.check import CheckLines
-    from marpack.render.progress import byte_bar
+    from marpack.render.console import byte_bar
 
     class Notes(CheckNotes):
         bar = staticmethod(byte_bar)
@@ -194,12 +194,12 @@ def _notes(options: CheckCommandOptions) -> CheckNotes:
 
 def _write(report: GateReport, options: CheckCommandOptions) -> None:
     """Write the report in every requested format, and the verdict to stdout."""
-    from marpack.render.output import show, write_whole
+    from marpack.render.console import show, write_whole
 
     for name in _FILES:
         file = getattr(options, name)
         if file:
-            from marpack.render.check_files import FORMS
+            from marpack.render.check import FORMS
 
             write_whole(file, FORMS[name](report), option=f"--{name}")
     if options.as_json:
@@ -249,7 +249,7 @@ def compare_variants(options: CheckCommandOptions, inputs: InputOptions) -> int:
     from marpack.cli.session import TerminalNotes, tell_aside
     from marpack.gate.compare import VariantRunner
     from marpack.gate.samples import packed_samples
-    from marpack.render.progress import byte_bar
+    from marpack.render.console import byte_bar
     from marpack.runner.device import Device
 
     class Notes(TerminalNotes):
@@ -276,7 +276,7 @@ def compare_variants(options: CheckCommandOptions, inputs: InputOptions) -> int:
             raise UsageError("no inputs to compare", hint="No samples are packed. Name inputs: --input FILE…")
         comparison = _run(comparing, requests, tuple(findings), as_json=options.as_json)
     if options.as_json:
-        from marpack.render.output import show
+        from marpack.render.console import show
 
         show(comparison)
     else:
@@ -291,14 +291,13 @@ def compare_variants(options: CheckCommandOptions, inputs: InputOptions) -> int:
 def _run(
     comparing: VariantRunner, inputs: tuple[Input, ...], findings: tuple[Finding, ...], *, as_json: bool
 ) -> Comparison:
-    from marpack.render.check import AcrossLines
+    from marpack.render.check import show_input_comparison
 
-    lines = None if as_json else AcrossLines()
     interrupted = False
     try:
         for compared in comparing.run(inputs):
-            if lines is not None:
-                lines.show(compared)
+            if not as_json:
+                show_input_comparison(compared)
     except KeyboardInterrupt:
         interrupted = True  # the comparisons so far are shown
         comparing.stop()

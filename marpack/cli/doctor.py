@@ -26,12 +26,12 @@ def doctor(*, clear_cache: bool, as_json: bool) -> None:
     from dataclasses import asdict
 
     from marpack.api.doctor import examine
+    from marpack.render.console import show_lines
     from marpack.render.doctor import doctor_lines
-    from marpack.render.layout import show_page
 
     report = examine(clear_cache=clear_cache)
     if as_json:
         click.echo(json.dumps(asdict(report), indent=2))
     else:
-        show_page(doctor_lines(report))
+        show_lines(doctor_lines(report))
     click.get_current_context().exit(ExitCode.OK if report.healthy else ExitCode.SHORT)

@@ -169,8 +169,7 @@ def _look_alikes(error: UnicodeError) -> tuple[str, int]:
 
 def _shown(error: Exception, words: Sequence[str]) -> MarpackError | None:
     """Show an error on stderr, and return it as one of marpack's own; None where nobody wants to know."""
-    from marpack.render.console import show_error
-    from marpack.render.output import close_stdout
+    from marpack.render.console import close_stdout, show_error
 
     if isinstance(error, BrokenPipeError) or getattr(error, "errno", None) in _FULL:
         close_stdout()
@@ -193,8 +192,8 @@ def _tell_json(error: MarpackError | None, words: Sequence[str]) -> int:
         return ExitCode.SHORT
     as_json = _asks_json(words)
     if as_json or "--jsonl" in words:
-        from marpack.render.failure import Failure
-        from marpack.render.output import close_stdout, show, show_line
+        from marpack.render.console import close_stdout, show, show_line
+        from marpack.render.run import Failure
 
         try:
             (show if as_json else show_line)(Failure.of(error))

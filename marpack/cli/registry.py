@@ -21,16 +21,14 @@ def push(options: PushOptions, *, as_json: bool) -> None:
     archive has the same digest in every registry, and bytes that a registry has are not sent again. marpack uses the
     credentials of docker login and oras login, and sends them only to the registry's own host.
     """
-    from marpack.render.layout import show_page
-    from marpack.render.output import show
-    from marpack.render.progress import byte_bar
-    from marpack.render.registry import push_lines
+    from marpack.render.console import byte_bar, show, show_page
+    from marpack.render.pages import push_page
 
     report = operations.push(options, byte_bar)
     if as_json:
         show(report)
     else:
-        show_page(push_lines(report))
+        show_page(push_page(report))
 
 
 @command(PullOptions)
@@ -48,13 +46,11 @@ def pull(options: PullOptions, *, as_json: bool) -> None:
     Every byte is compared with its digest. Either all files are written or none. To check the signer, use marpack
     verify.
     """
-    from marpack.render.layout import show_page
-    from marpack.render.output import show
-    from marpack.render.progress import byte_bar
-    from marpack.render.registry import pull_lines
+    from marpack.render.console import byte_bar, show, show_page
+    from marpack.render.pages import pull_page
 
     report = operations.pull(options, byte_bar)
     if as_json:
         show(report)
     else:
-        show_page(pull_lines(report))
+        show_page(pull_page(report))

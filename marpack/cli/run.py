@@ -177,7 +177,7 @@ def open_session(
     from marpack.api import sessions
     from marpack.cli.session import TerminalNotes, cache_of, tell_aside
     from marpack.project.source import unpacked
-    from marpack.render.progress import byte_bar
+    from marpack.render.console import byte_bar
     from marpack.runner.inputs import text_notes
 
     class Notes(TerminalNotes):
@@ -393,7 +393,7 @@ def benchmark(options: RunCommandOptions, inputs: InputOptions) -> int:
 def _measure(session: Session, inputs: list[Input], options: RunCommandOptions, output: RunOutput) -> BenchmarkFigures:
     """Time the inputs in batches of several sizes, and show the figures."""
     from marpack.inspection.members import model_config
-    from marpack.render.output import show
+    from marpack.render.console import show
     from marpack.render.run import BenchmarkReport, show_columns, show_pace, show_rest
     from marpack.runner.results import BenchmarkPlan, measure, sizes_up_to
     from marpack.torchserve.model_config import batch_size_of
@@ -447,8 +447,7 @@ def finish(recorder: Recorder | NewProject, code: int) -> int:
 
     from marpack.gate.recording import NewProject, SavedSample
     from marpack.project.yaml_edits import flow
-    from marpack.render.console import plain, show_findings, talk
-    from marpack.render.layout import clean, fit
+    from marpack.render.console import clean, fit, plain, show_findings, talk
 
     recorder.write()
     console = talk()
@@ -463,7 +462,7 @@ def finish(recorder: Recorder | NewProject, code: int) -> int:
     if isinstance(recorder, NewProject):
         folder = plain(str(recorder.folder))
         if recorder.made:
-            show_findings(recorder.findings, console)
+            show_findings(recorder.findings)
             console.print(f"[dim]wrote[/] {folder}, the project of this archive with these samples")
             console.print(f"[dim]next[/]  marpack check {folder}", soft_wrap=True)
         else:

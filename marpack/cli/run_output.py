@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from marpack.cli.run import RunCommandOptions
     from marpack.findings import Finding
     from marpack.render.report.page import HtmlReport
-    from marpack.render.run_json import ReportStream, RunHead
+    from marpack.render.run import ReportStream, RunHead
     from marpack.runner.client import LoadError
     from marpack.runner.outputs import ResultsLog
     from marpack.runner.results import AnsweredInput, Result, Summary
@@ -58,9 +58,8 @@ class RunOutput:
 
     def begin(self, session: Session) -> None:
         """Tell what was loaded."""
-        from marpack.render.output import put_line
-        from marpack.render.progress import Progress
-        from marpack.render.run_json import ReportStream
+        from marpack.render.console import Progress, put_line
+        from marpack.render.run import ReportStream
         from marpack.runner.results import RunStatistics
 
         head = self.head_of(session)
@@ -79,7 +78,7 @@ class RunOutput:
 
     def head_of(self, session: Session) -> RunHead:
         """Return what is known before the first answer."""
-        from marpack.render.run_json import head_of
+        from marpack.render.run import head_of
 
         return head_of(session, self._findings)
 
@@ -100,7 +99,7 @@ class RunOutput:
         if self._page is not None:
             self._page.show(answered_input.input, result)
         if self._progress is not None:
-            self._progress.step(ok=result.ok)
+            self._progress.advance(1, not result.ok)
         return result
 
     def _flush(self) -> None:
@@ -115,36 +114,35 @@ class RunOutput:
             failure: What ended the run early.
             code: The exit code, if it is not for the results to say.
         """
-        from marpack.render.run import show_trace
-        from marpack.render.run_json import trace_of
+        from marpack.render.console import show_lines
+        from marpack.render.run import Trace, trace_lines
 
         if self._progress is not None:
             self._progress.clear()
         summary = self._summary(session)
         interrupted = code is ExitCode.INTERRUPTED
         self._close_json(session, failure, interrupted=interrupted)
-        trace = trace_of(session, summary.answered)
+        trace = Trace.of(session, summary.answered)
         if self._page is not None:
-            self._page.end(summary, interrupted=interrupted, **trace)
+            self._page.end(summary, interrupted=interrupted, trace=trace)
         if self._lines is not None:
             self._show_summary(summary, failure)
-            show_trace(**trace)
+            show_lines(trace_lines(trace), err=True)
         short = summary.short or (self._journal.short if self._journal else 0)
         return code or (ExitCode.SHORT if short else ExitCode.OK)
 
     def _close_json(self, session: Session, failure: BaseException | None, *, interrupted: bool) -> None:
         """Tell what ended the run, and end the document, which nothing may follow."""
-        from marpack.render.failure import Failure
-        from marpack.render.output import close_stdout, show_line
-        from marpack.render.run_json import trace_of
+        from marpack.render.console import close_stdout, show_line
+        from marpack.render.run import Failure, Trace
 
         reported = Failure.of(failure, str(session.resolved.path)) if failure is not None else None
         document, self._document = self._document, None
         with _WRITING:
             if document is not None:
                 summary = self._summary(session)
-                trace = trace_of(session, summary.answered)
-                document.close(summary, interrupted=interrupted, failure=reported, **trace)
+                trace = Trace.of(session, summary.answered)
+                document.close(summary, interrupted=interrupted, failure=reported, trace=trace)
                 close_stdout()
             elif self._options.jsonl and reported is not None:
                 show_line(reported)
@@ -157,18 +155,18 @@ class RunOutput:
         )
 
     def _show_summary(self, summary: Summary, failure: LoadError | None) -> None:
-        from marpack.render.run import show_load_error, show_summary
+        from marpack.render.console import show_lines
+        from marpack.render.run import show_load_error, summary_lines
 
         sys.stdout.flush()
         if failure is not None:
             show_load_error(failure)
-        show_summary(summary)
+        show_lines(summary_lines(summary), err=True)
 
     def fail(self, error: LoadError, archive: str) -> None:
         """Tell why there is nothing to answer with."""
-        from marpack.render.failure import Failure
-        from marpack.render.output import show, show_line
-        from marpack.render.run import show_load_error, show_trace
+        from marpack.render.console import show, show_line, show_lines
+        from marpack.render.run import Failure, Trace, show_load_error, trace_lines
 
         failure = Failure.of(error, archive)
         if self._options.as_json:
@@ -177,11 +175,12 @@ class RunOutput:
             show_line(failure)
         else:
             show_load_error(error)
-            show_trace(False if error.touched else None, error.touched)
+            trace = Trace(False if error.touched else None, tuple(error.touched))
+            show_lines(trace_lines(trace), err=True)
 
     def abandon(self) -> int:
         """End without another word, as whoever read stdout is gone; raises BrokenPipeError under --watch."""
-        from marpack.render.output import close_stdout
+        from marpack.render.console import close_stdout
 
         close_stdout()
         self._document = None
@@ -212,7 +211,7 @@ class _Writing:
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
         if not isinstance(error, OSError) or isinstance(error, BrokenPipeError):
             return
-        from marpack.render.output import close_stdout
+        from marpack.render.console import close_stdout
 
         close_stdout()
         raise OutputError(f"the results cannot be written: {error.strerror}") from error

@@ -66,7 +66,7 @@ def score(options: ScoreCommandOptions) -> None:
     from marpack.api import scoring
     from marpack.api.sessions import SessionExtras
     from marpack.cli.session import TerminalNotes, tell_aside, tell_findings
-    from marpack.render.progress import byte_bar
+    from marpack.render.console import byte_bar
     from marpack.render.score import ScoreBar
     from marpack.runner.client import LoadError
 
@@ -109,21 +109,18 @@ def _own_streams() -> Iterator[None]:
 
 
 def _show_summary(summary: ScoreSummary, options: ScoreCommandOptions) -> None:
-    from marpack.render.layout import page_width, show_page
-    from marpack.render.output import show
-    from marpack.render.score import summary_lines
+    from marpack.render.console import show, show_page
+    from marpack.render.score import score_page
 
     if options.as_json:
         show(summary)
     else:
-        show_page(summary_lines(summary, str(options.output), page_width()))
+        show_page(score_page(summary, str(options.output)))
 
 
 def _show_load_error(error: LoadError, options: ScoreCommandOptions) -> int:
-    from marpack.render.console import talk
-    from marpack.render.failure import Failure
-    from marpack.render.output import show
-    from marpack.render.run import show_load_error
+    from marpack.render.console import show, talk
+    from marpack.render.run import Failure, show_load_error
 
     if options.as_json:
         show(Failure.of(error, os.fspath(options.source or ".")))

@@ -20,8 +20,7 @@ from marpack.project.load import declared_metrics
 from marpack.project.source import resolve
 from marpack.protocol.messages import Load
 from marpack.protocol.targets import Target
-from marpack.render.console import show_findings, talk
-from marpack.render.progress import byte_bar
+from marpack.render.console import byte_bar, show_findings
 from marpack.render.serve import SERVER_LOG, page_renderer
 from marpack.runner.client import Worker
 from marpack.runner.device import Device
@@ -307,7 +306,7 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         outside = self.options.allow_outside
         resolved = resolve(source, bar=byte_bar, cache=cache_of(), trust_url=trust_url, allow_outside=outside)
         tell_built(resolved)
-        show_findings(resolved.findings, talk())
+        show_findings(resolved.findings)
         return loader.plan(resolved, name=name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from marpack.api.sessions import SessionNotes
-from marpack.render.progress import byte_bar, waiting
+from marpack.render.console import byte_bar, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,10 +35,10 @@ class TerminalNotes(SessionNotes):
 def tell_findings(findings: Iterable[Finding]) -> None:
     """Print warnings, unmet requirements and programs on stderr; `build` prints its other notes itself."""
     from marpack.findings import Severity
-    from marpack.render.console import show_findings, talk
+    from marpack.render.console import show_findings
 
     shown = [each for each in findings if each.severity is not Severity.NOTE or each.code in _PRINTED_NOTES]
-    show_findings(shown, talk())
+    show_findings(shown)
 
 
 def tell_aside(text: str) -> None:

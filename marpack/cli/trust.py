@@ -40,14 +40,19 @@ def sign(options: SignOptions, *, as_json: bool) -> None:
     A key is a file, or env:NAME for an environment variable. If the key has a password, marpack reads it from
     MARPACK_KEY_PASSWORD or asks for it. An archive that has changed since it was built is not signed (exit code 3).
     """
-    from marpack.render.progress import byte_bar
-    from marpack.render.trust import show_signed
+    from marpack.render.console import byte_bar, show, show_findings, show_page
+    from marpack.render.pages import signed_page
 
     name = os.fsdecode(os.fspath(options.key))
     named = replace(
         options, key=read_key(options.key), password=_password(name), certificate=read_key(options.certificate)
     )
-    show_signed(vouching.sign(named, byte_bar, where=name), as_json=as_json)
+    signed = vouching.sign(named, byte_bar, where=name)
+    if as_json:
+        show_findings(signed.findings)
+        show(signed)
+    else:
+        show_page(signed_page(signed))
 
 
 @command(VerifyOptions)
@@ -65,11 +70,15 @@ def verify(options: VerifyOptions, *, as_json: bool) -> None:
     only that an archive is as it was built, use marpack inspect --verify. The exit code is 3 if
     anything differs or the signer is not trusted; every difference is listed.
     """
-    from marpack.render.progress import byte_bar
-    from marpack.render.trust import show_verification
+    from marpack.render.console import byte_bar, show, show_page
+    from marpack.render.pages import verification_page
 
     keys = {name: read_key(getattr(options, name)) for name in ("key", "ca", "check_key")}
-    show_verification(vouching.verify(replace(options, **keys), byte_bar), as_json=as_json)
+    verification = vouching.verify(replace(options, **keys), byte_bar)
+    if as_json:
+        show(verification)
+    else:
+        show_page(verification_page(verification))
 
 
 def read_key(named: Key | None) -> Key | None:

@@ -1,27 +1,48 @@
-"""What `marpack check` shows: a line a check, the verdict, and two-way comparisons."""
+"""The result of `marpack check`: a line a check and the verdict on the console, and HTML, JUnit and SARIF files."""
 
+import os
+import re
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from datetime import UTC, datetime
 from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+from xml.etree import ElementTree as ET
 
+import click
 from msgspec.structs import replace
 from rich.filesize import decimal
-from rich.markup import escape
-from rich.status import Status
-from rich.text import Text
 
 from marpack.findings import Finding, Severity
 from marpack.gate.compare import Comparison, InputComparison, Similarity
-from marpack.gate.verdicts import CheckProgress, CheckResult, Cost, Costs, GateReport, GateVerdict, Verdict, pluralize
+from marpack.gate.verdicts import CheckProgress, CheckResult, Costs, GateReport, GateVerdict, Verdict, pluralize
+from marpack.json_text import to_json
+from marpack.project.scaffold.template import templates
 from marpack.project.schema import Check
 from marpack.protocol.targets import Target
-from marpack.render.console import page, show_findings, talk
-from marpack.render.layout import clean, fit, rows
-from marpack.render.progress import periodic_lines
-from marpack.render.run import duration, fit_end
+from marpack.render.console import (
+    clean,
+    duration,
+    fit,
+    fit_end,
+    page_width,
+    periodic_lines,
+    rows,
+    show_findings,
+    show_lines,
+    talk,
+)
+from marpack.render.pages import Cell, Fact, Page, Tone
+from marpack.version import __version__
 
-_MARKS = {Verdict.PASSED: ("✓", "green"), Verdict.FAILED: ("✗", "red"), Verdict.SKIPPED: ("-", "dim")}
+if TYPE_CHECKING:
+    from rich.status import Status
+
+_MARKS = {Verdict.PASSED: ("✓", "green"), Verdict.FAILED: ("✗", "red"), Verdict.SKIPPED: ("-", None)}
 _VERDICTS = {
     GateVerdict.DEPLOYABLE: "green",
     GateVerdict.REFUSED: "red",
@@ -31,8 +52,26 @@ _VERDICTS = {
 }
 _NAMED = 4  # checks that passed, in a partial verdict
 _NAME_WIDTH = 15
-_COLOURS = {Similarity.EXACT: "green", Similarity.ROUNDED: "green", Similarity.LABEL: "yellow"}
-_INPUT_WIDTH, _LIKENESS_WIDTH, _NUMBER_WIDTH = 24, 11, 11
+_SIMILARITIES = {
+    Similarity.EXACT: ("green", "exactly the same"),
+    Similarity.ROUNDED: ("green", "within the tolerance"),
+    Similarity.LABEL: ("yellow", "with the same label only"),
+    Similarity.DIFFERENT: ("red", "different"),
+    Similarity.STATUS: ("red", "with another status"),
+}
+_INPUT_WIDTH, _SIMILARITY_WIDTH, _NUMBER_WIDTH = 24, 11, 11
+# Label → the report's field.
+FACTS = {
+    "model": "model",
+    "content digest": "content_digest",
+    "project": "project",
+    "target": "target",
+    "handler": "loaded",
+    "device": "device",
+}
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_PLACE = re.compile(r"(?P<path>.*?)(?::(?P<line>[1-9]\d*))?(?:: .*)?", re.DOTALL)
+_NOT_XML = re.compile("[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class CheckLines(CheckProgress):
@@ -42,15 +81,13 @@ class CheckLines(CheckProgress):
         """Take the archive's path, and whether stdout is for something else."""
         self._archive = archive
         self._quiet = quiet
-        self._page = page()
-        self._talk = talk()
         self._status: Status | None = None
         self._running = "opening the archive"
 
     @contextmanager
     def shown(self) -> Iterator[None]:
         """Show the running check until the block ends."""
-        is_log = not self._quiet and not self._talk.is_terminal
+        is_log = not self._quiet and not sys.stderr.isatty()
         with periodic_lines(lambda: self._running) if is_log else nullcontext():
             try:
                 yield
@@ -60,83 +97,77 @@ class CheckLines(CheckProgress):
     def begins(self, check: Check) -> None:
         """Show the check that begins."""
         self._running = f"{check.name}: {check.title}"
-        if self._talk.is_terminal and not self._quiet:
-            self._status = self._talk.status(f"[dim]{escape(self._running)}[/]")
+        if sys.stderr.isatty() and not self._quiet:
+            self._status = talk().status(f"[dim]{self._running}[/]")
             self._status.start()
 
     def ends(self, checked: CheckResult) -> None:
-        """Print mark, name, what was seen, and why it failed; nothing of what nobody asked for."""
+        """Print mark, name, what was seen, and the findings; nothing of a check that was left out."""
         self.stop()
         if checked.left_out or self._quiet:
             return
         mark, colour = _MARKS[checked.verdict]
         if checked.verdict is Verdict.FAILED and not checked.blocks:
             colour = "yellow"
-        room = max(self._page.width - _NAME_WIDTH - 4, 20)
-        line = Text.assemble(
-            (f"{mark} ", colour),
-            (checked.name.ljust(_NAME_WIDTH), "bold"),
-            # What a check that is skipped waits for is not cut: an option may stand at its end.
-            (_line(checked.reason), "dim") if checked.verdict is Verdict.SKIPPED else _fitted(said(checked), room),
+        if checked.verdict is Verdict.SKIPPED:
+            reason = click.style(_one_line(checked.reason), dim=True)  # uncut: an option may be at its end
+        else:
+            reason = fit(_one_line(summarize(checked)), max(page_width() - _NAME_WIDTH - 4, 20)).rstrip()
+        show_lines(
+            [f"{click.style(mark, fg=colour)} {click.style(checked.name.ljust(_NAME_WIDTH), bold=True)}{reason}"]
         )
-        self._page.print(line, soft_wrap=True)
-        shown = [each for each in checked.findings if checked.verdict is Verdict.FAILED or each.severity != "note"]
-        show_findings(hinted_once([self._inside(finding) for finding in shown]), self._page)
+        findings = [
+            replace(
+                finding,
+                message=_one_line(finding.message),
+                # within the archive, which the last line names
+                where=finding.where and _one_line(finding.where.removeprefix(f"{self._archive}!")),
+                hint=finding.hint and _one_line(finding.hint),
+            )
+            for finding in checked.findings
+            if checked.verdict is Verdict.FAILED or finding.severity is not Severity.NOTE
+        ]
+        show_findings(merge_hints(findings), err=False)
         sys.stdout.flush()
 
     def announce(self, what: str) -> None:
-        """Say on stderr what nobody asked for, before it is done."""
-        self._talk.print(f"[dim]{escape(_line(what))}[/]")
-
-    def _inside(self, finding: Finding) -> Finding:
-        """Return a finding on one line, its place told within the archive, which is named at the end."""
-        return replace(
-            finding,
-            message=_line(finding.message),
-            where=finding.where and _line(finding.where.removeprefix(f"{self._archive}!")),
-            hint=finding.hint and _line(finding.hint),
-        )
+        """Print on stderr what happens that the user did not ask for, before it does."""
+        show_lines([click.style(_one_line(what), dim=True)], err=True)
 
     def stop(self) -> None:
-        """Take away what is going on."""
+        """Remove the running check from the screen."""
         if self._status is not None:
             self._status.stop()
             self._status = None
 
 
-def hinted_once(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings in which a hint that several in a row have stands with the last of them."""
+def merge_hints(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings in which only the last of several in a row with the same hint has it."""
     return [
         replace(finding, hint=None) if after is not None and finding.hint == after.hint else finding
         for finding, after in zip_longest(findings, findings[1:])
     ]
 
 
-def said(checked: CheckResult) -> str:
-    """Return what a check comes to; of a failed one the problems stand below, each with its place."""
+def summarize(checked: CheckResult) -> str:
+    """Return what a check saw; of a failed one the number of problems, which are listed below it."""
     if checked.verdict is not Verdict.FAILED:
         return checked.reason
-    count = sum(finding.severity is Severity.ERROR for finding in checked.findings)
-    reported = "1 problem" if count == 1 else f"{count} problems"
-    return reported if checked.blocks else f"{reported}, weighing as a {checked.severity}"
+    count = pluralize(sum(finding.severity is Severity.ERROR for finding in checked.findings), "problem")
+    return count if checked.blocks else f"{count}, downgraded to a {checked.severity}"
 
 
-def _fitted(text: str, room: int) -> str:
-    return fit(_line(text), room).rstrip()
-
-
-def _line(text: str) -> str:
-    """Return text on one line, with nothing in it that a terminal would obey."""
+def _one_line(text: str) -> str:
     return clean(" ".join(text.split()))
 
 
-def counted(report: GateReport) -> str:
+def count_checks(report: GateReport) -> str:
     """Return how many checks ended in which way."""
     return ", ".join(f"{count} {how}" for how, count in report.counts.items())
 
 
-def verdict_of(report: GateReport) -> str:
-    """Return what is said of the archive: "may be deployed"."""
+def describe_verdict(report: GateReport) -> str:
+    """Return the verdict as the end of a sentence about the archive: "may be deployed"."""
     match report.verdict:
         case GateVerdict.INTERRUPTED:
             return "was not checked to the end"
@@ -145,10 +176,12 @@ def verdict_of(report: GateReport) -> str:
         case GateVerdict.NOT_PROVED:
             verdict = f"is not proved: {report.unproved}"
         case GateVerdict.PARTIAL:
-            verdict = _partial(report)
+            passed = [checked.name for checked in report.checks if checked.verdict is Verdict.PASSED]
+            names = ", ".join(passed) if len(passed) <= _NAMED else "the selected checks"
+            verdict = f"passed: {names or 'nothing'} ({len(passed)} of {len(report.checks)} checks)"
         case GateVerdict.DEPLOYABLE:
             verdict = "may be deployed"
-            if report.target == Target.MARPACK:  # which is nobody's server but ours
+            if report.target == Target.MARPACK:
                 verdict += " to marpack's runtime"
                 verdict += f"; TorchServe cannot load {report.unserved}" if report.unserved else ""
     down = ", ".join(checked.name for checked in report.downgraded)
@@ -156,85 +189,195 @@ def verdict_of(report: GateReport) -> str:
     return "; ".join([verdict + although, *report.caveats])
 
 
-def _partial(report: GateReport) -> str:
-    passed = [checked.name for checked in report.checks if checked.verdict is Verdict.PASSED]
-    names = ", ".join(passed) if len(passed) <= _NAMED else "what was chosen"
-    return f"passed: {names or 'nothing'} ({len(passed)} of {len(report.checks)} checks)"
-
-
 def cost_rows(costs: Costs) -> list[tuple[str, ...]]:
-    """Return a row for each figure: what it is, old, new, ratio, and between which bounds one may be sure of it."""
-    return [(cost.name, *_figures(cost), f"{cost.ratio:.3f}", cost.bounds) for cost in costs.figures]
-
-
-def _figures(cost: Cost) -> Iterator[str]:
-    return (decimal(int(each)) if cost.unit == "bytes" else duration(1000 * each) for each in (cost.old, cost.new))
+    """Return a row for each figure: name, old, new, ratio, and its bounds."""
+    table: list[tuple[str, ...]] = []
+    for cost in costs.figures:
+        is_size = cost.unit == "bytes"
+        old, new = (decimal(int(each)) if is_size else duration(1000 * each) for each in (cost.old, cost.new))
+        table.append((cost.name, old, new, f"{cost.ratio:.3f}", cost.bounds))
+    return table
 
 
 def show_verdict(report: GateReport) -> None:
-    """Print whether the archive may be deployed, below what it costs beside another one."""
+    """Print whether the archive may be deployed, below its costs beside another one."""
+    lines = []
     if report.costs is not None:
         head = ("beside the other", "other", "this one", "times", "99 % sure")
-        table = rows([head, *cost_rows(report.costs)], width=page().width, right=frozenset({1, 2, 3, 4}))
-        page().print("\n".join(map(escape, table)), soft_wrap=True)
-    about = f"{counted(report)} in {report.seconds:.1f} s, target {report.target}"
-    colour = _VERDICTS[report.verdict]
-    page().print(f"{escape(report.archive)} [bold {colour}]{verdict_of(report)}[/] [dim]({about})[/]")
+        table = rows([head, *cost_rows(report.costs)], width=page_width(), right=frozenset({1, 2, 3, 4}))
+        lines = ["  ".join(row).rstrip() for row in table]
+    about = f"({count_checks(report)} in {report.seconds:.1f} s, target {report.target})"
+    verdict = click.style(clean(describe_verdict(report)), bold=True, fg=_VERDICTS[report.verdict])
+    show_lines([*lines, f"{clean(report.archive)} {verdict} {click.style(about, dim=True)}"])
 
 
-class AcrossLines:
-    """Prints each input's comparison as it is made."""
-
-    def __init__(self) -> None:
-        self._page = page()
-
-    def show(self, compared: InputComparison) -> None:
-        """Print one input: how much alike its answers are, the largest difference, the labels, and what differs."""
-        colour = _COLOURS.get(compared.likeness, "red")
-        number = "" if compared.largest is None else f"{compared.largest:.2g}"
-        room = max(self._page.width - _INPUT_WIDTH - _LIKENESS_WIDTH - _NUMBER_WIDTH - 4, 12)
-        self._page.print(
-            f"{escape(fit_end(clean(compared.input), _INPUT_WIDTH))}  "
-            f"[{colour}]{compared.likeness:{_LIKENESS_WIDTH}}[/]"
-            f"{number:>{_NUMBER_WIDTH}}  [dim]{escape(fit(_labels(compared), room).rstrip())}[/]",
-            soft_wrap=True,
-        )
-        for sentence in compared.differences:
-            self._page.print(f"  [dim]{escape(clean(sentence))}[/]", soft_wrap=True)
-        sys.stdout.flush()
-
-
-def _labels(compared: InputComparison) -> str:
+def show_input_comparison(compared: InputComparison) -> None:
+    """Print one input: the similarity of its responses, the largest difference, the labels, and the differences."""
+    similarity = click.style(f"{compared.likeness:{_SIMILARITY_WIDTH}}", fg=_SIMILARITIES[compared.likeness][0])
+    number = "" if compared.largest is None else f"{compared.largest:.2g}"
     one, other = compared.labels
+    labels = f"{one or '(none)'} → {other or '(none)'}" if one != other else one or ""
     if compared.likeness is Similarity.STATUS:
-        return f"{compared.statuses[0]} → {compared.statuses[1]}"
-    if one == other:
-        return clean(one or "")
-    return f"{clean(one or '(none)')} → {clean(other or '(none)')}"
+        labels = f"{compared.statuses[0]} → {compared.statuses[1]}"
+    room = max(page_width() - _INPUT_WIDTH - _SIMILARITY_WIDTH - _NUMBER_WIDTH - 4, 12)
+    labels = click.style(fit(clean(labels), room).rstrip(), dim=True)
+    first = f"{fit_end(compared.input, _INPUT_WIDTH)}  {similarity}{number:>{_NUMBER_WIDTH}}  {labels}"
+    show_lines([first, *(click.style(f"  {clean(sentence)}", dim=True) for sentence in compared.differences)])
+    sys.stdout.flush()
 
 
 def show_comparison(comparison: Comparison) -> None:
-    """Print what the comparisons add up to."""
+    """Print the totals of the comparisons."""
     one, other = comparison.sides
-    show_findings(comparison.findings, talk())
+    show_findings(comparison.findings)
     total = sum(comparison.counts.values())
-    counts = ", ".join(f"{count} {_WORDS[Similarity(kind)]}" for kind, count in comparison.counts.items() if count)
-    verdict = "[bold green]answer alike[/]" if comparison.alike else "[bold red]differ[/]"
-    if comparison.alike and not comparison.proved:
-        verdict = "[bold red]are not proved alike[/]: no request got a 2xx from either"
+    counts = [f"{count} {_SIMILARITIES[Similarity(kind)][1]}" for kind, count in comparison.counts.items() if count]
+    verdict, colour, why = "respond alike", "green", ""
     if comparison.interrupted:
-        verdict = "[bold yellow]were not compared to the end[/]"
+        verdict, colour = "were not compared to the end", "yellow"
+    elif not comparison.alike:
+        verdict, colour = "differ", "red"
+    elif not comparison.proved:
+        verdict, colour, why = "are not proved alike", "red", ": no request got a 2xx from either"
     largest = "" if comparison.largest is None else f", largest difference {comparison.largest:.2g}"
-    page().print(
-        f"{escape(one.name)} and {escape(other.name)} {verdict} [dim]({pluralize(total, 'input')}:"
-        f" {counts or 'none'}{largest}; {one.milliseconds:.1f} and {other.milliseconds:.1f} ms)[/]"
+    times = f"{one.milliseconds:.1f} and {other.milliseconds:.1f} ms"
+    about = f"({pluralize(total, 'input')}: {', '.join(counts) or 'none'}{largest}; {times})"
+    verdict = click.style(verdict, bold=True, fg=colour) + why
+    show_lines([f"{clean(one.name)} and {clean(other.name)} {verdict} {click.style(about, dim=True)}"])
+
+
+def gate_page(report: GateReport) -> Page:
+    """Return the page of a report for a notebook, where the checks that were left out are not shown."""
+    facts = (Fact(label, value) for label, name in FACTS.items() if (value := getattr(report, name)))
+    tones: dict[str, Tone] = {"green": "good", "red": "bad", "yellow": "warn"}
+    return Page(
+        title=report.archive,
+        verdict=Cell(f"{describe_verdict(report)}: {count_checks(report)}", tones[_VERDICTS[report.verdict]]),
+        facts=tuple(facts),
+        checks=replace(report, checks=tuple(each for each in report.checks if not each.left_out)),
     )
 
 
-_WORDS = {
-    Similarity.EXACT: "exactly the same",
-    Similarity.ROUNDED: "within the tolerance",
-    Similarity.LABEL: "with the same label only",
-    Similarity.DIFFERENT: "different",
-    Similarity.STATUS: "of another status",
-}
+def check_page(report: GateReport) -> bytes:
+    """Return the report as an HTML page in UTF-8; every text of the archive is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader(templates() / "check")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.filters["cut"] = str  # a page of its own has room for long texts
+    page = environment.get_template("check.html.j2").render(
+        title=f"marpack check {report.archive}",
+        report=report,
+        counts=count_checks(report),
+        verdict=describe_verdict(report),
+        facts=[(label, value) for label, name in FACTS.items() if (value := getattr(report, name))],
+        summarize=summarize,
+        costs=report.costs,
+        cost_rows=cost_rows,
+        merge_hints=merge_hints,
+        most=None,
+        version=__version__,
+        moment=datetime.fromtimestamp(int(time.time()), UTC),
+    )
+    return page.encode("utf-8", "replace")
+
+
+def junit(report: GateReport) -> bytes:
+    """Return the report as JUnit XML: a test case per check; a downgraded failure counts as passed with output."""
+    totals = {
+        "tests": str(len(report.checks)),
+        "failures": str(sum(checked.blocks for checked in report.checks)),
+        "errors": "0",
+        "time": f"{report.seconds:.3f}",
+    }
+    root = ET.Element("testsuites", totals)
+    own = {
+        "name": _xml_text(f"marpack check {report.archive}"),
+        "skipped": str(sum(checked.verdict is Verdict.SKIPPED for checked in report.checks)),
+    }
+    suite = ET.SubElement(root, "testsuite", totals | own)
+    for checked in report.checks:
+        seconds = f"{checked.seconds:.3f}"
+        case = ET.SubElement(suite, "testcase", name=checked.name, classname="marpack.check", time=seconds)
+        lines = []
+        for finding in checked.findings:
+            place = f"{finding.where}: " if finding.where else ""
+            hint = f" (hint: {finding.hint})" if finding.hint else ""
+            lines.append(f"{finding.severity} {finding.code}: {place}{finding.message}{hint}")
+        details = _xml_text("\n".join(lines))
+        if checked.verdict is Verdict.SKIPPED:
+            ET.SubElement(case, "skipped", message=_xml_text(checked.reason))
+        if checked.blocks:
+            failure = ET.SubElement(case, "failure", message=_xml_text(checked.reason), type=checked.rule)
+            failure.text = details
+        elif details:
+            ET.SubElement(case, "system-out").text = details
+    ET.indent(root)
+    text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
+
+
+def _xml_text(text: str) -> str:
+    """Return text without the characters that XML 1.0 cannot hold."""
+    return _NOT_XML.sub("�", text)
+
+
+def sarif(report: GateReport) -> bytes:
+    """Return the report as SARIF: one rule per check, one result per finding."""
+    results = []
+    for checked in report.checks:
+        for finding in checked.findings:
+            hint = f" {_sentence(finding.hint)}" if finding.hint else ""
+            result = {
+                "ruleId": checked.rule,
+                "level": checked.severity if finding.severity is Severity.ERROR else finding.severity,
+                "message": {"text": f"{_sentence(finding.message)}{hint}"},
+                "properties": {"code": finding.code},
+                "locations": [location_of(finding.where or report.archive, report)],
+            }
+            results.append(result)
+    rules = [{"id": checked.rule, "shortDescription": {"text": _sentence(checked.title)}} for checked in report.checks]
+    run = {
+        "tool": {"driver": {"name": "marpack", "version": __version__, "rules": rules}},
+        "invocations": [{"executionSuccessful": not report.interrupted, "exitCode": report.exit_code}],
+        "results": results,
+    }
+    return to_json({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=True) + b"\n"
+
+
+def _sentence(text: str) -> str:
+    text = text.encode("utf-8", "replace").decode().strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def location_of(where: str, report: GateReport) -> dict[str, object]:
+    """Return a finding's place in SARIF: the file itself if it is on disk, or the archive and the member in it."""
+    match = _PLACE.fullmatch(where)
+    path, line = (match["path"], match["line"]) if match else (where, None)
+    member = path.removeprefix(f"{report.archive}!")
+    file = None
+    if member != path or path != report.archive:
+        # The project's file that the member was packed from, if it has that name there.
+        with suppress(OSError, ValueError):
+            folder = report.archive if report.project is None else report.project
+            packed = Path(folder, member.removeprefix("MAR-INF/"))
+            file = packed if packed.is_file() else None
+    physical: dict[str, object] = {"artifactLocation": {"uri": uri_of(file or Path(report.archive))}}
+    if file is not None and line:
+        physical["region"] = {"startLine": int(line)}
+    location: dict[str, object] = {"physicalLocation": physical}
+    if file is None and member != report.archive:
+        name = f"{member}:{line}" if line else member
+        location["logicalLocations"] = [{"name": name, "fullyQualifiedName": f"{report.archive}!{name}"}]
+    return location
+
+
+def uri_of(path: Path) -> str:
+    """Return a path as a URI: relative to the current folder if it is below it."""
+    full = Path(os.path.normpath(path.absolute()))
+    if full.is_relative_to(Path.cwd()):
+        return quote(os.fsencode(full.relative_to(Path.cwd()).as_posix())) or "."
+    return f"file://{quote(os.fsencode(full.as_posix()))}"
+
+
+FORMS = {"report": check_page, "junit": junit, "sarif": sarif}  # by the option that asks for it

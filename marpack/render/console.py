@@ -1,56 +1,411 @@
-"""What every command shares on a terminal: where talk goes, how an error and a finding look."""
+"""The console: streams, text in cells, findings, results as JSON and files, and progress.
+
+rich and msgspec are imported where they are needed: they take longer to import than inspecting an archive takes, and
+`doctor` works without them.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
-from typing import TYPE_CHECKING
+import textwrap
+import threading
+import time
+import unicodedata
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.markup import escape
+import click
 
-from marpack.errors import printable
+from marpack.errors import UsageError, convert_os_errors, describe_os_error, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from rich.console import Console
+    from rich.progress import ProgressColumn
 
     from marpack.errors import MarpackError
     from marpack.findings import Finding
+    from marpack.render.pages import Fact, Page, Row, Table
 
+_NARROW, _WIDE = 60, 160
+_FULL_WIDTH = ("W", "F")
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
+_TONES = {"good": "green", "warn": "yellow", "bad": "red"}
+_COLUMN = 9  # cells of a fact's label, at least
+_AFTER = 1.0  # seconds: a shorter run needs no progress bar
+_EVERY = 0.1  # seconds between two drawings
+_LINE_EVERY = 10.0  # seconds between two lines of a log
+_LARGE = 64 << 20  # bytes: fewer are read or written before anyone could look at a bar
+
+
+# --- streams --------------------------------------------------------------------------------------------------------
 
 
 def talk() -> Console:
     """Return the console for progress, logs and errors: stderr, so that stdout holds results only."""
+    from rich.console import Console
+
     return Console(file=sys.stderr, highlight=False, emoji=False, soft_wrap=True)
 
 
 def page() -> Console:
     """Return the console for a command's result: stdout."""
+    from rich.console import Console
+
     return Console(file=sys.stdout, highlight=False, emoji=False)
 
 
 def plain(text: str) -> str:
-    """Return somebody else's text ready to print: no markup, and no character that a terminal would obey."""
-    return escape(printable(text, keep="\n\t", stand_in="\N{REPLACEMENT CHARACTER}"))
+    """Return text of unknown origin ready for rich: without markup, and without characters that a terminal obeys."""
+    from rich.markup import escape
+
+    return escape(visible(text))
 
 
-def show_error(error: MarpackError, console: Console | None = None) -> None:
-    """Print what, where and hint of one error, and the findings it sums up, on stderr."""
-    console = console or talk()
-    console.print(f"[bold red]error:[/] {plain(error.what)}")
+def show_lines(lines: Iterable[str], *, err: bool = False) -> None:
+    """Print lines on stdout, or stderr, in colours only on a terminal that wants them."""
+    text = "".join(f"{line}\n" for line in lines)
+    click.echo(text, nl=False, err=err, color=False if os.environ.get("NO_COLOR") else None)
+
+
+def close_stdout() -> None:
+    """Let nothing more be written, so that Python's own last flush does not fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# --- errors and findings --------------------------------------------------------------------------------------------
+
+
+def show_error(error: MarpackError) -> None:
+    """Print one error on stderr."""
+    show_lines(error_lines(error), err=True)
+
+
+def error_lines(error: MarpackError) -> Iterator[str]:
+    """Yield what, where and hint of one error, and its findings."""
+    yield f"{click.style('error:', fg='red', bold=True)} {visible(error.what)}"
     if error.where:
-        console.print(f"  [dim]where:[/] {plain(error.where)}")
-    findings = error.findings
-    show_findings(findings, console)
-    if hint := error.hint or (error.fix if not findings else None):
-        console.print(f"  [dim]hint:[/]  {plain(hint)}")
+        yield f"  {click.style('where:', dim=True)} {visible(error.where)}"
+    for finding in error.findings:
+        yield from finding_lines(finding)
+    if hint := error.hint or (error.fix if not error.findings else None):
+        yield f"  {click.style('hint:', dim=True)}  {visible(hint)}"
 
 
-def show_findings(findings: Iterable[Finding], console: Console) -> None:
-    """Print findings, one block each: severity, code, place, sentence, hint."""
-    for finding in findings:
-        colour = _COLOURS[finding.severity]
-        place = f"{plain(finding.where)}: " if finding.where else ""
-        console.print(f"  [{colour}]{finding.severity}[/] {place}{plain(finding.message)} [dim]({finding.code})[/]")
-        if finding.hint:
-            console.print(f"    [dim]hint:[/] {plain(finding.hint)}", soft_wrap=True)  # commands are copied whole
+def show_findings(findings: Iterable[Finding], *, err: bool = True) -> None:
+    """Print findings on stderr, or stdout."""
+    show_lines((line for finding in findings for line in finding_lines(finding)), err=err)
+
+
+def finding_lines(finding: Finding) -> Iterator[str]:
+    """Yield severity, place, message and code of a finding, and its hint; unbroken, because hints are copied."""
+    severity = click.style(finding.severity, fg=_COLOURS[finding.severity])
+    place = f"{visible(finding.where)}: " if finding.where else ""
+    yield f"  {severity} {place}{visible(finding.message)} {click.style(f'({finding.code})', dim=True)}"
+    if finding.hint:
+        yield f"    {click.style('hint:', dim=True)} {visible(finding.hint)}"
+
+
+# --- text in cells --------------------------------------------------------------------------------------------------
+
+
+def page_width() -> int:
+    """Return a page's width in cells, within reason: that of COLUMNS or the terminal, or 80."""
+    return max(_NARROW, min(_WIDE, shutil.get_terminal_size().columns))
+
+
+def clean(text: str) -> str:
+    """Return text of unknown origin on one line, without characters that a terminal obeys."""
+    return printable(text)
+
+
+def visible(text: str) -> str:
+    """Return text of several lines, with a mark in place of each character that a terminal obeys."""
+    return printable(text, keep="\n\t", stand_in="\N{REPLACEMENT CHARACTER}")
+
+
+def cells(text: str) -> int:
+    """Return how many cells a text without colours takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        (unicodedata.east_asian_width(letter) in _FULL_WIDTH) + (not unicodedata.combining(letter)) for letter in text
+    )
+
+
+def fit(text: str, width: int, *, right: bool = False) -> str:
+    """Pad a text to `width` cells, or cut it there."""
+    if cells(text) > width:
+        while cells(text) > width - 1:
+            text = text[:-1]
+        text += "…"
+    space = " " * (width - cells(text))
+    return space + text if right else text + space
+
+
+def fit_end(name: str, width: int) -> str:
+    """Pad a name to `width` cells, or cut its beginning: the end of a path tells more."""
+    name = printable(name, stand_in="·")
+    while cells(name) > width:
+        name = f"…{name[len(name) - width + 1 :]}" if len(name) > width else f"…{name[2:]}"
+    return name + " " * (width - cells(name))
+
+
+def rows(table: Sequence[Sequence[str]], *, width: int, right: frozenset[int] = frozenset()) -> list[list[str]]:
+    """Return the cells of a table in columns, some aligned right; the first and the last one give way if need be."""
+    count = max(map(len, table), default=0)
+    widths = [max((cells(row[at]) for row in table if at < len(row)), default=0) for at in range(count)]
+    if count == 1:
+        widths[0] = min(widths[0], width)
+    elif count:
+        room = width - sum(widths[1:-1]) - 2 * (count - 1)  # for the first and the last column
+        widths[0] = min(widths[0], max(8, width // 2, room - widths[-1]))
+        widths[-1] = min(widths[-1], max(8, room - widths[0]))
+    return [[fit(cell, widths[at], right=at in right) for at, cell in enumerate(row)] for row in table]
+
+
+def paragraph(label: str, text: str, *, width: int, column: int = _COLUMN) -> Iterator[str]:
+    """Yield a labelled text, wrapped under itself; long words, which are for copying, are never broken."""
+    shown = clean(text)
+    room = max(8, (width - column) * len(shown) // max(1, cells(shown)))  # wide letters take two cells each
+    lines = textwrap.wrap(shown, room, break_on_hyphens=False, break_long_words=False) or [""]
+    yield click.style(f"  {label}".ljust(column), dim=True) + lines[0]
+    yield from (" " * column + line for line in lines[1:])
+
+
+def duration(milliseconds: float) -> str:
+    """Return milliseconds in a unit and with as many digits as matter."""
+    if milliseconds >= 10_000:
+        return f"{milliseconds / 1000:.1f} s"
+    return f"{milliseconds:.{0 if milliseconds >= 100 else 1 if milliseconds >= 1 else 3}f} ms"
+
+
+# --- pages ----------------------------------------------------------------------------------------------------------
+
+
+def show_page(page: Page, *, err: bool = False) -> None:
+    """Print a page on stdout, or stderr; the findings of what was done are printed on stderr, before it."""
+    if page.verdict is not None:
+        show_findings(page.findings)
+    show_lines(page_lines(page, page_width()), err=err)
+
+
+def page_lines(page: Page, width: int) -> Iterator[str]:
+    """Yield the lines of a page, in colours that `show_lines` removes where they are not wanted."""
+    if page.verdict is not None:
+        yield f"{_style(page.verdict.text, page.verdict.tone)} {click.style(clean(page.title), bold=True)}"
+    elif page.title:
+        yield click.style(fit(clean(page.title), width).rstrip(), bold=True)
+    yield from _fact_lines(page.facts, width)
+    for table in page.tables:
+        if table.title:
+            note = f"  {_style(clean(table.note.text), table.note.tone)}" if table.note.text else ""
+            yield ""
+            yield click.style(fit(clean(table.title), width - 24).rstrip(), bold=True) + note
+        yield from _fact_lines(table.facts, width)
+        yield from _table_lines(table, width)
+    if page.findings and page.verdict is None:
+        yield ""
+        yield click.style("findings", bold=True)
+        for finding in page.findings:
+            yield from finding_lines(finding)
+    if page.closing:
+        yield ""
+        yield page.closing
+
+
+def _style(text: str, tone: str) -> str:
+    return click.style(text, fg=_TONES.get(tone), dim=tone == "dim" or None) if tone else text
+
+
+def _fact_lines(facts: Sequence[Fact], width: int) -> Iterator[str]:
+    column = max((_COLUMN, *(len(each.label) + 3 for each in facts)))
+    for each in facts:
+        *lines, last = paragraph(each.label, each.text, width=1 << 20 if each.kind == "name" else width, column=column)
+        yield from lines
+        yield f"{last} {click.style(clean(each.note), dim=True)}" if each.note else last
+
+
+def _table_lines(table: Table, width: int) -> Iterator[str]:
+    shown: list[Row] = list(table.rows)
+    texts = [[clean(cell.text) for cell in row.cells] for row in shown]
+    right = frozenset(at for row in shown for at, cell in enumerate(row.cells) if cell.kind == "number")
+    heads = [[cell.text for cell in table.head]] if table.head else []
+    fitted = rows([*heads, *texts], width=width - 2, right=right)
+    if heads:
+        yield click.style("  " + "  ".join(fitted.pop(0)).rstrip(), dim=True)
+    for row, parts in zip(shown, fitted, strict=True):
+        parts[-1] = parts[-1].rstrip()
+        line = "  ".join(_style(part, cell.tone) for part, cell in zip(parts, row.cells, strict=True))
+        yield f"  {line}".rstrip()
+        if row.below:
+            yield from paragraph("", row.below, width=width)
+    if table.more:
+        yield f"  … and {table.more:,} more"
+
+
+# --- results as JSON and files --------------------------------------------------------------------------------------
+
+
+def show(result: object) -> None:
+    """Write one result as indented JSON and a newline to stdout, and nothing else."""
+    from marpack.json_text import to_json
+
+    sys.stdout.buffer.write(to_json(result, indent=True) + b"\n")
+    sys.stdout.flush()
+
+
+def show_line(result: object) -> None:
+    """Write one result as a line of JSON to stdout, at once."""
+    put_line(result)
+    sys.stdout.flush()
+
+
+def put_line(result: object) -> None:
+    """Write one result as a line of JSON to stdout, to be flushed with others."""
+    from marpack.json_text import to_json
+
+    sys.stdout.buffer.write(to_json(result) + b"\n")
+
+
+def expect_writable(path: str | None, *, option: str) -> None:
+    """Raise UsageError for a path that cannot be written; None is no path, and fine."""
+    if path is None:
+        return
+    file = Path(path)
+    why = None
+    try:
+        if not path:
+            why = "it has no name"
+        elif file.is_dir():
+            why = "it is a folder"
+        elif not file.parent.is_dir():
+            why = f"there is no folder {file.parent}"
+        elif not os.access(file if file.exists() else file.parent, os.W_OK):
+            why = "permission denied"
+    except (OSError, ValueError) as error:
+        why = describe_os_error(error)
+    if why is not None:
+        raise UsageError(f"the result cannot be written: {why}", where=f"{option} {path}".strip(), code="output")
+
+
+def write_whole(path: str, data: bytes, *, option: str) -> None:
+    """Write a file by way of another beside it, so that it never exists half-written.
+
+    Raises UsageError if it cannot be written.
+    """
+    from marpack.archive.staging import replace_file
+
+    file = Path(path)
+    with convert_os_errors(UsageError, "the result cannot be written", where=f"{option} {path}", code="output"):
+        if file.exists() and not file.is_file():  # a pipe or a device
+            file.write_bytes(data)
+        else:
+            replace_file(file, data)
+
+
+# --- progress -------------------------------------------------------------------------------------------------------
+
+
+def _bar(*columns: str | ProgressColumn, refresh: bool = True) -> Any:  # Any: a rich.progress.Progress
+    """Return a bar on stderr that disappears at its end; without `refresh`, only updates draw it."""
+    from rich.progress import BarColumn, Progress
+
+    # A redirected stdout would send results to stderr.
+    options: dict[str, Any] = {
+        "redirect_stdout": False,
+        "redirect_stderr": False,
+        "auto_refresh": refresh,
+    }  # Any: rich's
+    return Progress(*columns[:1], BarColumn(24), *columns[1:], console=talk(), transient=True, **options)
+
+
+@contextmanager
+def byte_bar(what: str, total: int) -> Iterator[Callable[[int], None] | None]:
+    """Show bytes of a total, speed and time left on stderr; only on a terminal, and only for what takes a while."""
+    if total < _LARGE or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    with _bar(what, DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(compact=True)) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show on stderr that something of unknown duration goes on: on a terminal, after a while."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    status = talk().status(f"[dim]{what}[/]")
+    timer = threading.Timer(_AFTER, status.start)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
+
+
+@contextmanager
+def periodic_lines(running: Callable[[], str]) -> Iterator[None]:
+    """Print what is running to stderr every ten seconds, for logs, which show no progress bar."""
+    ended = threading.Event()
+    thread = threading.Thread(target=print_lines, args=(running, ended.wait), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def print_lines(running: Callable[[], str], wait: Callable[[float], bool]) -> None:
+    """Print what is running and the seconds since the start, until `wait` returns True."""
+    start = time.monotonic()
+    while not wait(_LINE_EVERY):
+        with suppress(OSError):  # stderr may be closed
+            print(f"{running()} ({time.monotonic() - start:.0f} s)", file=sys.stderr, flush=True)  # noqa: T201
+
+
+class Progress:
+    """Counts results, of a total if it is known, and draws a bar on a terminal (stderr), at most ten times a second."""
+
+    def __init__(self, total: int | None) -> None:
+        self._total = total
+        self._start = self._drawn = time.monotonic()
+        self._done = self._failed = 0
+        self._bar: Any = None  # Any: as in `_bar`
+
+    def advance(self, count: int, failed: int) -> None:
+        """Count some results, and the failed ones among them; draw if it is time."""
+        self._done += count
+        self._failed += failed
+        now = time.monotonic()
+        if now - self._start < _AFTER or now - self._drawn < _EVERY:
+            return
+        self._drawn = now
+        if self._bar is None:
+            from rich.progress import TimeRemainingColumn
+
+            left = [] if self._total is None else [TimeRemainingColumn()]
+            self._bar = _bar("", "{task.fields[seen]}", *left, refresh=False)
+            self._bar.add_task("", total=self._total, seen="")
+        pace = self._done / (now - self._start)
+        of_total = "" if self._total is None else f"/{self._total:,}"
+        failures = f"  {self._failed:,} failed" if self._failed else ""
+        seen = f"{self._done:,}{of_total}  {pace:{',.0f' if pace >= 10 else '.1f'}}/s{failures}"
+        self._bar.start()
+        self._bar.update(0, completed=self._done, seen=seen, refresh=True)
+
+    def clear(self) -> None:
+        """Take the bar off the screen, so that something else can be printed."""
+        if self._bar is not None:
+            self._bar.stop()

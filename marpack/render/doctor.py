@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import click
 
-from marpack.render.layout import clean, page_width
+from marpack.render.console import clean, page_width
 
 
 class Health(StrEnum):

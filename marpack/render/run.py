@@ -1,218 +1,92 @@
-"""What `marpack run` shows: a line an answer, why one fell short, what they add up to, timings."""
+"""The results of `marpack run`: lines and a summary on the console, or JSON that streams; and why a command failed."""
 
+import os
+import shutil
 import sys
 from collections import deque
-from collections.abc import Iterable
-from typing import Any, TextIO
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import BinaryIO, Self, TextIO
 
 import click
 import msgspec
-from rich.console import Console
+from msgspec import Struct
+from msgspec.structs import astuple
 from rich.filesize import decimal
-from rich.markup import escape
 
-from marpack.errors import printable
+from marpack.errors import MarpackError, printable
+from marpack.findings import Finding
+from marpack.json_text import to_json
 from marpack.protocol.messages import Frame, Loaded, Touched, Trouble
-from marpack.render.console import page, plain, show_findings, talk
-from marpack.render.layout import cells, fit
-from marpack.render.run_json import RunHead
+from marpack.render.console import clean, duration, fit, fit_end, show_findings, show_lines, visible
+from marpack.render.pages import Cell, Fact, Page, Row, Table
 from marpack.runner.client import LoadError
 from marpack.runner.results import BenchmarkFigures, Percentiles, Result, Summary, Throughput, needs_of
+from marpack.runner.session import Session
 from marpack.torchserve.ts_modules import NotProvidedError
 
 _MAX_LOG = 20  # lines
 _NARROWEST, _WIDEST = 20, 40  # columns of an input's name
 _REST = 21  # columns of status and time, and between
-_REMEMBERED = 16  # troubles that need not be told at length again
-_PARSED = 1 << 16  # characters of an answer that are looked at
-_COLUMNS = ("batch", "inputs/s", "p50", "p90", "p99", "per input")
-_WIDTHS = (8, 12, 12, 12, 12, 12)
+_REMEMBERED = 16  # troubles that need not be shown in full again
+_BODY = 80  # characters of a response in a notebook
+_PARSED = 1 << 16  # characters of a response that are parsed
+_COLUMNS = {"batch": 8, "inputs/s": 12, "p50": 12, "p90": 12, "p99": 12, "per input": 12}
 
 
-def show_trouble(trouble: Trouble, console: Console, *, note: bool = False, again: bool = False) -> None:
-    """Print what, where in the author's files, and what to do.
+class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of any command's --json if the command failed."""
 
-    A `note` stands beside an answer that is none the worse for it; of what was told just before one line will do.
-    """
-    colour = "yellow" if note else "red"
-    stage = f"{trouble.stage}: " if trouble.stage else ""
-    console.print(f"  [{colour}]{plain(stage)}{plain(trouble.kind)}:[/] {plain(trouble.message)}", soft_wrap=True)
-    if again and (trouble.frames or trouble.notes or trouble.hint):
-        console.print("    [dim]as above[/]")
-        return
-    for frame in told_frames(trouble.frames):
-        console.print(f"    [dim]{plain(frame.file)}:{frame.line} in {plain(frame.function)}[/]", soft_wrap=True)
-        if frame.code:
-            console.print(f"      {plain(_fitting(frame.code, console))}", soft_wrap=True)
-    for text in trouble.notes:
-        console.print(f"    [dim]{plain(text)}[/]", soft_wrap=True)
-    if trouble.hint:
-        console.print(f"    [dim]hint:[/] {plain(trouble.hint)}", soft_wrap=True)
+    error: str  # a sentence, with its place
+    code: str
+    exit_code: int
+    where: str | None = None
+    hint: str | None = None
+    findings: tuple[Finding, ...] = ()  # that the error sums up
+    archive: str | None = None  # of a run
+    status: int | None = None  # that a server's clients get from a handler that could not be loaded
+    trouble: Trouble | None = None  # of the handler
+    logs: str = ""  # what the handler printed
 
-
-def _fitting(code: str, console: Console) -> str:
-    room = console.width - 6
-    return f"{code[: room - 1]}…" if console.is_terminal and len(code) > room else code
-
-
-def told_frames(frames: Iterable[Frame]) -> list[Frame]:
-    """Return the author's frames and where it ended; the libraries between them only lengthen the way."""
-    every = list(frames)
-    return [frame for index, frame in enumerate(every) if frame.user or index == len(every) - 1]
-
-
-def show_load_error(error: LoadError, console: Console | None = None) -> None:
-    """Print on stderr why a handler could not be loaded, with its own traceback."""
-    console = console or talk()
-    so = "; the server's worker would die here, too"
-    if error.trouble.kind == NotProvidedError.__name__:
-        so = " here: marpack lacks what it needs"
-    elif error.trouble.only_here:
-        so = " here: this Python lacks what the server has"
-    console.print(f"[bold red]error:[/] the handler could not be loaded{so}")
-    show_trouble(error.trouble, console)
-    show_logs(error.logs, console)
-
-
-def show_logs(logs: str, console: Console) -> None:
-    """Print what a handler printed, shortened."""
-    lines = logs.splitlines()
-    for line in lines[:_MAX_LOG]:
-        console.print(f"  [dim]│ {plain(line)}[/]", soft_wrap=True)
-    if len(lines) > _MAX_LOG:
-        console.print(f"  [dim]│ … {len(lines) - _MAX_LOG} more lines; all of them with --json[/]")
-
-
-def duration(milliseconds: float) -> str:
-    """Return milliseconds in a unit and with as many digits as matter."""
-    if milliseconds >= 10_000:
-        return f"{milliseconds / 1000:.1f} s"
-    return f"{milliseconds:.{0 if milliseconds >= 100 else 1 if milliseconds >= 1 else 3}f} ms"
-
-
-class Lines:
-    """Prints answers as they come, one line each, with what the author needs to know below."""
-
-    def __init__(self, *, logs: bool = False, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stdout
-        self._console = Console(file=self._stream, highlight=False, emoji=False)
-        self._coloured = self._console.is_terminal and not self._console.no_color
-        self._logs = logs
-        self._told: deque[Trouble] = deque(maxlen=_REMEMBERED)
-        width = self._console.width
-        self._name = max(_NARROWEST, min(_WIDEST, width // 4))
-        self._room = max(width - self._name - _REST, 20)
-
-    def head(self, loaded: Loaded, logs: str) -> None:
-        """Print how the model was loaded, on stderr."""
-        console = talk()
-        stages = loaded.stages
-        console.print(
-            f"[dim]loaded {escape(loaded.handler)} in {sum(stages.values()) / 1000:.2f} s"
-            f" (initialize {stages.get('initialize', 0) / 1000:.2f} s)"
-            f"{f' on {escape(loaded.device)}' if loaded.device else ''}[/]"
+    @classmethod
+    def of(cls, error: BaseException, archive: str | None = None) -> Self:
+        """Return the result for an error; one outside of marpack's own tree is a bug."""
+        if not isinstance(error, MarpackError):
+            error = MarpackError(f"marpack itself failed, which is a bug: {type(error).__name__}: {error}")
+        return cls(
+            error=str(error),
+            code=error.code,
+            exit_code=error.exit_code,
+            where=error.where,
+            hint=error.hint,
+            findings=error.findings,
+            archive=archive,
+            status=getattr(error, "status", None),
+            trouble=getattr(error, "trouble", None),
+            logs=getattr(error, "logs", ""),
         )
-        for trouble in loaded.troubles:
-            show_trouble(trouble, console, note=True)
-        if self._logs:
-            show_logs(logs, console)
-
-    def show(self, result: Result) -> None:
-        """Print one answer."""
-        # Without rich, which takes longer for a line than many a handler for its answer.
-        elapsed = result.stages.get("handle")
-        line = "  ".join(
-            (
-                self._styled(fit_end(result.input, self._name), bold=True),
-                self._styled(f"{result.status or '-':>3}", fg="green" if result.ok else "red"),
-                fit(answer_in_short(result, self._room), self._room),
-            )
-        ) + self._styled("" if elapsed is None else f"{elapsed:9.1f} ms", dim=True)
-        self._stream.write(line.rstrip() + "\n")
-        self._explain(result)
-        self._stream.flush()
-
-    def _styled(self, text: str, **style: Any) -> str:  # Any: click's
-        return click.style(text, **style) if self._coloured else text
-
-    def _explain(self, result: Result) -> None:
-        for line in result.data:
-            self._console.print(f"  [cyan]>[/] {escape(line)}", soft_wrap=True)
-        for trouble in result.troubles:
-            show_trouble(trouble, self._console, note=result.ok, again=trouble in self._told)
-            self._told.append(trouble)
-        if result.restarted:
-            self._console.print("  [dim]the worker was started again[/]")
-        if self._logs and result.logs:
-            show_logs(result.logs, self._console)
 
 
-def show_summary(summary: Summary) -> None:
-    """Print what a run of several inputs adds up to, on stderr."""
-    if summary.inputs + summary.before < 2:
-        return
-    console = talk()
-    short = f"[red]{summary.short:,} fell short[/]" if summary.short else "[green]all answered[/]"
-    before = f"{summary.before:,} answered before, " if summary.before else ""
-    console.print(
-        f"{before}{summary.inputs:,} input{'' if summary.inputs == 1 else 's'}, {short}, {summary.throughput:,.0f}/s"
-    )
-    if summary.stages:
-        console.print(f"[dim]  {'':16}{'p50':>12}{'p90':>12}{'p99':>12}[/]")
-    for stage, percentiles in summary.stages.items():
-        console.print(f"  {escape(stage):16}{percentiles_of(percentiles)}")
-    reported = [f"initialize {duration(summary.load['initialize'])}"] if "initialize" in summary.load else []
-    reported += [f"peak memory {decimal(summary.peak_memory)}"] if summary.peak_memory else []
-    reported += [f"{summary.restarts} restarts" if summary.restarts > 1 else "1 restart"] if summary.restarts else []
-    if reported:
-        console.print(f"[dim]  {', '.join(reported)}[/]")
+class RunHead(Struct, frozen=True, kw_only=True):
+    """The facts that are known before the first response."""
+
+    archive: str
+    content_digest: str | None
+    target: str
+    loaded: Loaded
+    load_logs: str
+    findings: tuple[Finding, ...] = ()  # of the build, and requirements that this environment does not meet
 
 
-def show_trace(hermetic: bool | None, touched: Iterable[Touched]) -> None:
-    """Print on stderr what the handler touched beside its archive; nothing of a run that nobody traced."""
-    if hermetic is None:
-        return
-    console, needs = talk(), needs_of(touched)
-    verdict = "hermetic" if hermetic else "not hermetic, it touches" if needs else "not hermetic: nothing was answered"
-    console.print(f"[{'green' if hermetic else 'yellow'}]{verdict}[/]")
-    for need in needs[:_MAX_LOG]:
-        console.print(plain(f"  {need.kind:8} {fit_end(need.target, 48)} {need.stage}"), soft_wrap=True)
-    if len(needs) > _MAX_LOG:
-        console.print(f"  [dim]… and {len(needs) - _MAX_LOG} more; all of it with --json[/]")
+class RunReport(RunHead, frozen=True, kw_only=True):
+    """The result of `marpack run --json`."""
 
-
-def percentiles_of(percentiles: Percentiles) -> str:
-    """Return p50, p90 and p99 in columns of 12."""
-    return "".join(f"{duration(value):>12}" for value in (percentiles.p50, percentiles.p90, percentiles.p99))
-
-
-def answer_in_short(result: Result, width: int) -> str:
-    """Return an answer's body on one line of at most `width` characters."""
-    if result.status == 0:
-        return "(no answer)"
-    if result.reset and not result.body:
-        return "(connection reset)"
-    if result.body_encoding == "base64":
-        return f"{len(result.raw):,} bytes{f' of {result.content_type}' if result.content_type else ''}"
-    clean = printable(_one_line(result.body)[: width + 1], stand_in="·")
-    return clean if len(clean) <= width else f"{clean[: width - 1]}…"
-
-
-def _one_line(body: str) -> str:
-    if len(body) > _PARSED:
-        return " ".join(body[:_PARSED].split())
-    try:
-        return str(msgspec.json.format(body, indent=-1))
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return " ".join(body.split())
-
-
-def fit_end(name: str, width: int) -> str:
-    """Pad a name to `width` cells, or cut it at its beginning: the end of a path tells more."""
-    name = printable(name, stand_in="·")
-    while cells(name) > width:
-        name = f"…{name[len(name) - width + 1 :]}" if len(name) > width else f"…{name[2:]}"
-    return name + " " * (width - cells(name))
+    results: tuple[Result, ...]
+    summary: Summary
+    interrupted: bool = False
+    failure: Failure | None = None  # what ended the run early
+    hermetic: bool | None = None  # with --trace: whether all responses came without accessing anything else
+    touched: tuple[Touched, ...] = ()
 
 
 class BenchmarkReport(RunHead, frozen=True, kw_only=True):
@@ -221,34 +95,293 @@ class BenchmarkReport(RunHead, frozen=True, kw_only=True):
     figures: BenchmarkFigures
 
 
+class Trace(Struct, frozen=True):
+    """What the handler accessed outside of the archive; the fields are those of a `RunReport`."""
+
+    hermetic: bool | None = None  # None: the run was not traced
+    touched: tuple[Touched, ...] = ()
+
+    @classmethod
+    def of(cls, session: Session, answered: int) -> Self:
+        """Return the trace of a session that gave so many responses."""
+        touched = tuple(sorted(session.pool.touched, key=astuple))
+        return cls(not touched and answered > 0 if session.load.trace else None, touched)
+
+
+def head_of(session: Session, findings: Iterable[Finding]) -> RunHead:
+    """Return the facts about a loaded model, with the findings so far."""
+    return RunHead(
+        archive=str(session.resolved.path),
+        content_digest=session.content_digest,
+        target=session.load.target,
+        loaded=session.loaded,
+        load_logs=session.pool.load_logs,
+        findings=tuple(findings),
+    )
+
+
+class ReportStream:
+    """Writes a RunReport piece by piece, to be flushed by others: no more than one result is in memory."""
+
+    def __init__(self, stream: BinaryIO, head: RunHead) -> None:
+        self._stream = stream
+        self._empty = True
+        opening = _indented(head, 0).rstrip(b"}").rstrip()
+        stream.write(opening + b',\n  "results": [')
+
+    def show(self, result: Result) -> None:
+        """Write one result."""
+        self._stream.write((b"" if self._empty else b",") + b"\n    " + _indented(result, 4))
+        self._empty = False
+
+    def close(
+        self, summary: Summary, *, interrupted: bool = False, failure: Failure | None = None, trace: Trace | None = None
+    ) -> None:
+        """Write the fields after the results."""
+        self._stream.write(b"]" if self._empty else b"\n  ]")
+        fields: list[tuple[str, object]] = [("summary", summary), ("interrupted", interrupted), ("failure", failure)]
+        if trace is not None:
+            fields += [("hermetic", trace.hermetic), ("touched", trace.touched)]
+        for name, value in fields:
+            self._stream.write(f',\n  "{name}": '.encode() + _indented(value, 2))
+        self._stream.write(b"\n}\n")
+        self._stream.flush()
+
+
+def _indented(value: object, depth: int) -> bytes:
+    return to_json(value, indent=True).replace(b"\n", b"\n" + b" " * depth)
+
+
+def run_page(report: RunReport) -> Page:
+    """Return the page of a report for a notebook."""
+    summary, loaded = report.summary, report.loaded
+    facts = [Fact("handler", loaded.handler), Fact("device", loaded.device or "unknown"), Fact("target", report.target)]
+    seconds = duration(1000 * summary.seconds)
+    facts.append(Fact("inputs", f"{summary.inputs:,} in {seconds}, {summary.throughput:,.0f}/s"))
+    if summary.peak_memory:
+        facts.append(Fact("memory", f"{decimal(summary.peak_memory)} at most"))
+    if summary.restarts:
+        facts.append(Fact("restarts", f"{summary.restarts:,}"))
+    if report.failure:
+        facts.append(Fact("failure", report.failure.error))
+    results = (
+        Row(
+            (
+                Cell(result.input, kind="name"),
+                Cell(str(result.status or "none"), "good" if result.ok else "bad", "number"),
+                Cell(duration(result.stages["handle"]) if "handle" in result.stages else "", "dim", "number"),
+                Cell(summarize_body(result, _BODY)),
+            )
+        )
+        for result in report.results
+    )
+    head = (Cell("input"), Cell("status", kind="number"), Cell("time", kind="number"), Cell("response"))
+    stages = (
+        Row((Cell(stage), *(Cell(duration(value), kind="number") for value in (each.p50, each.p90, each.p99))))
+        for stage, each in summary.stages.items()
+    )
+    columns = (Cell("stage"), *(Cell(name, kind="number") for name in ("p50", "p90", "p99")))
+    return Page(
+        title=report.archive,
+        verdict=Cell(f"{summary.short:,} failed", "bad") if summary.short else Cell("all succeeded", "good"),
+        facts=tuple(facts),
+        tables=(
+            Table.of("", results, len(report.results), head=head),
+            Table.of("", stages, len(summary.stages), head=columns),
+        ),
+        findings=report.findings,
+    )
+
+
+def trouble_lines(
+    trouble: Trouble, *, note: bool = False, again: bool = False, width: int | None = None
+) -> Iterator[str]:
+    """Yield what happened, where in the author's files, and what to do.
+
+    Args:
+        trouble: The trouble.
+        note: Whether it is beside a response that succeeded.
+        again: Whether it was shown in full just before.
+        width: Columns of a terminal, where code is cut.
+    """
+    stage = f"{trouble.stage}: " if trouble.stage else ""
+    kind = click.style(f"{visible(stage)}{visible(trouble.kind)}:", fg="yellow" if note else "red")
+    yield f"  {kind} {visible(trouble.message)}"
+    if again and (trouble.frames or trouble.notes or trouble.hint):
+        yield click.style("    as above", dim=True)
+        return
+    for frame in shown_frames(trouble.frames):
+        yield click.style(f"    {visible(frame.file)}:{frame.line} in {visible(frame.function)}", dim=True)
+        if frame.code:
+            code = visible(frame.code)
+            yield f"      {code if width is None or len(code) <= width - 6 else f'{code[: width - 7]}…'}"
+    for text in trouble.notes:
+        yield click.style(f"    {visible(text)}", dim=True)
+    if trouble.hint:
+        yield f"    {click.style('hint:', dim=True)} {visible(trouble.hint)}"
+
+
+def shown_frames(frames: Iterable[Frame]) -> list[Frame]:
+    """Return the author's frames and the last one; the libraries' frames between them only lengthen the traceback."""
+    every = list(frames)
+    return [frame for index, frame in enumerate(every) if frame.user or index == len(every) - 1]
+
+
+def log_lines(logs: str) -> Iterator[str]:
+    """Yield what a handler printed, shortened."""
+    lines = logs.splitlines()
+    for line in lines[:_MAX_LOG]:
+        yield click.style(f"  │ {visible(line)}", dim=True)
+    if len(lines) > _MAX_LOG:
+        yield click.style(f"  │ … {len(lines) - _MAX_LOG} more lines; all of them with --json", dim=True)
+
+
+def show_load_error(error: LoadError) -> None:
+    """Print on stderr why a handler could not be loaded, with its own traceback."""
+    show_lines(load_error_lines(error, width=_terminal_width(sys.stderr)), err=True)
+
+
+def load_error_lines(error: LoadError, *, width: int | None = None) -> Iterator[str]:
+    """Yield why a handler could not be loaded, with its own traceback; see `trouble_lines`."""
+    where = "; the server's worker would die here also"
+    if error.trouble.kind == NotProvidedError.__name__:
+        where = " here: marpack lacks what it needs"
+    elif error.trouble.only_here:
+        where = " here: this Python lacks what the server has"
+    yield f"{click.style('error:', fg='red', bold=True)} the handler could not be loaded{where}"
+    yield from trouble_lines(error.trouble, width=width)
+    yield from log_lines(error.logs)
+
+
+def _terminal_width(stream: TextIO) -> int | None:
+    return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
+class Lines:
+    """Prints results as they come, one line each, with what the author needs to know below."""
+
+    def __init__(self, *, logs: bool = False, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self._width = _terminal_width(self._stream)
+        self._is_coloured = self._width is not None and not os.environ.get("NO_COLOR")
+        self._logs = logs
+        self._seen: deque[Trouble] = deque(maxlen=_REMEMBERED)
+        width = self._width or shutil.get_terminal_size().columns
+        self._name = max(_NARROWEST, min(_WIDEST, width // 4))
+        self._room = max(width - self._name - _REST, 20)
+
+    def head(self, loaded: Loaded, logs: str) -> None:
+        """Print how the model was loaded, on stderr."""
+        stages = loaded.stages
+        device = f" on {clean(loaded.device)}" if loaded.device else ""
+        seconds = f"{sum(stages.values()) / 1000:.2f} s (initialize {stages.get('initialize', 0) / 1000:.2f} s)"
+        lines = [click.style(f"loaded {clean(loaded.handler)} in {seconds}{device}", dim=True)]
+        for trouble in loaded.troubles:
+            lines += trouble_lines(trouble, note=True)
+        show_lines([*lines, *(log_lines(logs) if self._logs else ())], err=True)
+
+    def show(self, result: Result) -> None:
+        """Print one result."""
+        name, status = fit_end(result.input, self._name), f"{result.status or '-':>3}"
+        body = fit(summarize_body(result, self._room), self._room)
+        elapsed = result.stages.get("handle")
+        spent = "" if elapsed is None else f"{elapsed:9.1f} ms"
+        if self._is_coloured:
+            name = click.style(name, bold=True)
+            status = click.style(status, fg="green" if result.ok else "red")
+            spent = click.style(spent, dim=True)
+        self._stream.write(f"{name}  {status}  {body}{spent}".rstrip() + "\n")
+        for line in self._explain(result):
+            self._stream.write(f"{line if self._is_coloured else click.unstyle(line)}\n")
+        self._stream.flush()
+
+    def _explain(self, result: Result) -> Iterator[str]:
+        for line in result.data:
+            yield f"  {click.style('>', fg='cyan')} {line}"
+        for trouble in result.troubles:
+            yield from trouble_lines(trouble, note=result.ok, again=trouble in self._seen, width=self._width)
+            self._seen.append(trouble)
+        if result.restarted:
+            yield click.style("  the worker was started again", dim=True)
+        if self._logs and result.logs:
+            yield from log_lines(result.logs)
+
+
+def summary_lines(summary: Summary) -> Iterator[str]:
+    """Yield the totals of a run of several inputs."""
+    if summary.inputs + summary.before < 2:
+        return
+    text, colour = (f"{summary.short:,} failed", "red") if summary.short else ("all succeeded", "green")
+    failed = click.style(text, fg=colour)
+    before = f"{summary.before:,} answered before, " if summary.before else ""
+    yield f"{before}{summary.inputs:,} input{'' if summary.inputs == 1 else 's'}, {failed}, {summary.throughput:,.0f}/s"
+    if summary.stages:
+        yield click.style(f"  {'':16}{'p50':>12}{'p90':>12}{'p99':>12}", dim=True)
+    for stage, percentiles in summary.stages.items():
+        yield f"  {clean(stage):16}{_percentiles(percentiles)}"
+    totals = [f"initialize {duration(summary.load['initialize'])}"] if "initialize" in summary.load else []
+    totals += [f"peak memory {decimal(summary.peak_memory)}"] if summary.peak_memory else []
+    totals += [f"{summary.restarts} restart{'' if summary.restarts == 1 else 's'}"] if summary.restarts else []
+    if totals:
+        yield click.style(f"  {', '.join(totals)}", dim=True)
+
+
+def trace_lines(trace: Trace) -> Iterator[str]:
+    """Yield what the handler accessed outside of its archive; nothing of a run that was not traced."""
+    if trace.hermetic is None:
+        return
+    needs = needs_of(trace.touched)
+    verdict = "not hermetic, it accesses" if needs else "not hermetic: nothing was answered"
+    yield click.style("hermetic", fg="green") if trace.hermetic else click.style(verdict, fg="yellow")
+    for need in needs[:_MAX_LOG]:
+        yield visible(f"  {need.kind:8} {fit_end(need.target, 48)} {need.stage}")
+    if len(needs) > _MAX_LOG:
+        yield click.style(f"  … and {len(needs) - _MAX_LOG} more; all of it with --json", dim=True)
+
+
+def _percentiles(percentiles: Percentiles) -> str:
+    return "".join(f"{duration(value):>12}" for value in (percentiles.p50, percentiles.p90, percentiles.p99))
+
+
+def summarize_body(result: Result, width: int) -> str:
+    """Return a response's body on one line of at most `width` characters."""
+    if result.status == 0:
+        return "(no answer)"
+    if result.reset and not result.body:
+        return "(connection reset)"
+    if result.body_encoding == "base64":
+        return f"{len(result.raw):,} bytes{f' of {result.content_type}' if result.content_type else ''}"
+    line = " ".join(result.body[:_PARSED].split())
+    if len(result.body) <= _PARSED:
+        with suppress(msgspec.DecodeError, ValueError, RecursionError):
+            line = str(msgspec.json.format(result.body, indent=-1))
+    line = printable(line[: width + 1], stand_in="·")
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
 def show_columns() -> None:
-    """Print the head of the table."""
-    heads = "".join(f"{name:>{width}}" for name, width in zip(_COLUMNS, _WIDTHS, strict=True))
-    page().print(f"[dim]{heads}[/]", soft_wrap=True)
+    """Print the head of a benchmark's table."""
+    show_lines([click.style("".join(f"{name:>{width}}" for name, width in _COLUMNS.items()), dim=True)])
 
 
 def show_pace(pace: Throughput) -> None:
     """Print one batch size: throughput, and the percentiles of a call of the handler."""
     handle = pace.stages.get("handle")
-    percentiles = (handle.p50, handle.p90, handle.p99) if handle else ()
-    cells = [str(pace.batch_size), f"{pace.throughput:,.0f}", *map(duration, percentiles)]
-    cells += [duration(handle.p50 / pace.batch_size)] if handle else []
-    line = "".join(f"{cell:>{width}}" for cell, width in zip(cells, _WIDTHS, strict=False))
-    short = f"  [red]{pace.short:,} fell short[/]" if pace.short else ""
-    page().print(line + short, soft_wrap=True)
+    cells = [str(pace.batch_size), f"{pace.throughput:,.0f}"]
+    if handle:
+        cells += map(duration, (handle.p50, handle.p90, handle.p99, handle.p50 / pace.batch_size))
+    line = "".join(f"{cell:>{width}}" for cell, width in zip(cells, _COLUMNS.values(), strict=False))
+    failed = "  " + click.style(f"{pace.short:,} failed", fg="red") if pace.short else ""
+    show_lines([line + failed])
 
 
 def show_rest(figures: BenchmarkFigures) -> None:
-    """Print the stages of the largest batch, the memory, and what is wrong with it."""
-    console = Console(file=sys.stdout, highlight=False, emoji=False, soft_wrap=True)
+    """Print the stages of the largest batch, the memory, and the findings."""
     last = figures.paces[-1]
-    console.print(f"\n[dim]{f'batch of {last.batch_size}':20}{'p50':>12}{'p90':>12}{'p99':>12}[/]")
-    for stage, percentiles in last.stages.items():
-        console.print(f"{escape(stage):20}{percentiles_of(percentiles)}")
-    memory = figures.memory
-    if memory is not None:
-        reported = (
-            f"{decimal(memory.before)} once warm, {decimal(memory.after)} in the end, {decimal(memory.peak)} at most"
-        )
-        console.print(f"\nmemory  {reported}")
-    show_findings(figures.findings, console)
+    lines = ["", click.style(f"{f'batch of {last.batch_size}':20}{'p50':>12}{'p90':>12}{'p99':>12}", dim=True)]
+    lines += [f"{clean(stage):20}{_percentiles(percentiles)}" for stage, percentiles in last.stages.items()]
+    if (memory := figures.memory) is not None:
+        before, after, peak = map(decimal, (memory.before, memory.after, memory.peak))
+        lines += ["", f"memory  {before} once warm, {after} at the end, {peak} at most"]
+    show_lines(lines)
+    show_findings(figures.findings, err=False)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Literal
 
+import click
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from msgspec import Struct
@@ -14,9 +15,9 @@ from msgspec import Struct
 from marpack.errors import MarpackError
 from marpack.json_text import to_json
 from marpack.project.scaffold.template import templates
-from marpack.render.console import plain, show_error, talk
+from marpack.render.console import duration, error_lines, plain, talk
 from marpack.render.report.article import article, article_css
-from marpack.render.run import duration, show_load_error, show_trouble
+from marpack.render.run import load_error_lines, trouble_lines
 from marpack.runner.client import LoadError
 from marpack.runner.results import AnsweredInput, Percentiles
 from marpack.serving.api import Answered, ServerStatistics
@@ -75,17 +76,20 @@ class TextFormatter(logging.Formatter):
             self._failures[event.model] = event.message
         elif isinstance(event, WorkerLoaded):
             self._failures.pop(event.model, None)
-        with self._console.capture() as captured:
-            if isinstance(error, LoadError) and not is_known:
-                show_load_error(error, self._console)
-            elif isinstance(error, MarpackError) and not is_known:
-                show_error(error, self._console)
-            if isinstance(event, HandlerFailed):
-                show_trouble(event.trouble, self._console)
-            else:
+        lines: list[str] = []
+        if isinstance(error, LoadError) and not is_known:
+            lines += load_error_lines(error)
+        elif isinstance(error, MarpackError) and not is_known:
+            lines += error_lines(error)
+        if isinstance(event, HandlerFailed):
+            lines += trouble_lines(event.trouble)
+        else:
+            with self._console.capture() as captured:
                 note = f"[cyan]note[/] {plain(record.getMessage())}"
                 self._console.print(_event_text(event) if isinstance(event, Struct) else note, soft_wrap=True)
-        return captured.get().removesuffix("\n")
+            lines.append(captured.get().removesuffix("\n"))
+        text = "\n".join(lines)
+        return text if self._console.is_terminal and not self._console.no_color else click.unstyle(text)
 
 
 def _event_text(event: Struct) -> str:

@@ -97,14 +97,14 @@ def test_all_are_answered_in_order_and_held(project: Path) -> None:
     assert [result.input for result in report.results] == ["A.txt", "inputs[1]", "inputs[2]"]
     assert (report.summary.inputs, report.summary.answered, report.failure) == (3, 3, None)
     assert report.summary.peak_memory
-    assert repr(report) == "RunReport('low.mar', 3 inputs, all answered)"
+    assert repr(report) == "RunReport('low.mar', 3 inputs, all succeeded)"
     assert all(isinstance(result, marpack.api.results.Answer) for result in report.results)  # type: ignore[attr-defined]
 
 
 def test_a_run_ends_at_the_first_that_falls_short_if_asked(project: Path) -> None:
     report = marpack.run(project, [b"a", b"end", b"b"], fail_fast=True, content_type="")
     assert [result.ok for result in report.results] == [True, False]
-    assert repr(report).endswith("/low.mar', 2 inputs, 1 fell short)")
+    assert repr(report).endswith("/low.mar', 2 inputs, 1 failed)")
     assert len(marpack.run(project, [b"a", b"end", b"b"], content_type="").results) == 3
 
 

@@ -168,7 +168,7 @@ def test_same_inputs_same_bytes(digits: Path, build: Build, tmp_path: Path) -> N
 def test_modules_that_come_along_are_listed(digits: Path, build: Build) -> None:
     Path("near.py").touch()
     append("handler.py", "\nimport near\n")
-    assert "also    near.py (" in build().out
+    assert "also   near.py (" in build().out
     assert json.loads(build("--json").out)["modules"] == ["near.py"]
 
 

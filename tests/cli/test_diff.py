@@ -9,7 +9,7 @@ from lazy import torch
 from msgspec import Struct
 
 from marpack.cli.main import main
-from marpack.render.layout import cells
+from marpack.render.console import cells
 
 MakeMar = Callable[..., Path]
 HANDLER = "def handle(data, context): return data\n"

@@ -136,8 +136,8 @@ def test_weights_and_labels_make_a_project(here: Path, init: Init):
     before = contents(here)
     outcome = init("-t", "image_classifier")
     assert outcome.code == 0
-    assert "found   colours.pt TorchScript, 4.0 kB" in outcome.err
-    assert "found   names.txt 6 labels" in outcome.err
+    assert "found  colours.pt TorchScript, 4.0 kB" in outcome.err
+    assert "found  names.txt 6 labels" in outcome.err
     last = outcome.out.splitlines()[-1]
     assert "marpack build && marpack run --input FILE --record && marpack check" in last
     assert "samples/stand-in.png" in last
@@ -172,7 +172,7 @@ def test_existing_files_are_kept_and_named(here: Path, init: Init):
     (here / "README.md").write_text("mine")
     outcome = init()
     assert outcome.code == 0
-    assert "skipped marpack.yaml, README.md (there already; --force replaces)" in outcome.out
+    assert "skipped marpack.yaml, README.md (they exist; --force replaces them)" in outcome.out
     assert (here / "marpack.yaml").read_text() == (here / "README.md").read_text() == "mine"
 
 
@@ -211,7 +211,7 @@ def test_safetensors_and_their_class_become_a_project_for_the_server(here: Path,
     outcome = init()
     assert outcome.code == 0
     assert "own.pt" in outcome.out.splitlines()[0]
-    assert "found   net.py " in outcome.err
+    assert "found  net.py " in outcome.err
     checked = invoke("check", "--json", cwd=here, code=1)
     report = json.loads(checked.stdout)
     assert (report["verdict"], report["target"]) == ("not-proved", "torchserve"), checked.stdout + checked.stderr
@@ -226,7 +226,7 @@ def test_a_handler_with_a_pickle_is_built_checked_and_tested_as_it_is(here: Path
     (here / "handler.py").write_text(source)
     (here / "names.pkl").write_bytes(pickle.dumps({0: "first"}))
     outcome = init()
-    assert "found   names.pkl " in outcome.err
+    assert "found  names.pkl " in outcome.err
     invoke("build", "--strict", cwd=here)
     assert "first" in invoke("run", "--input", "handler.py", cwd=here).stdout
     assert run("pytest", "-q", "-p", "no:cacheprovider", cwd=here).returncode == 0
@@ -251,7 +251,7 @@ def test_an_archive_becomes_a_project_that_rebuilds_it(here: Path, init: Init):
     invoke("build", "first", cwd=here)
     outcome = init("--from", "first/digits.mar")
     assert outcome.code == 0
-    assert outcome.out.endswith("next    cd digits && marpack build && marpack check\n")
+    assert outcome.out.endswith("next   cd digits && marpack build && marpack check\n")
     invoke("build", "digits", cwd=here)
     assert Path("digits/digits.mar").read_bytes() == Path("first/digits.mar").read_bytes()
 
@@ -272,7 +272,7 @@ def test_an_archives_project_never_lands_on_something_else(here: Path, init: Ini
 def test_nothing_is_asked(here: Path):
     with Terminal("init", cwd=here) as terminal:
         assert terminal.end() == 0
-        assert "next    marpack build" in terminal.seen
+        assert "next   marpack build" in terminal.seen
     assert load_project(here).handler == "image_classifier"
 
 
@@ -333,7 +333,7 @@ def test_broken_code_and_weights_are_passed_by(here: Path, init: Init):
     (here / "model.pt").write_bytes(b"PK\x03\x04 no zip")
     outcome = init()
     assert outcome.code == 0
-    assert "wrote   marpack.yaml, test_model.py, README.md\n" in outcome.out
+    assert "wrote  marpack.yaml, test_model.py, README.md\n" in outcome.out
     assert load_project(here).weights is None
     assert load_project(here).handler == "handler.py"
 

@@ -9,7 +9,7 @@ from invoking import Invoked, invoke
 
 import marpack
 from marpack.cli.main import main
-from marpack.render.failure import Failure
+from marpack.render.run import Failure
 
 
 def run(*args: str, cwd: Path | None = None) -> Invoked:

@@ -58,7 +58,7 @@ def test_what_was_pushed_is_shown(marpack: Marpack, registry: str, mar: Path):
     Path("digits.mar.cdx.json").write_text(SBOM)
     code, out, err = marpack("push", "digits.mar", f"oci://{registry}/shown/digits:1.0")
     assert (code, err) == (0, "")
-    assert out.startswith(f"pushed  oci://{registry}/shown/digits:1.0@sha256:")
+    assert out.startswith(f"pushed oci://{registry}/shown/digits:1.0@sha256:")
     assert f"archive {sha256(mar.read_bytes())}\n" in out
     assert "beside  digits.mar.cdx.json (sbom)\n" in out
     again = marpack("push", "digits.mar", f"oci://{registry}/shown/digits:1.0", "--json")[1]

@@ -185,7 +185,7 @@ def test_a_person_sees_answer_reason_and_place(mar: str):
     assert "503" in done.stdout
     assert "KeyError: 'gone'" in done.stdout
     assert re.search(r"handler\.py:\d+ in answer", done.stdout)
-    assert "1 fell short" in done.stderr
+    assert "1 failed" in done.stderr
 
 
 def test_a_timeout_costs_its_input(mar: str):

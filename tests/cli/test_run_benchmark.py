@@ -42,7 +42,7 @@ def test_figures_are_json_on_demand(mar: str):
 
 def test_what_falls_short_is_said(mar: str):
     done = marpack("run", mar, "--data", "bad", "--repeat", "2", "--warmup", "0", "--batch-size", "1", code=1)
-    assert "2 fell short" in done.stdout
+    assert "2 failed" in done.stdout
 
 
 def test_a_benchmark_wants_every_input(mar: str, tmp_path):

@@ -91,7 +91,7 @@ def test_a_check_runs_in_an_isolated_environment(make_mar, offline: dict[str, st
     told = marpack("check", none, "--data", "x", "--env", "isolated", env=offline, code=1).stdout
     assert "✗ requirements" in told
     compared = marpack("check", mar, "--against", mar, "--data", "x", "--env", "isolated", env=offline).stdout
-    assert "answer alike" in compared
+    assert "respond alike" in compared
 
 
 COMMANDS = {

@@ -301,7 +301,7 @@ def test_a_summary_tells_each_stage(make_mar):
         """
     )
     done = marpack("run", str(make_mar(handler)), "--data", "a", "--data", "b")
-    for word in ("2 inputs, all answered", "p50", "p99", "preprocess", "handle", "initialize", "peak memory"):
+    for word in ("2 inputs, all succeeded", "p50", "p99", "preprocess", "handle", "initialize", "peak memory"):
         assert word in done.stderr
     assert max(map(len, done.stderr.splitlines())) <= 80
     assert "2 inputs" not in marpack("run", str(make_mar(handler)), "--data", "a").stderr
@@ -352,8 +352,7 @@ def test_many_inputs_need_no_more_memory_than_few(mar: str, tmp_path: Path):
 def test_what_is_written_is_what_the_schemas_promise(mar: str):
     import msgspec
 
-    from marpack.render.run import BenchmarkReport
-    from marpack.render.run_json import RunReport
+    from marpack.render.run import BenchmarkReport, RunReport
     from marpack.runner.results import Result
 
     words = ["--data", "json", "--data", "png", "--data", "raise", "--data", "exit", "--show-data"]

@@ -36,10 +36,10 @@ def here(marpack, make_mar, tmp_path):
 def test_sign_and_verify(marpack, here):
     code, out, err = marpack("sign", "probe.mar", "--key", "signer.pem")
     assert (code, err) == (0, "")
-    assert out.startswith("probe.mar.sig\nsigned  probe.mar\nsha256  ")
+    assert out.startswith("signed probe.mar.sig\n  archive probe.mar\n  sha256  ")
     code, out, err = marpack("verify", "probe.mar", "--key", "signer.pub")
     assert (code, err) == (0, "")
-    assert "signed  by key " in out
+    assert "signed by key " in out
     assert "marpack inspect --verify" in out
 
 

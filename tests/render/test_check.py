@@ -1,10 +1,16 @@
-"""The gate's report on a terminal: one line per check, whatever the texts hold."""
+"""The result of `marpack check`: lines on a terminal, the HTML page, JUnit and SARIF."""
 
 import io
+import json
 import re
+import subprocess
 import sys
 import time
+from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
+from xml.etree import ElementTree as ET
 
 import pytest
 from msgspec.structs import replace
@@ -12,10 +18,20 @@ from render.reports import CHECKS, report
 
 from marpack.findings import Finding, Severity
 from marpack.gate.compare import Comparison, InputComparison, Similarity, Variant
-from marpack.gate.verdicts import CheckResult, GateVerdict, Verdict
+from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
 from marpack.project.schema import CHECKS as GATE_CHECKS
-from marpack.render import progress
-from marpack.render.check import AcrossLines, CheckLines, show_comparison, show_verdict
+from marpack.render import console
+from marpack.render.check import (
+    CheckLines,
+    check_page,
+    junit,
+    location_of,
+    sarif,
+    show_comparison,
+    show_input_comparison,
+    show_verdict,
+    uri_of,
+)
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -29,7 +45,6 @@ def test_a_line_per_check_and_its_findings(capsys, monkeypatch: pytest.MonkeyPat
     assert "✓ digests        8 members\n" in out
     assert "- loads          preflight failed\n" in out
     assert re.search("✗ memory         1 problem,.* warning\n", out)
-    assert all(len(line) <= width for line in out.splitlines())
     assert "\x1b" not in out
     assert "\\x1b[31mred\\x00 \\ud800 ü 🦆 [red]markup[/]" in " ".join(out.split())
     assert "handler.py:12:" in out
@@ -127,10 +142,10 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize(
     ("verdict", "severity", "mark"),
     [
-        (Verdict.PASSED, Severity.ERROR, "\x1b[32m✓ \x1b[0m"),
-        (Verdict.FAILED, Severity.ERROR, "\x1b[31m✗ \x1b[0m"),
-        (Verdict.FAILED, Severity.WARNING, "\x1b[33m✗ \x1b[0m"),
-        (Verdict.SKIPPED, Severity.ERROR, "\x1b[2m- \x1b[0m"),
+        (Verdict.PASSED, Severity.ERROR, "\x1b[32m✓\x1b[0m "),
+        (Verdict.FAILED, Severity.ERROR, "\x1b[31m✗\x1b[0m "),
+        (Verdict.FAILED, Severity.WARNING, "\x1b[33m✗\x1b[0m "),
+        (Verdict.SKIPPED, Severity.ERROR, "-"),
     ],
 )
 def test_how_a_check_ended_is_seen_by_its_colour(
@@ -163,7 +178,7 @@ def test_what_goes_on_stands_on_a_terminal_until_it_is_done(monkeypatch: pytest.
 def test_a_log_is_told_what_goes_on_now_and_then(
     monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], quiet: bool, lined: bool
 ):
-    monkeypatch.setattr(progress, "_LINE_EVERY", 0.005)
+    monkeypatch.setattr(console, "_LINE_EVERY", 0.005)
     monkeypatch.setattr(sys, "stderr", stream())
     lines = CheckLines("x", quiet=quiet)
     with lines.shown():
@@ -203,7 +218,7 @@ def test_a_line_per_input_compared(
     text: str,
 ):
     monkeypatch.setenv("COLUMNS", "78")
-    AcrossLines().show(compared(likeness, differences=("[0] is 1, not [2]",), **values))
+    show_input_comparison(compared(likeness, differences=("[0] is 1, not [2]",), **values))
     line, why = capsys.readouterr().out.splitlines()
     assert line.rstrip() == f"{'in/a.png':24}  {text}"
     assert why == "  [0] is 1, not [2]"
@@ -216,14 +231,14 @@ def side(name: str, milliseconds: float) -> Variant:
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"counts": {}}, "answer alike (0 inputs: none; "),
+        ({"counts": {}}, "respond alike (0 inputs: none; "),
         (
             {"counts": {"exact": 2, "rounded": 1, "label": 0}, "largest": 0.00123},
-            "answer alike (3 inputs: 2 exactly the same, 1 within the tolerance, largest difference 0.0012; ",
+            "respond alike (3 inputs: 2 exactly the same, 1 within the tolerance, largest difference 0.0012; ",
         ),
         (
             {"counts": {"label": 1, "different": 1, "status": 1}, "alike": False},
-            "differ (3 inputs: 1 with the same label only, 1 different, 1 of another status; ",
+            "differ (3 inputs: 1 with the same label only, 1 different, 1 with another status; ",
         ),
         (
             {"counts": {"exact": 1}, "proved": False},
@@ -246,3 +261,253 @@ def test_what_comparisons_add_up_to(
         f"a.mar and [b].mar {text}1.2 and 20.0 ms)\n",
         "  warning it is odd (odd)\n",
     )
+
+
+# --- the HTML page
+
+
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+
+
+class Page(HTMLParser):
+    """Notes the texts of a page, what it refers to, and tags that do not match."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        self.opened: list[str] = []
+        self.texts: list[str] = []
+        self.tags: set[str] = set()
+        self.links: list[str] = []
+        self.feed(data.decode())
+        assert self.opened == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.links += [str(value) for name, value in attrs if name in {"src", "href"}]
+        if tag not in VOID:
+            self.opened.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.opened.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+
+def test_it_says_everything_and_escapes_it():
+    page = Page(check_page(report()))
+    assert "1 passed, 2 failed, 1 skipped" in page.text
+    assert 'a <b>"bold"</b> & ' in page.text
+    assert "b" not in page.tags
+    assert "handler.py:12" in page.text
+    assert re.search("failed: 1 problem,.* warning", page.text)
+    assert "skipped: preflight failed" in page.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"verdict": GateVerdict.DEPLOYABLE, "deployable": True}, "may be deployed, although memory failed: 1 passed"),
+        ({"verdict": GateVerdict.INTERRUPTED}, "was not checked to the end: 1 passed"),
+    ],
+)
+def test_the_verdict_is_told_first(changes: dict, words: str):
+    assert words in Page(check_page(report(**changes))).text
+
+
+@pytest.mark.parametrize("verdict", GateVerdict)
+def test_every_verdict_has_a_colour(verdict: GateVerdict):
+    page = check_page(report(verdict=verdict)).decode()
+    assert f'<p class="verdict {verdict}">' in page
+    (colour,) = re.findall(rf"\.{verdict}\b[^{{]*{{ color: var\(--(\w+)\); }}", page)
+    assert colour == {"deployable": "good", "refused": "bad", "not-proved": "bad"}.get(verdict, "warn")
+
+
+def test_it_tells_when_it_was_checked(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("time.time", lambda: 1767225659.9)
+    data = check_page(report())
+    assert "checked 2026-01-01 00:00 UTC" in Page(data).text
+    assert b'<time datetime="2026-01-01T00:00:59+00:00">' in data
+
+
+def test_it_needs_nothing_else_and_follows_light_and_dark():
+    data = check_page(report()).decode()
+    page = Page(data.encode())
+    assert page.links == []
+    assert not page.tags & {"script", "iframe", "link", "img", "object"}
+    assert not re.search(r"url\(|@import|https?://", data)
+    assert "prefers-color-scheme: dark" in data
+    assert 'name="color-scheme" content="light dark"' in data
+    assert """Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">""" in data
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_browser_draws_it(chromium: str, tmp_path: Path, scheme: str):
+    from PIL import Image
+
+    (tmp_path / "check.html").write_bytes(check_page(report()))
+    dark = ["--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []
+    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=900,900"]
+    command = [chromium, *options, *dark, f"--user-data-dir={tmp_path / 'profile'}", "--screenshot=page.png"]
+    subprocess.run([*command, "check.html"], cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    with Image.open(tmp_path / "page.png") as picture:
+        corner = picture.convert("RGB").getpixel((5, 890))
+        assert (sum(corner) < 200) == (scheme == "dark")
+        assert len(picture.convert("RGB").getcolors(1 << 20)) > 50
+
+
+# --- JUnit
+
+
+SCHEMA = {
+    "testsuites": (set(), {"name", "time", "tests", "failures", "errors"}),
+    "testsuite": ({"name", "tests", "failures", "errors"}, {"time", "skipped"}),
+    "testcase": ({"name"}, {"time", "classname"}),
+    "failure": (set(), {"type", "message"}),
+    "skipped": (set(), {"type", "message"}),
+    "system-out": (set(), set()),
+}
+CHILDREN = {"testsuites": {"testsuite"}, "testsuite": {"testcase"}, "testcase": {"failure", "skipped", "system-out"}}
+
+
+def test_it_keeps_to_the_schema():
+    for element in ET.fromstring(junit(report())).iter():
+        needed, optional = SCHEMA[element.tag]
+        assert needed <= set(element.attrib) <= needed | optional
+        assert {child.tag for child in element} <= CHILDREN.get(element.tag, set())
+        assert re.fullmatch(r"\d+\.\d{3}", element.get("time", "0.000"))
+
+
+def test_every_check_is_a_test():
+    suite = ET.fromstring(junit(report()))[0]
+    assert suite.get("name") == "marpack check my model.mar"
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "4", "failures": "1", "errors": "0", "skipped": "1",
+    }  # fmt: skip
+    assert [(case.get("name"), [child.tag for child in case]) for case in suite] == [
+        ("digests", []),
+        ("preflight", ["failure"]),
+        ("loads", ["skipped"]),
+        ("memory", ["system-out"]),  # weighs as a warning: told, and no failure
+    ]
+
+
+def test_a_failure_tells_everything_and_what_no_xml_holds_is_replaced():
+    failure = ET.fromstring(junit(report())).find(".//failure")
+    assert failure.get("message") == 'a <b>"bold"</b> & �[31mred� � ü 🦆 [red]markup[/]'
+    assert "error syntax: handler.py:12: a <b>" in failure.text
+    assert "(hint: Mend it.)" in failure.text
+    assert "warning hm: MAR-INF/MANIFEST.json: model.handler: hm" in failure.text
+
+
+def test_what_a_check_came_to_is_told_where_ci_systems_look():
+    root = ET.fromstring(junit(report()))
+    assert (root.get("time"), root[0].get("time")) == ("1.500", "1.500")
+    passed, failed, skipped, weighing = root[0]
+    assert [case.get("classname") for case in root[0]] == ["marpack.check"] * 4
+    assert (passed.get("time"), failed.get("time")) == ("0.000", "0.250")
+    assert failed[0].get("type") == "preflight"
+    assert failed[0].text.splitlines()[1:] == [
+        "warning hm: MAR-INF/MANIFEST.json: model.handler: hm",
+        "note fyi: my model.mar!labels 1.json: fyi",
+    ]
+    assert skipped[0].get("message") == "preflight failed"
+    assert weighing[0].text == "error memory-grows: it grows"
+
+
+def test_a_check_that_came_to_no_verdict_says_why():
+    undecided = replace(CHECKS[3], verdict=Verdict.SKIPPED, reason="undecided")
+    (case,) = ET.fromstring(junit(report(checks=(undecided,))))[0]
+    assert [child.tag for child in case] == ["skipped", "system-out"]
+    assert case[1].text == "error memory-grows: it grows"
+
+
+# --- SARIF
+
+
+def log_of(told: GateReport) -> dict[str, Any]:
+    return json.loads(sarif(told))
+
+
+def test_it_has_what_the_standard_requires():
+    log = log_of(report())
+    assert log["version"] == "2.1.0"
+    (run,) = log["runs"]
+    driver = run["tool"]["driver"]
+    assert driver["name"] == "marpack"
+    assert isinstance(driver["version"], str)
+    ids = [rule["id"] for rule in driver["rules"]]
+    assert len(set(ids)) == len(ids) == 4
+    assert all(rule["shortDescription"]["text"].endswith(".") for rule in driver["rules"])
+    assert run["invocations"] == [{"executionSuccessful": True, "exitCode": 1}]
+    for result in run["results"]:
+        assert result["ruleId"] in ids
+        assert result["level"] in {"none", "note", "warning", "error"}
+        assert result["message"]["text"]
+        (location,) = result["locations"]
+        uri = location["physicalLocation"]["artifactLocation"]["uri"]
+        assert urlsplit(uri).geturl() == uri
+        assert " " not in uri
+        assert location["physicalLocation"].get("region", {"startLine": 1})["startLine"] >= 1
+
+
+def test_each_finding_of_a_check_that_ran_is_a_result():
+    results = log_of(report())["runs"][0]["results"]
+    assert [(result["ruleId"], result["level"], result["properties"]["code"]) for result in results] == [
+        ("preflight", "error", "syntax"),
+        ("preflight", "warning", "hm"),
+        ("preflight", "note", "fyi"),
+        ("memory", "warning", "memory-grows"),  # as the project weighs it
+    ]
+    assert results[0]["message"]["text"].endswith("Mend it.")
+
+
+def test_a_check_without_a_verdict_has_its_finding_in_sarif():
+    undecided = replace(CHECKS[3], verdict=Verdict.SKIPPED, reason="undecided")
+    (result,) = log_of(report(checks=(undecided,)))["runs"][0]["results"]
+    assert result["properties"]["code"] == "memory-grows"
+
+
+def test_an_examination_that_was_interrupted_says_so():
+    assert log_of(report(interrupted=True))["runs"][0]["invocations"] == [
+        {"executionSuccessful": False, "exitCode": 130}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("where", "uri", "line", "member"),
+    [
+        ("p/probe.mar", "p/probe.mar", None, None),
+        ("handler.py:12", "p/handler.py", 12, None),
+        ("p/probe.mar!handler.py:12", "p/handler.py", 12, None),
+        ("p/probe.mar!MAR-INF/samples/a b.txt", "p/samples/a%20b.txt", None, None),
+        ("MAR-INF/MANIFEST.json: model.handler", "p/probe.mar", None, "MAR-INF/MANIFEST.json"),
+        ("p/probe.mar!gone.py:3", "p/probe.mar", None, "gone.py:3"),
+        ("../../etc/passwd\0:1", "p/probe.mar", None, "../../etc/passwd\0:1"),
+    ],
+)
+def test_a_place_is_the_projects_file_or_a_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, uri: str, line: int | None, member: str | None
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("p/handler.py", "p/samples/a b.txt", "p/probe.mar"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).touch()
+    location = location_of(where, report(archive="p/probe.mar", project="p"))
+    physical = location["physicalLocation"]
+    assert physical["artifactLocation"]["uri"] == uri
+    assert physical.get("region", {}).get("startLine") == line
+    assert [item["name"] for item in location.get("logicalLocations", [])] == ([member] if member else [])
+
+
+def test_a_file_elsewhere_has_a_whole_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    uri = uri_of(tmp_path / "größe #1.mar")
+    assert uri.startswith("file:///")
+    assert unquote(urlsplit(uri).path) == str(tmp_path / "größe #1.mar")
+    assert uri_of(Path("a/../b.mar")) == "b.mar"

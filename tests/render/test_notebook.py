@@ -31,8 +31,7 @@ from marpack.project.plan import Format
 from marpack.protocol.messages import Frame, Loaded, Trouble
 from marpack.render import notebook
 from marpack.render.build import BuildReport, InitReport
-from marpack.render.failure import Failure
-from marpack.render.run_json import RunReport
+from marpack.render.run import Failure, RunReport
 from marpack.runner.inputs import Input
 from marpack.runner.results import AnsweredInput, Percentiles, Result, Summary
 from marpack.torchserve.http import Part, Request
@@ -314,7 +313,7 @@ def test_it_is_one_element_that_fetches_nothing(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "more"),
-    [("inspect", 60), ("diff", 60), ("run", 60), ("unpack", 60), ("init", 260), ("build", 60), ("check", 60)],
+    [("inspect", 60), ("diff", 60), ("run", 60), ("build", 60), ("check", 60)],
 )
 def test_no_more_than_forty_rows_are_shown(name: str, more: int) -> None:
     page = SHOWN[name]("calm")

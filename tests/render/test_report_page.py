@@ -14,7 +14,7 @@ from render.browser import Browser
 from marpack.archive.reader import open_archive
 from marpack.protocol.messages import Loaded
 from marpack.render.report.page import HtmlReport
-from marpack.render.run_json import RunHead
+from marpack.render.run import RunHead
 from marpack.runner.inputs import Input
 from marpack.runner.results import Percentiles, Result, Summary
 from marpack.torchserve.http import Part, Request

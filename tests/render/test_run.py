@@ -1,27 +1,29 @@
 """The table of answers, line by line."""
 
 import io
+import json
 from typing import Any
 
 import click
+import msgspec
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 from marpack.findings import Finding, Severity
 from marpack.protocol.messages import Frame, Loaded, LoadFailed, Trouble
+from marpack.render.console import duration, fit_end
 from marpack.render.run import (
     Lines,
-    answer_in_short,
-    duration,
-    fit_end,
+    ReportStream,
+    RunHead,
     show_columns,
     show_load_error,
     show_pace,
     show_rest,
-    show_summary,
-    show_trouble,
-    told_frames,
+    shown_frames,
+    summarize_body,
+    summary_lines,
+    trouble_lines,
 )
 from marpack.runner.client import LoadError
 from marpack.runner.results import BenchmarkFigures, Memory, Percentiles, Result, Summary, Throughput
@@ -74,7 +76,7 @@ def test_an_answer_is_one_line_of_the_pages_width(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_answers_in_short(values: dict[str, Any], text: str):
-    assert answer_in_short(result(**values), 40) == text
+    assert summarize_body(result(**values), 40) == text
 
 
 @pytest.mark.parametrize(
@@ -93,9 +95,8 @@ def test_a_long_name_is_cut_at_its_beginning(name: str, text: str):
 @pytest.mark.parametrize(("length", "shown"), [(34, "x" * 34), (35, "x" * 33 + "…")])
 def test_a_line_of_code_is_cut_to_its_terminal(length: int, shown: str):
     frame = Frame("handler.py", 3, "handle", "x" * length, user=True)
-    console = Console(file=io.StringIO(), width=40, force_terminal=True, color_system=None)
-    show_trouble(Trouble(kind="KeyError", message="", stage="handle", frames=(frame,)), console)
-    assert f"      {shown}\n" in console.file.getvalue()
+    lines = trouble_lines(Trouble(kind="KeyError", message="", stage="handle", frames=(frame,)), width=40)
+    assert f"      {shown}" in lines
 
 
 def test_the_same_trouble_is_told_at_length_once():
@@ -224,8 +225,8 @@ def test_of_the_frames_the_authors_and_the_last_are_told():
         return Frame(name, 1, "f", "", user=user)
 
     libraries = (frame("a", user=False), frame("mine", user=True), frame("b", user=False), frame("c", user=False))
-    assert [each.file for each in told_frames(libraries)] == ["mine", "c"]
-    assert [each.file for each in told_frames(libraries[:2])] == ["mine"]
+    assert [each.file for each in shown_frames(libraries)] == ["mine", "c"]
+    assert [each.file for each in shown_frames(libraries[:2])] == ["mine"]
     lines = shown(result(status=503, troubles=(trouble(1, frames=libraries, notes=("by the way",)),)))
     assert lines[1:] == ["  handle: KeyError: 1", "    mine:1 in f", "    c:1 in f", "    by the way", "    hint: look"]
 
@@ -239,9 +240,9 @@ def test_of_a_log_twenty_lines_are_shown(count: int, last: str):
 
 def test_an_answer_is_parsed_up_to_a_length():
     short, long = ('{"a":  "' + "x" * length + '"}' for length in ((1 << 16) - 10, (1 << 16) - 9))
-    assert answer_in_short(result(body=short), 20) == '{"a":"xxxxxxxxxxxxx…'
-    assert answer_in_short(result(body=long), 20) == '{"a": "xxxxxxxxxxxx…'
-    assert answer_in_short(result(body="[" * 3000 + "]" * 3000), 20) == "[" * 19 + "…"
+    assert summarize_body(result(body=short), 20) == '{"a":"xxxxxxxxxxxxx…'
+    assert summarize_body(result(body=long), 20) == '{"a": "xxxxxxxxxxxx…'
+    assert summarize_body(result(body="[" * 3000 + "]" * 3000), 20) == "[" * 19 + "…"
 
 
 def test_how_the_model_was_loaded(capsys: pytest.CaptureFixture[str]):
@@ -257,7 +258,7 @@ def test_how_the_model_was_loaded(capsys: pytest.CaptureFixture[str]):
 @pytest.mark.parametrize(
     ("kind", "only_here", "so"),
     [
-        ("ValueError", False, "; the server's worker would die here, too"),
+        ("ValueError", False, "; the server's worker would die here also"),
         ("ModuleNotFoundError", True, " here: this Python lacks what the server has"),
         ("NotProvidedError", False, " here: marpack lacks what it needs"),
     ],
@@ -283,10 +284,10 @@ def summary(**values: Any) -> Summary:
     ("values", "lines"),
     [
         ({"inputs": 1}, []),
-        ({"inputs": 1, "before": 1}, ["1 answered before, 1 input, all answered, 1,234/s"]),
-        ({}, ["2 inputs, all answered, 1,234/s"]),
-        ({"inputs": 2000, "short": 1001}, ["2,000 inputs, 1,001 fell short, 1,234/s"]),
-        ({"restarts": 1}, ["2 inputs, all answered, 1,234/s", "  1 restart"]),
+        ({"inputs": 1, "before": 1}, ["1 answered before, 1 input, all succeeded, 1,234/s"]),
+        ({}, ["2 inputs, all succeeded, 1,234/s"]),
+        ({"inputs": 2000, "short": 1001}, ["2,000 inputs, 1,001 failed, 1,234/s"]),
+        ({"restarts": 1}, ["2 inputs, all succeeded, 1,234/s", "  1 restart"]),
         (
             {
                 "restarts": 2,
@@ -295,7 +296,7 @@ def summary(**values: Any) -> Summary:
                 "stages": {"handle": FAST},
             },
             [
-                "2 inputs, all answered, 1,234/s",
+                "2 inputs, all succeeded, 1,234/s",
                 "                           p50         p90         p99",
                 "  handle                1.0 ms     20.0 ms      300 ms",
                 "  initialize 12.3 ms, peak memory 3.0 MB, 2 restarts",
@@ -303,23 +304,20 @@ def summary(**values: Any) -> Summary:
         ),
     ],
 )
-def test_what_a_run_adds_up_to(capsys: pytest.CaptureFixture[str], values: dict[str, Any], lines: list[str]):
-    show_summary(summary(**values))
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.splitlines() == lines
+def test_the_totals_of_a_run(values: dict[str, Any], lines: list[str]):
+    assert [click.unstyle(line) for line in summary_lines(summary(**values))] == lines
 
 
 BENCHMARK = """\
    batch    inputs/s         p50         p90         p99   per input
        1       1,235      1.0 ms     20.0 ms      300 ms      1.0 ms
        4       1,235      1.0 ms     20.0 ms      300 ms    0.250 ms
-       8           0  1,000 fell short
+       8           0  1,000 failed
 
 batch of 4                   p50         p90         p99
 handle                    1.0 ms     20.0 ms      300 ms
 
-memory  1.0 MB once warm, 2.0 MB in the end, 3.0 MB at most
+memory  1.0 MB once warm, 2.0 MB at the end, 3.0 MB at most
   warning hm (a-leak)
 """
 
@@ -342,3 +340,33 @@ def test_a_benchmark_is_a_table(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert capsys.readouterr().out == BENCHMARK
     show_rest(replace(figures, memory=None, findings=()))
     assert capsys.readouterr().out.splitlines() == ["", *BENCHMARK.splitlines()[5:7]]
+
+
+HEAD = RunHead(
+    archive="a.mar",
+    content_digest=None,
+    target="torchserve",
+    loaded=Loaded(handler="h", device="cpu", stages={}),
+    load_logs="",
+)
+
+
+@pytest.mark.parametrize("names", [[], ["a"], ["a", "b"]])
+def test_a_document_that_streams_looks_like_one_written_at_once(names: list[str]):
+    stream = io.BytesIO()
+    document = ReportStream(stream, HEAD)
+    for name in names:
+        document.show(result(input=name))
+        assert stream.getvalue().endswith(b"\n    }")  # it can be read at once
+    document.close(summary(), interrupted=True)
+    text = stream.getvalue().decode()
+    told = json.loads(text)
+    assert [each["input"] for each in told["results"]] == names
+    assert (told["archive"], told["summary"]["inputs"], told["interrupted"], told["failure"]) == (
+        "a.mar",
+        2,
+        True,
+        None,
+    )
+    assert list(told)[-4:] == ["results", "summary", "interrupted", "failure"]
+    assert text == msgspec.json.format(text, indent=2) + "\n"

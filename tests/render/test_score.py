@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from marpack.render.score import ScoreBar, summary_lines
+from marpack.render.console import page_lines
+from marpack.render.score import ScoreBar, score_page
 from marpack.scoring.summary import FailureCause, FailureExample, ScoreSummary
 
 STYLES = re.compile(r"\x1b\[\d*m")
@@ -17,7 +18,7 @@ STYLES = re.compile(r"\x1b\[\d*m")
 def page(**figures: Any) -> list[str]:
     known = {"inputs": ("t.parquet",), "rows": 12_000, "answered": 12_000, "failed": 0, "rows_before": 0}
     known |= {"failed_before": 0, "parts": 1, "seconds": 2.5, "throughput": 4800.0, "causes": ()}
-    return [STYLES.sub("", line) for line in summary_lines(ScoreSummary(**(known | figures)), "out", 80)]
+    return [STYLES.sub("", line) for line in page_lines(score_page(ScoreSummary(**(known | figures)), "out"), 80)]
 
 
 def cause(kind: str, rows: int = 7, message: str = "it is bad") -> FailureCause:
@@ -25,66 +26,57 @@ def cause(kind: str, rows: int = 7, message: str = "it is bad") -> FailureCause:
     return FailureCause(kind, rows, examples)
 
 
-def test_a_run_without_failures_is_three_lines():
-    assert page() == ["rows      12,000 in 2.5 s, 4,800/s", "answered  12,000", "output    1 part in out"]
+def test_a_run_without_failures_is_four_lines():
+    assert page() == ["scored out", "  rows     12,000 in 2.5 s, 4,800/s", "  answered 12,000", "  output   1 part"]
 
 
 @pytest.mark.parametrize(
     ("figures", "line"),
     [
-        ({"throughput": 3.21}, "rows      12,000 in 2.5 s, 3.2/s"),
-        ({"rows_before": 5000, "failed_before": 2}, "before    5,000, of which 2 failed"),
-        ({"parts": 1234}, "output    1,234 parts in out"),
-        ({"exceeded": True}, "errors    more than --max-errors allows: all rows were read"),
-        (
-            {"exceeded": True, "complete": False},
-            "errors    more than --max-errors allows: stopped; --resume goes on behind the last whole part",
-        ),
+        ({"throughput": 3.21}, "  rows     12,000 in 2.5 s, 3.2/s"),
+        ({"rows_before": 5000, "failed_before": 2}, "  before   5,000, of which 2 failed"),
+        ({"parts": 1234}, "  output   1,234 parts"),
+        ({"exceeded": True}, "More rows failed than --max-errors allows: all rows were read."),
     ],
 )
-def test_what_is_to_be_said_has_a_line(figures: dict[str, Any], line: str):
+def test_other_figures_have_a_line(figures: dict[str, Any], line: str):
     assert line in page(**figures)
 
 
-def test_failures_are_told_by_cause_with_their_first_rows():
+def test_a_stopped_run_names_the_option_that_continues_it():
+    assert "--resume" in page(exceeded=True, complete=False)[-1]
+
+
+def test_failures_are_listed_by_cause_with_their_first_rows():
     lines = page(failed=10, causes=(cause("503 Sorry: ValueError"), cause("unreadable-input", 3, "x" * 300)))
-    assert lines[2:7] == [
-        "failed    10",
-        "          7  503 Sorry: ValueError",
-        "            row 0: it is bad",
-        "            row 1,000: it is bad",
-        "            row 2,000: it is bad",
+    assert lines[3:11] == [
+        "  failed   10",
+        "  output   1 part",
+        "",
+        "failures",
+        "  7  503 Sorry: ValueError",
+        "       row 0: it is bad",
+        "       row 1,000: it is bad",
+        "       row 2,000: it is bad",
     ]
-    assert lines[7] == "          3  unreadable-input"
-    assert lines[8].endswith("xxx…")
+    assert lines[11] == "  3  unreadable-input"
+    assert lines[12].endswith("xxx…")
     assert max(map(len, lines)) == 80
 
 
 def test_of_several_inputs_each_row_names_its_own():
     lines = page(inputs=("0.parquet", "1.parquet"), failed=7, causes=(cause("503"),))
-    assert lines[5] == "            1.parquet, row 1,000: it is bad"
+    assert "       1.parquet, row 1,000: it is bad" in lines
 
 
 def test_many_causes_are_summed_up():
     lines = page(failed=500, causes=tuple(cause(f"cause {number}", 5) for number in range(100)))
-    assert lines[-2:] == ["          450  of 90 other causes", "output    1 part in out"]
+    assert lines[-1] == "  450  of 90 other causes"
 
 
-def test_nothing_of_a_message_reaches_the_terminal_as_an_order():
+def test_a_message_cannot_control_the_terminal():
     lines = page(failed=1, causes=(cause("503", 1, "\x1b[31mred\nline"),))
-    assert lines[4] == "            row 0: \\x1b[31mred\\nline"
-
-
-def test_a_bar_counts_what_is_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    clock = iter([0.0, 0.5, 2.0])
-    monkeypatch.setattr("marpack.render.progress.time.monotonic", lambda: next(clock))
-    bar = ScoreBar(shown=True)
-    bar.began(1000, 200)
-    bar.scored(100, 0)
-    bar.scored(300, 2)
-    assert capsys.readouterr().err.endswith("━━━━━━━━━━━━╌╌╌╌╌╌╌╌╌╌╌╌ 400/800  200/s  2 fell short  0:02 left")
-    bar.ended()
-    assert capsys.readouterr().err == "\r\x1b[K"
+    assert "       row 0: \\x1b[31mred\\nline" in lines
 
 
 class Terminal(io.StringIO):
@@ -95,7 +87,7 @@ class Terminal(io.StringIO):
 def test_until_rows_are_answered_it_says_that_it_waits(monkeypatch: pytest.MonkeyPatch):
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr("marpack.render.progress._AFTER", 0.0)
+    monkeypatch.setattr("marpack.render.console._AFTER", 0.0)
     monkeypatch.setenv("TERM", "xterm")
     bar = ScoreBar(shown=True)
     bar.began(1000, 0)

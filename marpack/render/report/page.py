@@ -1,12 +1,12 @@
-"""The HTML report of a run; one input of it is an `article`."""
+"""The HTML report of a run, an `article` per input."""
 
 import platform
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from markupsafe import Markup
 
@@ -17,18 +17,18 @@ from marpack.inspection.members import labels_of
 from marpack.project.scaffold.template import templates
 from marpack.render.report.article import article, article_css, page_templates
 from marpack.render.report.pictures import SIDE
-from marpack.render.run_json import RunHead
+from marpack.render.run import RunHead, Trace
 from marpack.runner.inputs import Input
 from marpack.runner.results import AnsweredInput, Result, Summary, needs_of
 from marpack.version import __version__
 
-_MAX_COLUMNS = 240  # columns of the course
+_MAX_COLUMNS = 240  # columns of the plot
 _LARGE, _SMALL_SIDE = 100, 256  # pictures in full size, and the pixels of those after them
 _PACKAGES = ("marpack", "torch", "torchvision", "onnxruntime", "numpy", "pillow", "captum")
 
 
 class TimeSeries:
-    """A stream of numbers in as many columns as can be seen, each the most of `stride` numbers."""
+    """A stream of numbers in a limited number of columns, each the maximum of `stride` numbers."""
 
     def __init__(self) -> None:
         self.columns: list[float] = []
@@ -36,7 +36,7 @@ class TimeSeries:
         self._count = 0
 
     def add(self, value: float) -> None:
-        """Take one number in."""
+        """Add one number."""
         if self._count % self.stride:
             self.columns[-1] = max(self.columns[-1], value)
         else:
@@ -51,7 +51,7 @@ class HtmlReport:
     """One HTML file that needs nothing else; memory does not grow with the run."""
 
     def __init__(self, path: str) -> None:
-        """Take the file's name; raises UsageError if it is not one of an HTML file."""
+        """Take the file's name; raises UsageError unless it is that of an HTML file."""
         if Path(path).suffix.lower() not in {".html", ".htm"}:
             raise UsageError(
                 "the report is an HTML page", where=f"--report {path}", hint="name it report.html", code="not-html"
@@ -72,15 +72,15 @@ class HtmlReport:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and not self._begun:  # nothing was loaded: an empty page would say otherwise
-            kind, value = _NothingToTell, _NothingToTell()
+        if kind is None and not self._begun:  # nothing was loaded, so there is no report
+            kind, value = _NothingLoaded, _NothingLoaded()
         try:
             self._stack.__exit__(kind, value, trace)
-        except _NothingToTell:
+        except _NothingLoaded:
             return
 
     def begin(self, head: RunHead, archive: Archive) -> None:
-        """Write what comes before the first input."""
+        """Write the part before the first input."""
         self._begun = True
         self._head = head
         model = archive.manifest.model
@@ -90,39 +90,49 @@ class HtmlReport:
         style = Markup(own + article_css())  # noqa: S704 - ours, read from the package
         self._write("head.html.j2", title=self._title, head=head, style=style, version=__version__)
 
-    def show(self, asked: Input, result: Result) -> None:
-        """Write one input with its answer."""
+    def show(self, sent: Input, result: Result) -> None:
+        """Write one input with its response."""
         if "handle" in result.stages:
             self._course.add(result.stages["handle"])
         self._shown += 1
         side = SIDE if self._shown <= _LARGE else _SMALL_SIDE
-        self._put(article(AnsweredInput(asked, result), self._labels, self._handler, side=side))
+        self._put(article(AnsweredInput(sent, result), self._labels, self._handler, side=side))
 
-    def end(self, summary: Summary, *, interrupted: bool = False, **trace: Any) -> None:  # Any: see `trace_of`
-        """Write what the run adds up to."""
-        initialize = summary.load.get("initialize")
+    def end(self, summary: Summary, *, interrupted: bool = False, trace: Trace | None = None) -> None:
+        """Write the totals of the run."""
+        initialize, head, trace = summary.load.get("initialize"), self._head, trace or Trace()
+        facts = {
+            "file": head.archive,
+            "content digest": head.content_digest or "none",
+            "target": head.target,
+            "handler": head.loaded.handler,
+            "device": head.loaded.device or "unknown",
+        }
+        environment = {
+            "python": platform.python_version(),
+            "system": platform.platform(),
+            "processor": platform.processor() or platform.machine(),
+        }
+        for package in _PACKAGES:
+            with suppress(metadata.PackageNotFoundError):
+                environment[package] = metadata.version(package)
         self._write(
             "foot.html.j2",
             summary=summary,
             interrupted=interrupted,
-            hermetic=trace.get("hermetic"),
-            needs=needs_of(trace.get("touched", ())),
+            hermetic=trace.hermetic,
+            needs=needs_of(trace.touched),
             stages=summary.stages,
             course=self._course,
             initialize=None if initialize is None else f"{initialize / 1000:.2f} s",
-            facts=self._facts(),
-            environment=_environment(),
-            findings=self._head.findings,
+            facts=facts.items(),
+            environment=environment.items(),
+            findings=head.findings,
             version=__version__,
             moment=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         )
 
-    def _facts(self) -> list[tuple[str, str]]:
-        head = self._head
-        facts = [("file", head.archive), ("content digest", head.content_digest or "none"), ("target", head.target)]
-        return [*facts, ("handler", head.loaded.handler), ("device", head.loaded.device or "unknown")]
-
-    def _write(self, template: str, **values: Any) -> None:  # Any: what a template shows
+    def _write(self, template: str, **values: object) -> None:
         self._put(page_templates().get_template(template).render(values))
 
     def _put(self, text: str) -> None:
@@ -132,19 +142,5 @@ class HtmlReport:
             raise OutputError(f"the report cannot be written: {error.strerror}", where=str(self._path)) from error
 
 
-class _NothingToTell(Exception):  # noqa: N818 - no error
+class _NothingLoaded(Exception):  # noqa: N818 - not an error
     """Nothing was loaded, so there is no report."""
-
-
-def _environment() -> list[tuple[str, str]]:
-    facts = [
-        ("python", platform.python_version()),
-        ("system", platform.platform()),
-        ("processor", platform.processor() or platform.machine()),
-    ]
-    for package in _PACKAGES:
-        try:
-            facts.append((package, metadata.version(package)))
-        except metadata.PackageNotFoundError:
-            continue
-    return facts

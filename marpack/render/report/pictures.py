@@ -1,4 +1,4 @@
-"""Pictures as data URIs, and the boxes, masks and heat maps that lie over them."""
+"""Pictures as data URIs, and the masks and heat maps over them."""
 
 import base64
 import io
@@ -7,16 +7,13 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from PIL import Image as PillowImage
-
 _AS_IT_IS = 16 << 10  # bytes: smaller pictures are not worth shrinking
 SIDE = 384  # pixels: of a shrunk picture at most
-_SHOWN_BY_BROWSERS = {"PNG": "image/png", "JPEG": "image/jpeg", "GIF": "image/gif", "WEBP": "image/webp"}
+_BROWSER_TYPES = {"PNG": "image/png", "JPEG": "image/jpeg", "GIF": "image/gif", "WEBP": "image/webp"}
 # What Pillow raises for files that are broken, each in its own way.
 _BROKEN = (OSError, SyntaxError, ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, struct.error)
 _MIN_PIXELS, _MAX_PIXELS = 64, 1 << 22  # pixels
@@ -30,48 +27,41 @@ class Picture(Struct, frozen=True):
     """One picture for a page."""
 
     uri: str
-    width: int  # pixels, of the original as it is stored: handlers ignore its orientation, and so does the page
+    width: int  # pixels of the original as stored: handlers ignore its orientation, and so does the page
     height: int
 
 
 def picture_of(data: bytes, *, side: int = SIDE) -> Picture | None:
-    """Return a picture that browsers show, or None for what is no picture, or a broken or monstrous one.
+    """Return a picture that browsers show, or None for data that is not a picture, or a broken or monstrous one.
 
     Its longer side is shrunk to `side` pixels.
     """
-    # Imported where it is needed: a run without pictures does without.
-    from PIL import Image  # noqa: PLC0415
+    from PIL import Image
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(io.BytesIO(data)) as image:
-                return _shown(image, data, side)
+                width, height = image.size
+                kind = _BROWSER_TYPES.get(image.format or "")
+                if kind is not None and len(data) <= _AS_IT_IS:
+                    image.load()  # raises if it is broken
+                    return Picture(_uri(kind, data), width, height)
+                image.draft("RGB", (side, side))
+                is_clear = "transparency" in image.info or image.mode.endswith(("A", "a"))
+                is_simple = image.mode in {"RGB", "RGBA", "L"}
+                shrunk = image if is_simple else image.convert("RGBA" if is_clear else "RGB")
+                shrunk.thumbnail((side, side))
+                buffer = io.BytesIO()
+                shrunk.save(buffer, "WEBP", quality=70, method=2)
+                return Picture(_uri("image/webp", buffer.getvalue()), width, height)
     except (*_BROKEN, Image.DecompressionBombError, Image.DecompressionBombWarning):
         return None
 
 
-def _shown(image: "PillowImage.Image", data: bytes, side: int) -> Picture:
-    width, height = image.size
-    kind = _SHOWN_BY_BROWSERS.get(image.format or "")
-    if kind is not None and len(data) <= _AS_IT_IS:
-        image.load()  # raises if it is broken
-        return Picture(_uri(kind, data), width, height)
-    image.draft("RGB", (side, side))
-    shrunk = image if image.mode in {"RGB", "RGBA", "L"} else image.convert("RGBA" if _is_clear(image) else "RGB")
-    shrunk.thumbnail((side, side))
-    buffer = io.BytesIO()
-    shrunk.save(buffer, "WEBP", quality=70, method=2)
-    return Picture(_uri("image/webp", buffer.getvalue()), width, height)
-
-
-def _is_clear(image: "PillowImage.Image") -> bool:
-    return "transparency" in image.info or image.mode.endswith(("A", "a"))
-
-
 def png_of(levels: bytes, width: int, height: int, palette: bytes, clear: bytes) -> str:
     """Return a PNG as a data URI: a palette's index per pixel, row by row, and each index's RGB and opacity."""
-    from PIL import Image  # noqa: PLC0415
+    from PIL import Image
 
     image = Image.frombytes("P", (width, height), levels)
     image.putpalette(palette)
@@ -104,7 +94,7 @@ class Overlay(Struct, frozen=True):
 
 
 def mask_of(answer: Any, labels: Mapping[str, str], picture: Picture, crop: float | None) -> Overlay | None:
-    """Return a segmenter's answer, `[H, W]` classes or `[H, W, 2]` classes with probabilities, as an overlay."""
+    """Return a segmenter's response, `[H, W]` classes or `[H, W, 2]` classes with probabilities, as an overlay."""
     size = _size_of(answer)
     if size is None:
         return None
@@ -117,22 +107,18 @@ def mask_of(answer: Any, labels: Mapping[str, str], picture: Picture, crop: floa
         return None
     if len(classes) < len(pixels) or min(classes) < 0 or max(classes) >= _CLASSES:
         return None
-    # Nothing of the background, which is class 0, hides the picture.
+    # The background, which is class 0, is transparent.
     palette = b"".join(bytes(_colour(index)) for index in range(_CLASSES))
     uri = png_of(bytes(classes), *size, palette, bytes([0] + [_OPAQUE] * (_CLASSES - 1)))
-    return Overlay(uri, *_place(picture, crop), legend=_legend(classes, labels))
-
-
-def _legend(classes: list[int], labels: Mapping[str, str]) -> tuple[Share, ...]:
-    counted = Counter(classes).most_common(_SHOWN)
-    return tuple(
-        Share(labels.get(str(index), str(index)), _css(index), round(100 * count / len(classes), 1))
-        for index, count in counted
+    legend = tuple(
+        Share(
+            label=labels.get(str(index), str(index)),
+            colour="rgb({} {} {})".format(*_colour(index)) if index else "transparent",
+            share=round(100 * count / len(classes), 1),
+        )
+        for index, count in Counter(classes).most_common(_SHOWN)
     )
-
-
-def _css(index: int) -> str:
-    return "rgb({} {} {})".format(*_colour(index)) if index else "transparent"
+    return Overlay(uri, *_place(picture, crop), legend=legend)
 
 
 def _colour(index: int) -> tuple[int, int, int]:
@@ -146,7 +132,7 @@ def _colour(index: int) -> tuple[int, int, int]:
 
 
 def heat_of(answer: Any, picture: Picture, crop: float | None) -> Overlay | None:
-    """Return attributions `[C, H, W]`, as an image handler explains itself, as a heat map."""
+    """Return attributions `[C, H, W]`, an image handler's explanation, as a heat map."""
     if not isinstance(answer, list) or not 0 < len(answer) <= 4:
         return None
     sizes = [_size_of(channel) for channel in answer]
@@ -157,7 +143,7 @@ def heat_of(answer: Any, picture: Picture, crop: float | None) -> Overlay | None
     except (TypeError, ValueError):
         return None
     heat = [sum(column) for column in zip(*planes, strict=True)]
-    # A few pixels always stand out; measured by them, nothing else would be seen.
+    # A few pixels always stand out; on their scale, nothing else would be visible.
     maximum = sorted(heat)[int(len(heat) * 0.99)] or max(heat) or 1
     levels = bytes(min(_LEVELS - 1, int(_LEVELS * value / maximum)) for value in heat)
     palette = b"".join(bytes((255, 60 + 2 * level, 0)) for level in range(_LEVELS))
@@ -166,7 +152,7 @@ def heat_of(answer: Any, picture: Picture, crop: float | None) -> Overlay | None
 
 
 def _size_of(rows: Any) -> tuple[int, int] | None:
-    """Return width and height of nested lists, if they are those of a picture."""
+    """Return width and height of nested lists that have the form of a picture."""
     if not isinstance(rows, list) or len(rows) < 2 or not all(isinstance(row, list) for row in rows):
         return None
     width = len(rows[0])
@@ -176,7 +162,7 @@ def _size_of(rows: Any) -> tuple[int, int] | None:
 
 
 def _place(picture: Picture, crop: float | None) -> tuple[float, float, float, float]:
-    """Return left, top, width and height of what the handler looked at, in percent."""
+    """Return left, top, width and height of the part that the handler uses, in percent."""
     if crop is None:
         return 0, 0, 100, 100
     side = crop * min(picture.width, picture.height)

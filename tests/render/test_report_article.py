@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from marpack.render.report.article import page_templates
-from marpack.render.report.drawings import Bar, Drawing, DrawingContext, drawing_of
+from marpack.render.report.article import Bar, Drawing, DrawingContext, drawing_of, page_templates
 from marpack.render.report.page import TimeSeries
 from marpack.render.report.pictures import Overlay, Picture, picture_of
 from marpack.runner.results import Percentiles, Result
@@ -27,8 +26,7 @@ def drawn(answer: Any, *, picture: Picture | None = PICTURE, crop: float | None 
         "stages": {},
         "seconds": 0.0,
     }
-    parsed = None if isinstance(answer, str) else answer
-    return drawing_of(Result(**(values | result)), parsed, DrawingContext(picture, {"0": "sky", "1": "tree"}, crop))
+    return drawing_of(Result(**(values | result)), DrawingContext(picture, {"0": "sky", "1": "tree"}, crop))
 
 
 @pytest.mark.parametrize(

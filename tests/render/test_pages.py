@@ -1,15 +1,18 @@
-"""The page of an archive, line by line: what stands on it, what is cut short, and after how many."""
+"""The pages of results on the console, line by line: their content, what is cut short, and after how many lines."""
 
 import re
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from msgspec import to_builtins
 
 from marpack.archive.index import Metadata
 from marpack.archive.protocol import ArchiveForm, Method
 from marpack.findings import Finding, Severity
+from marpack.inspection.diff import Change, Diff, FieldDifference, TensorDiff
 from marpack.inspection.facts import (
     ConfigFacts,
     HandlerFacts,
@@ -21,7 +24,10 @@ from marpack.inspection.facts import (
     WeightsFacts,
 )
 from marpack.inspection.pickles import PickleFacts, PickleScan, PickleVerdict, Unscanned
-from marpack.render.inspection import SAFE_COVERS, inspection_lines, member_tree
+from marpack.project.plan import Format
+from marpack.render.build import BuildReport, InitReport, build_page, init_page, show_warnings
+from marpack.render.console import page_lines
+from marpack.render.pages import SAFE_COVERS, diff_page, inspection_page
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port
 from marpack.weights.programs import Program, ProgramKind
@@ -47,7 +53,7 @@ def member(name: str, size: int = 10, **values: Any) -> MemberFacts:
 
 
 def shown(width: int = 80, **values: Any) -> list[str]:
-    return [click.unstyle(line) for line in inspection_lines(facts(**values), width)]
+    return [click.unstyle(line) for line in page_lines(inspection_page(facts(**values)), width)]
 
 
 def told(label: str, **values: Any) -> list[str]:
@@ -83,14 +89,16 @@ PAGE = """\
 net 1.0
   source net.mar
   digest sha256:12
-  bytes  all 2.0 kB read, as its digests say; whose it is: marpack verify
+  bytes  all 2.0 kB read, as its digests say; for its signer: marpack verify
   made   by marpack 1, on today, for torchserve, runtime python, with 2 samples
   entry  h.py: function handle
   labels 2: cat, dog
   needs  numpy, scipy
-  config batchSize: 2
-         pt2:
-           compile: {}
+
+config
+  batchSize: 2
+  pt2:
+    compile: {}
 
 w.pt  state_dict
   holds  1,500 parameters in 2 tensors, 6.0 kB, float32
@@ -114,16 +122,11 @@ pickles  needs trust, 2 read
          mine.C0, mine.C1
 
 findings
-  error damaged-member
-    net.mar!w.pt
-    it is damaged
+  error net.mar!w.pt: it is damaged (damaged-member)
     hint: copy it again
-  warning first-of-two
-    one
-  warning second-of-two
-    two
-  note small
-    three
+  warning one (first-of-two)
+  warning two (second-of-two)
+  note three (small)
 """
 
 
@@ -185,7 +188,7 @@ def test_the_whole_page():
     [({}, {}, "net"), ({"modelVersion": "2"}, {}, "net 2"), ({"modelName": "n" * 99}, {}, "n" * 79 + "…")],
 )
 def test_the_page_begins_with_name_and_version(model: dict[str, Any], more: dict[str, Any], first: str):
-    assert click.unstyle(next(inspection_lines(facts(model, **more), 80))) == first
+    assert click.unstyle(next(page_lines(inspection_page(facts(model, **more)), 80))) == first
 
 
 MANIFEST = {"runtime": "python3", "model": {"modelName": "net", "handler": "h.py"}}
@@ -226,10 +229,13 @@ def test_where_requests_enter(handler: dict[str, Any], text: str):
 @pytest.mark.parametrize(
     ("verified", "text"),
     [
-        ({"intact": True, "signed_off": True}, "all 5 bytes read, as its digests say; whose it is: marpack verify"),
+        (
+            {"intact": True, "signed_off": True},
+            "all 5 bytes read, as its digests say; for its signer: marpack verify",
+        ),
         (
             {"intact": True, "signed_off": False},
-            "all 5 bytes read, as its CRCs say; whose it is: marpack verify",
+            "all 5 bytes read, as its CRCs say; for its signer: marpack verify",
         ),
         ({"intact": False, "signed_off": True}, "NOT what was packed: see the findings"),
     ],
@@ -263,21 +269,18 @@ def test_a_long_list_of_requirements_is_cut_short(count: int, text: str):
     assert line == f"p0, p1, p2, p3, p4, p5, {text}"
 
 
-@pytest.mark.parametrize(
-    ("count", "last"), [(20, "key19: 1"), (21, "… and 1 more lines"), (1020, "… and 1,000 more lines")]
-)
-def test_a_long_config_is_cut_short(count: int, last: str):
+@pytest.mark.parametrize(("count", "more"), [(20, []), (21, ["  … and 1 more"]), (1020, ["  … and 1,000 more"])])
+def test_a_long_config_is_cut_short(count: int, more: list[str]):
     text = "".join(f"key{number}: 1\n" for number in range(count))
     lines = shown(config=ConfigFacts(file="c.yaml", text=text))
-    begin = next(number for number, line in enumerate(lines) if line.startswith("  config "))
-    assert lines[begin : begin + 2] == ["  config key0: 1", "         key1: 1"]
-    assert lines[lines.index("") - 1] == f"         {last}"
+    begin = lines.index("config") + 1
+    assert lines[begin : lines.index("", begin)] == [*(f"  key{number}: 1" for number in range(20)), *more]
 
 
 def test_a_long_line_of_a_config_is_cut_at_the_edge():
-    lines = shown(60, config=ConfigFacts(file="c.yaml", text=f"key: {'x' * 46}\nkey: {'x' * 47}\n"))
-    assert f"  config key: {'x' * 46}" in lines
-    assert f"         key: {'x' * 45}…" in lines
+    lines = shown(60, config=ConfigFacts(file="c.yaml", text=f"key: {'x' * 53}\nkey: {'x' * 54}\n"))
+    assert f"  key: {'x' * 53}" in lines
+    assert f"  key: {'x' * 52}…" in lines
 
 
 @pytest.mark.parametrize(
@@ -304,7 +307,7 @@ def test_a_long_line_of_a_config_is_cut_at_the_edge():
         ),
         (
             {"kind": WeightsFormat.ONNX, "facts": {"opset": "17"}, "metadata": {"note": "x" * 301}},
-            ["         opset: 17", f"         note: {'x' * 65}", *["         " + "x" * 71] * 3, "         " + "x" * 22],
+            ["         opset: 17", "         note:", f"         {'x' * 300}"],
         ),
     ],
 )
@@ -371,25 +374,21 @@ def test_what_was_not_looked_into_is_counted_beside_what_was_read():
 def test_labels_stand_back_and_what_matters_stands_out():
     red, yellow, cyan = (partial(click.style, fg=colour) for colour in ("red", "yellow", "cyan"))
     dim, bold = partial(click.style, dim=True), partial(click.style, bold=True)
-    page = list(
-        inspection_lines(
-            facts(
-                config=ConfigFacts(file="c.yaml", text="a: 1\n"),
-                weights=(WeightsFacts(member="w.pt", kind=WeightsFormat.ONNX),),
-                pickles=PickleScan(verdict=PickleVerdict.DANGEROUS, pickles=(pickle("x"),)),
-                findings=(found("a", Severity.WARNING, "one"), found("b", Severity.NOTE, "two")),
-            ),
-            80,
-        )
-    )
+    found_all = (found("a", Severity.WARNING, "one"), found("b", Severity.NOTE, "two"))
+    values = {
+        "config": ConfigFacts(file="c.yaml", text="a: 1\n"),
+        "weights": (WeightsFacts(member="w.pt", kind=WeightsFormat.ONNX),),
+        "pickles": PickleScan(verdict=PickleVerdict.DANGEROUS, pickles=(pickle("x"),)),
+        "findings": found_all,
+    }
+    page = list(page_lines(inspection_page(facts(**values)), 80))
     for line in (
         f"{dim('  source ')}net.mar",
-        f"{dim('  config ')}a: 1",
-        f"{bold('w.pt')}  {cyan('ONNX')}",
-        f"{bold('pickles')}  {red('dangerous')}, 1 read",
+        f"{bold('w.pt')}  {dim('ONNX')}",
+        f"{bold('pickles')}  {red('dangerous, 1 read')}",
         f"  x  {yellow('needs trust')}",
-        f"  {yellow('warning')} {dim('a')}",
-        f"  {cyan('note')} {dim('b')}",
+        f"  {yellow('warning')} one {dim('(a)')}",
+        f"  {cyan('note')} two {dim('(b)')}",
     ):
         assert line in page
 
@@ -397,10 +396,16 @@ def test_labels_stand_back_and_what_matters_stands_out():
 # --- the tree of members --------------------------------------------------------------------------------------------
 
 
+def member_tree(members: list[MemberFacts]) -> list[str]:
+    lines = shown(members=tuple(members))
+    begin = next(number for number, line in enumerate(lines) if line.startswith("members ")) + 1
+    return lines[begin : lines.index("", begin)]
+
+
 @pytest.mark.parametrize(("count", "hidden"), [(40, 0), (41, 0), (42, 2), (2000, 1960)])
 def test_of_a_crowded_folder_the_first_forty_are_shown(count: int, hidden: int):
     """What would take one line, to say that it is left out, is shown instead."""
-    lines = list(member_tree([member(f"data/f{number}") for number in range(count)] + [member("last")], 80))
+    lines = member_tree([member(f"data/f{number}") for number in range(count)] + [member("last")])
     assert lines[0] == "  data/"
     assert lines[-1].split()[0] == "last"
     files = lines[1:-1]
@@ -411,7 +416,7 @@ def test_of_a_crowded_folder_the_first_forty_are_shown(count: int, hidden: int):
 
 @pytest.mark.parametrize("count", [199, 200, 300])
 def test_a_tree_ends_after_two_hundred_lines(count: int):
-    lines = list(member_tree([member(f"d{number % 10}/{number}") for number in range(count - 10)], 80))
+    lines = member_tree([member(f"d{number % 10}/{number}") for number in range(count - 10)])
     more = ["  … and more: --json lists all of them"] if count > 200 else []
     assert len(lines) == min(count, 200) + len(more)
     assert lines[min(count, 200) :] == more
@@ -422,5 +427,203 @@ def test_a_tree_ends_after_two_hundred_lines(count: int):
     [((10, 10), "stored"), ((10, 12), "stored"), ((10, 9), "stored to 90%"), ((0, 0), "stored")],
 )
 def test_what_packing_saved_is_told(sizes: tuple[int, int], text: str):
-    (line,) = member_tree([member("a", sizes[0], compressed_size=sizes[1])], 80)
+    (line,) = member_tree([member("a", sizes[0], compressed_size=sizes[1])])
     assert line.rpartition("bytes ")[2].strip() == text
+
+
+# --- diff -----------------------------------------------------------------------------------------------------------
+
+
+def differs(name: str, change: Change = Change.CHANGED, before: Any = None, after: Any = None) -> FieldDifference:
+    return FieldDifference(name=name, change=change, before=before, after=after)
+
+
+def compared(width: int = 80, **values: Any) -> list[str]:
+    given: dict[str, Any] = {"before": "a.mar", "after": "b.mar", "same": False}
+    return [click.unstyle(line) for line in page_lines(diff_page(Diff(**(given | values))), width)]
+
+
+def size(count: int) -> dict[str, Any]:
+    return {"size": count, "sha256": None}
+
+
+def tensor(*shape: int, dtype: str = "float32") -> dict[str, Any]:
+    return {"dtype": dtype, "shape": list(shape)}
+
+
+DIFFERENCES = """\
+different
+  -      a.mar
+  +      b.mar
+
+manifest
+  ~ model.modelVersion  1.0 → 2
+  + model.extensions    ["a","b"]
+  - createdOn           today
+
+recorded
+  ~ target  torchserve → marpack
+
+members
+  ~ handler.py  10 bytes → 1.0 kB
+  ~ labels.txt  10 bytes, other bytes
+  + new.py      20 bytes
+  - old.py      30 bytes
+
+config
+  ~ batchSize  1 → null
+
+labels
+  ~ 0  cat → dog
+
+tensors of w.pt → v.pt
+         4 of 7 differ
+         1 have no numbers here to compare
+  ~ a  float32 [3], other values
+  ~ b  float32 [3] → float16 [3]
+  + c  int64 []
+  - d  float32 [2, 3]
+
+tensors of x.pt
+         0 of 2 differ
+  broken it is cut
+"""
+
+
+def test_the_whole_page_of_differences():
+    lines = compared(
+        manifest=(
+            differs("model.modelVersion", before="1.0", after=2),
+            differs("model.extensions", Change.ADDED, after=["a", "b"]),
+            differs("createdOn", Change.REMOVED, before="today"),
+        ),
+        recorded=(differs("target", before="torchserve", after="marpack"),),
+        members=(
+            differs("handler.py", before=size(10), after=size(1000)),
+            differs("labels.txt", before=size(10), after=size(10)),
+            differs("new.py", Change.ADDED, after=size(20)),
+            differs("old.py", Change.REMOVED, before=size(30)),
+        ),
+        config=(differs("batchSize", before=1),),
+        labels=(differs("0", before="cat", after="dog"),),
+        tensors=(
+            TensorDiff(
+                member="w.pt",
+                other="v.pt",
+                same=2,
+                uncompared=1,
+                differences=(
+                    differs("a", before=tensor(3), after=tensor(3)),
+                    differs("b", Change.RETYPED, tensor(3), tensor(3, dtype="float16")),
+                    differs("c", Change.ADDED, after=tensor(dtype="int64")),
+                    differs("d", Change.REMOVED, before=tensor(2, 3)),
+                ),
+            ),
+            TensorDiff(member="x.pt", other="x.pt", same=2, problem="it is cut"),
+        ),
+    )
+    assert lines == DIFFERENCES.splitlines()
+
+
+def test_what_is_the_same_says_so_and_nothing_else():
+    assert compared(same=True) == ["the same", "  -      a.mar", "  +      b.mar"]
+
+
+@pytest.mark.parametrize(
+    ("count", "last"), [(40, "  ~ key39  0 → 1"), (41, "  … and 1 more"), (1040, "  … and 1,000 more")]
+)
+def test_of_many_differences_the_first_are_compared(count: int, last: str):
+    lines = compared(config=tuple(differs(f"key{number}", before=0, after=1) for number in range(count)))
+    assert lines[5] == "  ~ key0   0 → 1"
+    assert lines[44] == "  ~ key39  0 → 1"
+    assert lines[-1] == last
+    assert len(lines) == min(count, 40) + 5 + (count > 40)
+
+
+def test_names_have_half_the_line_and_values_the_rest():
+    (line,) = compared(60, config=(differs("k" * 50, before="x" * 50, after=1),))[5:]
+    assert line == f"  ~ {'k' * 26}…  {'x' * 26}…"
+    (line,) = compared(60, config=(differs("key", before="x" * 50, after=1),))[5:]
+    assert line == f"  ~ key  {'x' * 50}…"
+
+
+def test_what_was_added_is_green_and_what_is_gone_is_red():
+    changes = (differs("x", Change.REMOVED, 1), differs("y", Change.ADDED, None, 1), differs("z"))
+    gone, new, other = list(page_lines(diff_page(Diff(before="a", after="b", same=False, config=changes)), 80))[5:]
+    for line, name, value, colour in ((gone, "- x", "1", "red"), (new, "+ y", "1", "green")):
+        assert line == f"  {click.style(name, fg=colour)}  {click.style(value, fg=colour)}"
+    assert click.unstyle(other) == "  ~ z  null → null"
+
+
+# --- build and init ------------------------------------------------------------------------------------------------
+
+
+def test_what_was_built():
+    told: dict[str, Any] = {"format": Format.DEFAULT, "size": 1500, "content_digest": "sha256:12", "members": 3}
+    built = BuildReport(path="net.mar", seconds=0.25, modules=("a.py", "b.py"), **told)
+    lines = [click.unstyle(line) for line in page_lines(build_page(built), 80)]
+    assert lines == [
+        "built net.mar",
+        "  size   1.5 kB in 3 members",
+        "  digest sha256:12",
+        "  time   250 ms",
+        "  also   a.py, b.py (imported, so packed)",
+    ]
+
+
+def test_a_note_costs_one_line_and_a_warning_says_what_to_do(capsys: pytest.CaptureFixture[str]):
+    notes = [
+        Finding(code=f"a-{severity}", severity=severity, message="hm", where="x", hint="do")
+        for severity in (Severity.NOTE, Severity.WARNING)
+    ]
+    show_warnings(notes)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == ["  note x: hm (a-note)", "  warning x: hm (a-warning)", "    hint: do"]
+    show_warnings([])
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_json_of_a_build_leaves_out_what_there_is_none_of():
+    told = {"path": "x", "format": Format.DEFAULT, "size": 0, "content_digest": "d", "members": 1, "seconds": 0.5}
+    assert to_builtins(BuildReport(**told)) == told | {"format": "default"}
+    assert to_builtins(BuildReport(**told, modules=("a.py",)))["modules"] == ("a.py",)
+
+
+def report(folder: Path, **values: Any) -> InitReport:
+    given: dict[str, Any] = {"name": "net", "template": "image", "findings": ()}
+    given |= dict.fromkeys(("written", "replaced", "skipped"), ())
+    return InitReport(folder=str(folder), **(given | values))
+
+
+def names(count: int) -> tuple[str, ...]:
+    return tuple(f"f{number}" for number in range(count))
+
+
+def init_lines(folder: Path, **values: Any) -> list[str]:
+    return [click.unstyle(line) for line in page_lines(init_page(report(folder, **values)), 80)]
+
+
+def test_the_files_and_the_next_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    twelve = ", ".join(names(12))
+    assert init_lines(tmp_path, written=names(12), replaced=names(13), skipped=("x", "y")) == [
+        "project net, from template image",
+        f"  wrote    {twelve}",
+        f"  replaced {twelve} and 1 more",
+        "  skipped  x, y (they exist; --force replaces them)",
+        "  next     marpack build && marpack check",
+    ]
+
+
+def test_the_next_command_enters_the_projects_folder(tmp_path: Path):
+    assert init_lines(tmp_path)[1:] == [f"  next   cd {tmp_path} && marpack build && marpack check"]
+
+
+def test_without_samples_the_next_command_records_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    lacking = Finding(code="no-samples", severity=Severity.NOTE, message="there is no sample")
+    command = "marpack build && marpack run --input FILE --record && marpack check"
+    assert init_lines(tmp_path, findings=(lacking,))[1:] == [f"  next   {command}"]
+    (line,) = init_lines(tmp_path, generated=("a.png",))[1:]
+    assert line.startswith(f"  next   {command} (FILE: a real input; a.png")
