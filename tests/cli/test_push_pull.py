@@ -65,7 +65,7 @@ def test_what_was_pushed_is_shown(marpack: Marpack, registry: str, mar: Path):
     assert json.loads(again)["sent"] == 0
     code, out, err = marpack("pull", f"oci://{registry}/shown/digits:1.0", "-o", "here/")
     assert (code, err) == (0, "")
-    assert out.startswith("pulled  here/digits.mar\n")
+    assert out.startswith("pulled here/digits.mar\n")
     assert Path("here/digits.mar").read_bytes() == mar.read_bytes()
     assert Path("here/digits.mar.cdx.json").read_text() == SBOM
 

@@ -96,9 +96,9 @@ def test_pictures_in_parquet_become_their_digits(digits: str, tmp_path: Path, sc
     assert (likeliest["seven"], likeliest["two-2"], likeliest["zero"]) == ("7", "2", "0")
     assert all(row["seven"] == json.loads(row["all"]).get("7") for row in rows)
     lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["rows", "answered", "output"]
-    assert lines[0].split()[1] == lines[1].split()[1] == "48"
-    assert lines[2] == "output    1 part in out"
+    assert [line.split()[0] for line in lines] == ["scored", "rows", "answered", "output"]
+    assert lines[1].split()[1] == lines[2].split()[1] == "48"
+    assert lines[3] == "  output   1 part"
     assert done.stderr == ""
 
 
@@ -111,8 +111,8 @@ def test_text_becomes_lines(tmp_path: Path, score: Score):
     rows = [json.loads(line) for line in lines]
     assert [row["answer"] for row in rows[:3]] == ["setosa", "versicolor", "virginica"]
     assert (rows[3]["status"], "could not convert" in rows[3]["error"]) == (503, True)
-    assert "          1  503 " in done.stdout
-    assert "            row 3: could not convert string to float: 'short'" in done.stdout
+    assert "  1  503 " in done.stdout
+    assert "       row 3: could not convert string to float: 'short'" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
@@ -234,8 +234,8 @@ def test_a_run_that_is_whole_has_nothing_left(echo: str, tmp_path: Path, score: 
     asked = [echo, "--input", "t.parquet", "--text", "t", "--output", "out", "--resume"]
     score(*asked, code=1)
     done = score(*asked, code=1)  # rows failed, then as now
-    assert "before    2, of which 1 failed" in done.stdout
-    assert "rows      0 in" in done.stdout
+    assert "before   2, of which 1 failed" in done.stdout
+    assert "rows     0 in" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_the_parent_never_imports_torch(echo: str, tmp_path: Path):
     asked = ["score", echo, "--input", "t.parquet", "--text", "t", "--output", "out"]
     code = f"import sys; from marpack.cli.main import main\ntry: main({asked})\nfinally: print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.stdout.splitlines()[-2:] == ["output    1 part in out", "False"]
+    assert done.stdout.splitlines()[-2:] == ["  output   1 part", "False"]
 
 
 def test_without_pyarrow_one_sentence_names_the_extra(echo: str, tmp_path: Path):
