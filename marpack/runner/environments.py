@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib import metadata
 from importlib.machinery import PathFinder
@@ -154,7 +154,13 @@ def _key(requirements: Path, constraints: str, environ: Mapping[str, str], conte
     """Return the digest of everything that an environment depends on, but for what the indexes offer."""
     files: dict[str, bytes] = {}
     lines = [line for _, line in read_requirements(requirements.name, partial(_read_beside, requirements, files))]
-    local = any(_may_name_files(line) for line in lines)
+    # Whether a line may name a file of the archive that is not read as one of the requirements.
+    local = any(
+        "file:" in line.text
+        if line.sort is LineKind.REQUIREMENT
+        else line.sort is not LineKind.INCLUDE and "://" not in line.text
+        for line in lines
+    )
     configuration = [(name, value) for name, value in environ.items() if name.startswith("PIP_")]
     configuration += [(str(path), path.read_text("utf-8", "replace")) for path in _pip_files(environ) if path.is_file()]
     parts = (
@@ -165,13 +171,6 @@ def _key(requirements: Path, constraints: str, environ: Mapping[str, str], conte
         (sys.version, sys.prefix, _borrowed()),
     )
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
-
-
-def _may_name_files(line: Line) -> bool:
-    """Return whether a line may name a file of the archive that is not read as one of the requirements."""
-    if line.sort is LineKind.REQUIREMENT:
-        return "file:" in line.text
-    return line.sort is not LineKind.INCLUDE and "://" not in line.text
 
 
 def _read_beside(requirements: Path, files: dict[str, bytes], name: str) -> bytes:
@@ -278,18 +277,15 @@ def _failure(output: str, requirements: Path) -> IsolationError:
     stays, asks = "The user requested (constraint) ", "The user requested "
     kept = [line.removeprefix(stays) for line in lines if line.startswith(stays)]
     wanted = [line.replace(asks, "the archive requires ") for line in lines if not line.startswith(stays)]
-    wanted += [_describe_constraint(text) for text in kept]
+    for text in kept:
+        name = canonical(Requirement(text).name)
+        wanted.append(f"{name} {_version(name)} is installed" if _stays(name) else f"installed packages require {text}")
     if not kept:
         what = "pip cannot install the archive's requirements"
         hint = "Correct the requirements, or run without --env isolated."
         return IsolationError(what, where=requirements.name, output=output, hint=hint)
     what = f"the archive's requirements conflict with packages that workers share: {'; '.join(wanted)}"
     return IsolationError(what, where=requirements.name, output=output, hint=_OTHER_VERSION)
-
-
-def _describe_constraint(text: str) -> str:
-    name = canonical(Requirement(text).name)
-    return f"{name} {_version(name)} is installed" if _stays(name) else f"installed packages require {text}"
 
 
 @contextmanager
@@ -310,7 +306,16 @@ def unmet(archive: Archive, *, isolable: bool = False) -> Iterator[Finding]:
     Options and paths say nothing about packages and are passed over; so are requirements whose markers do not apply
     here. What pip could not read is for the static checks to tell. A vendored package is met where it can be loaded.
     """
-    yield from _unloadable(archive)
+    vendored, here = _vendored(archive), set(sys_tags())
+    for package in vendored.packages if vendored else ():
+        if here.isdisjoint(package.tags):
+            yield Finding(
+                code="requirement-unmet",
+                severity=Severity.ERROR,
+                message=f"{package.name} is vendored for another Python or machine than this: {package.file}",
+                where=f"{archive.source}!{INDEX_NAME}",
+                hint="to try it here, vendor for this Python, in a copy of the project",
+            )
     for file, line in _lines(archive):
         message = _unmet(line)
         if message is not None:
@@ -321,20 +326,6 @@ def unmet(archive: Archive, *, isolable: bool = False) -> Iterator[Finding]:
                 message=message,
                 where=f"{archive.source}!{file}:{line.number}",
                 hint=f"pip install '{line.text}'{isolated}",
-            )
-
-
-def _unloadable(archive: Archive) -> Iterator[Finding]:
-    """Yield the vendored packages whose wheels are not for this interpreter."""
-    vendored, here = _vendored(archive), set(sys_tags())
-    for package in vendored.packages if vendored else ():
-        if here.isdisjoint(package.tags):
-            yield Finding(
-                code="requirement-unmet",
-                severity=Severity.ERROR,
-                message=f"{package.name} is vendored for another Python or machine than this: {package.file}",
-                where=f"{archive.source}!{INDEX_NAME}",
-                hint="to try it here, vendor for this Python, in a copy of the project",
             )
 
 
@@ -380,9 +371,12 @@ def _unmet(line: Line) -> str | None:
         installed = metadata.version(line.name)
     except metadata.PackageNotFoundError:
         return f"{line.name} is not installed here"
-    if requirement is None or _holds(requirement, installed):
+    if requirement is None:
         return None
-    return f"{requirement.name} {installed} is installed here, the model asks for {requirement.specifier}"
+    with suppress(InvalidVersion):  # one that no specifier can be compared with
+        if not requirement.specifier.contains(Version(installed), prereleases=True):
+            return f"{requirement.name} {installed} is installed here, the model asks for {requirement.specifier}"
+    return None
 
 
 def _parsed(text: str) -> Requirement | None:
@@ -391,13 +385,6 @@ def _parsed(text: str) -> Requirement | None:
         return Requirement(text)
     except InvalidRequirement:
         return None
-
-
-def _holds(requirement: Requirement, installed: str) -> bool:
-    try:
-        return requirement.specifier.contains(Version(installed), prereleases=True)
-    except InvalidVersion:  # one that no specifier can be held against
-        return True
 
 
 def has_requirements(archive: Archive) -> bool:

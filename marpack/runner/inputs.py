@@ -20,7 +20,7 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from marpack.errors import UsageError, shortened
+from marpack.errors import UsageError, convert_os_errors, shortened
 from marpack.findings import Finding, Severity
 from marpack.json_text import legible
 from marpack.protocol.messages import Trouble
@@ -157,7 +157,13 @@ def file_inputs(paths: Iterable[str], shape: RequestDefaults) -> Iterator[Input]
 def data_inputs(texts: Iterable[str], shape: RequestDefaults) -> Iterator[Input]:
     """Yield one input per text given as such: JSON where it is JSON, else plain text."""
     for number, text in enumerate(texts):
-        content_type = shape.content_type if shape.content_type is not None else _type_of_text(text)
+        content_type = shape.content_type
+        if content_type is None:
+            try:
+                json.loads(text)
+                content_type = "application/json"
+            except (ValueError, RecursionError):  # no handler can read what is nested too deeply
+                content_type = "text/plain"
         yield shape.input(f"data[{number}]", number, content_type, os.fsencode(text))  # the bytes that were typed
 
 
@@ -178,20 +184,20 @@ def text_notes(texts: Iterable[str], content_type: str | None) -> Iterator[Findi
             )
 
 
-def _type_of_text(text: str) -> str:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):  # nobody can read what is nested too deeply
-        return "text/plain"
-    return "application/json"
-
-
 def form_input(fields: Iterable[str], shape: RequestDefaults) -> Input:
     """Return the one input of some form fields: `name=value`, or `name=@file` for a file part.
 
     Raises UsageError for a field without "=" and a file that cannot be read.
     """
-    return shape.form("form", 0, tuple(map(_field, fields)))
+    parts = []
+    for field in fields:
+        name, equals, value = field.partition("=")
+        if not equals or not name:
+            raise UsageError("a form field is given as name=value or name=@file", where=f"--form {field}")
+        name = as_utf8(name, f"--form {field}")
+        data = read_input(value[1:]) if value.startswith("@") else os.fsencode(value)
+        parts.append(Part(name, data, type_of(value[1:], data) if value.startswith("@") else ""))
+    return shape.form("form", 0, parts)
 
 
 def as_utf8(text: str, where: str) -> str:
@@ -199,17 +205,6 @@ def as_utf8(text: str, where: str) -> str:
     if legible(text) != text:
         raise UsageError("this is not UTF-8", where=where, hint="only values, bodies and files may be other bytes")
     return text
-
-
-def _field(field: str) -> Part:
-    name, equals, value = field.partition("=")
-    if not equals or not name:
-        raise UsageError("a form field is given as name=value or name=@file", where=f"--form {field}")
-    name = as_utf8(name, f"--form {field}")
-    if not value.startswith("@"):
-        return Part(name, os.fsencode(value))
-    data = read_input(value[1:])
-    return Part(name, data, type_of(value[1:], data))
 
 
 def read_input(path: str, *, maximum: int | None = None) -> bytes:
@@ -230,31 +225,24 @@ def read_file(path: str, *, maximum: int | None = None) -> bytes:
     """Return the bytes of a file; raises as `read_input` does."""
     if "\0" in path:
         raise UsageError("the input cannot be read: no file has such a name", where=path, code="invalid-file-name")
-    try:
-        return _bytes_of(path, maximum)
-    except OSError as error:
-        hint = "check the name, and that you may read it"
-        what = f"the input cannot be read: {error.strerror}"
-        raise UsageError(what, where=path, hint=hint, code="unreadable-input") from error
-
-
-def _bytes_of(path: str, maximum: int | None) -> bytes:
-    # Thousands a second may be read: by as few calls as can be, and without a Path each.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size = os.fstat(descriptor).st_size
-        if maximum is not None and size > maximum:
-            raise TooLargeError(size, maximum)
-        data = os.read(descriptor, size + 1)
-        if len(data) == size:
-            return data
-        # A pipe, a file that grew, or one of /proc: what it holds is known at its end.
-        pieces = [data]
-        while piece := os.read(descriptor, 1 << 16):
-            pieces.append(piece)
-        return b"".join(pieces)
-    finally:
-        os.close(descriptor)
+    hint = "check the name, and that you may read it"
+    with convert_os_errors(UsageError, "the input cannot be read", where=path, hint=hint, code="unreadable-input"):
+        # Thousands a second may be read: by as few calls as can be, and without a Path each.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(descriptor).st_size
+            if maximum is not None and size > maximum:
+                raise TooLargeError(size, maximum)
+            data = os.read(descriptor, size + 1)
+            if len(data) == size:
+                return data
+            # A pipe, a file that grew, or one of /proc: it ends where a read returns nothing.
+            pieces = [data]
+            while piece := os.read(descriptor, 1 << 16):
+                pieces.append(piece)
+            return b"".join(pieces)
+        finally:
+            os.close(descriptor)
 
 
 def type_of(path: str, data: bytes) -> str:
@@ -298,26 +286,23 @@ def paths_of(sources: Iterable[str], *, name_filter: NameFilter | None = None, s
         if source.startswith("@"):
             yield from paths_of(_listed(source[1:]), name_filter=name_filter, strict=False)
             continue
-        mode = _mode_of(source)
+        try:
+            mode = os.stat(source).st_mode  # noqa: PTH116 - a Path for each of a million is slow
+        except (OSError, ValueError):  # ValueError: no path holds a zero byte
+            mode = None
         if mode is not None and stat.S_ISDIR(mode):
             yield from _some(_below(source, name_filter), "the folder holds no such files", source, strict=strict)
         elif mode is not None:
             yield source
         elif set(source) & _GLOB:
-            yield from _some(_matching(source), "the pattern matches no file", source, strict=strict)
+            matches = glob.iglob(source, recursive=True)  # noqa: PTH207 - patterns may be absolute
+            files = in_order(path for path in matches if os.path.isfile(path))  # noqa: PTH113
+            yield from _some(files, "the pattern matches no file", source, strict=strict)
         elif strict:
             hint = "name a file, a folder or a glob in quotes"
             raise UsageError("there is no such input", where=source, hint=hint, code="input-not-found")
         else:
             yield source
-
-
-def _mode_of(path: str) -> int | None:
-    """Return the mode of a path; None if it does not exist."""
-    try:
-        return os.stat(path).st_mode  # noqa: PTH116 - a Path for each of a million is slow
-    except (OSError, ValueError):  # ValueError: no path holds a zero byte
-        return None
 
 
 def check_sources(sources: Iterable[str], *, name_filter: NameFilter | None = None) -> None:
@@ -360,11 +345,6 @@ def _listed(path: str) -> Iterator[str]:
     except (OSError, UnicodeDecodeError) as error:
         what = f"the list of inputs cannot be read: {error}"
         raise UsageError(what, where=path, code="unreadable-input-list") from error
-
-
-def _matching(pattern: str) -> Iterator[str]:
-    matches = glob.iglob(pattern, recursive=True)  # noqa: PTH207 - patterns may be absolute
-    return in_order(path for path in matches if os.path.isfile(path))  # noqa: PTH113
 
 
 def _below(folder: str, name_filter: NameFilter | None) -> Iterator[str]:
@@ -486,12 +466,9 @@ def _lines(path: str) -> Iterator[bytes]:
     if path == "-":
         yield from sys.stdin.buffer
         return
-    try:
-        with Path(path).open("rb") as file:
-            yield from file
-    except OSError as error:
-        what = f"the requests cannot be read: {error.strerror}"
-        raise UsageError(what, where=path, code="unreadable-requests") from error
+    failure = "the requests cannot be read"
+    with convert_os_errors(UsageError, failure, where=path, code="unreadable-requests"), Path(path).open("rb") as file:
+        yield from file
 
 
 _HINT = "each line is one JSON object: docs/requests.md shows its keys"
@@ -534,24 +511,19 @@ def _content_type(recorded: RecordedRequest, headers: Iterable[tuple[str, str]])
 
 
 def _content(recorded: RecordedRequest, folder: str) -> bytes | tuple[Part, ...]:
+    """Return a request's body, or the fields of its form."""
     bodies = (recorded.body, recorded.base64, recorded.file, recorded.form)
     if sum(body is not None for body in bodies) + bool(bytes(recorded.json)) > 1:
         raise ValueError("it has more than one of body, base64, file, json and form")
-    return _body(recorded, folder) if recorded.form is None else _form(recorded.form, folder)
-
-
-def _body(recorded: RecordedRequest, folder: str) -> bytes:
+    if isinstance(recorded.form, dict):
+        return tuple(_recorded_field(name, field, folder) for name, field in recorded.form.items())
+    if recorded.form is not None:
+        return tuple(_recorded_field(field.name, field, folder) for field in recorded.form)
     if recorded.base64 is not None:
         return base64.b64decode(recorded.base64, validate=True)
     if recorded.file is not None:
         return read_file(os.path.join(folder, recorded.file))  # noqa: PTH118 - thousands a second
     return bytes(recorded.json) or (recorded.body or "").encode()
-
-
-def _form(form: dict[str, str | RecordedField] | list[RecordedField], folder: str) -> tuple[Part, ...]:
-    if isinstance(form, dict):
-        return tuple(_recorded_field(name, field, folder) for name, field in form.items())
-    return tuple(_recorded_field(field.name, field, folder) for field in form)
 
 
 def _recorded_field(name: str | None, field: str | RecordedField, folder: str) -> Part:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from marpack.archive.index import content_identity
 from marpack.archive.staging import LOCK_EX, LOCK_NB, flock
-from marpack.errors import OutputError, ResumeMismatchError, UsageError, printable, shortened
+from marpack.errors import OutputError, ResumeMismatchError, UsageError, convert_os_errors, printable, shortened
 from marpack.json_text import legible, to_json
 from marpack.runner.inputs import Input, has_generated_id, suffix_of_type
 from marpack.runner.results import Result
@@ -109,33 +109,25 @@ class ResultsLog:
         self._opening = b""  # of the lines to be written; empty until `begin`
         if Path(path).exists() and not Path(path).is_file():
             raise UsageError("not a regular file", where=path, hint=_HINT)
-        try:
+        with convert_os_errors(UsageError, "the results cannot be written", where=path, code="output"):
             self._file = Path(path).open("ab+")  # noqa: SIM115 - closed by `close`
-        except OSError as error:
-            raise UsageError(f"the results cannot be written: {error.strerror}", where=path, code="output") from error
         with ExitStack() as on_error:
             on_error.callback(self._file.close)
-            self._lock()
-            self._index()
+            try:
+                flock(self._file.fileno(), LOCK_EX | LOCK_NB)
+            except OSError as error:
+                if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:  # all others: this file system has no locks
+                    hint = f"Wait until it ends, or {_ANOTHER}."
+                    raise UsageError("another run is writing to this file", where=path, hint=hint) from None
+            with convert_os_errors(UsageError, "the results cannot be read", where=path):
+                self._index()
             on_error.pop_all()
-
-    def _lock(self) -> None:
-        try:
-            flock(self._file.fileno(), LOCK_EX | LOCK_NB)
-        except OSError as error:
-            if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
-                return  # this file system has no locks
-            hint = f"Wait until it ends, or {_ANOTHER}."
-            raise UsageError("another run is writing to this file", where=self.path, hint=hint) from None
 
     def _index(self) -> None:
         names, requests = array("Q"), array("Q")
-        try:
-            for logged in self._read():
-                names.append(_short(_digest(legible(logged.input).encode())))
-                requests.append(_short(logged.request_digest) if logged.request_digest else 0)
-        except OSError as error:
-            raise UsageError(f"the results cannot be read: {error.strerror}", where=self.path) from error
+        for logged in self._read():
+            names.append(_short(_digest(legible(logged.input).encode())))
+            requests.append(_short(logged.request_digest) if logged.request_digest else 0)
         order = sorted(range(len(names)), key=names.__getitem__)  # results of one name stay in the file's order
         self._names = array("Q", [names[place] for place in order])
         self._requests = array("Q", [requests[place] for place in order])
@@ -146,11 +138,18 @@ class ResultsLog:
         size = os.fstat(self._file.fileno()).st_size
         end = 0
         self._file.seek(0)
-        for number, line in enumerate(self._lines(), 1):
+        number = 0
+        while line := self._file.readline(_PIECE):
+            number += 1
+            if line.startswith(_OPENINGS) and not line.endswith(b"\n"):  # of another long line the beginning is enough
+                line += self._file.readline()
             if end + len(line) > size:
                 break
             if not line.endswith(b"\n"):
-                self._check_torn(line, number)
+                # A result that a crash has cut off; nothing else is.
+                follows = number > 1 and any(each.startswith(line) or line.startswith(each) for each in _OPENINGS)
+                if not (follows or line.startswith(_OPENING)):
+                    raise UsageError("the last line is not a result", where=f"{self.path}:{number}", hint=_HINT)
                 break
             logged = self._decode(line, number)
             end += len(line)
@@ -162,17 +161,6 @@ class ResultsLog:
             raise UsageError("another program is writing to this file", where=self.path, hint=hint)
         if end < size:
             self._file.truncate(end)
-
-    def _lines(self) -> Iterator[bytes]:
-        """Yield lines; of a long one that does not begin as a result, only the beginning."""
-        while line := self._file.readline(_PIECE):
-            yield line if line.endswith(b"\n") or not line.startswith(_OPENINGS) else line + self._file.readline()
-
-    def _check_torn(self, line: bytes, number: int) -> None:
-        """Raise UsageError unless an incomplete last line is a result that a crash has cut off."""
-        follows = number > 1 and any(opening.startswith(line) or line.startswith(opening) for opening in _OPENINGS)
-        if not (follows or line.startswith(_OPENING)):
-            raise UsageError("the last line is not a result", where=f"{self.path}:{number}", hint=_HINT)
 
     def _decode(self, line: bytes, number: int) -> LoggedResult:
         where = f"{self.path}:{number}"
@@ -233,11 +221,9 @@ class ResultsLog:
             raise RuntimeError("begin() comes first")
         # The digests come first: by them a line that a crash has cut off is known as one of ours.
         line = b'%b%b",%b\n' % (self._opening, request_digest(item).encode(), to_json(result)[1:])
-        try:
+        with convert_os_errors(OutputError, "the results cannot be written", where=self.path):
             self._file.write(line)
             self._file.flush()
-        except OSError as error:
-            raise OutputError(f"the results cannot be written: {error.strerror}", where=self.path) from error
 
     def close(self) -> None:
         """Close the file, which another run may then open."""
@@ -287,14 +273,11 @@ class BodyFolder:
         """
         self._path = Path(path)
         self._repeats: dict[str, int] = {}  # name → how often it was met, of those that were met twice
-        try:
+        if self._path.exists() and not self._path.is_dir():
+            raise UsageError("not a folder", where=path, hint="Choose a new folder.", code="not-a-folder")
+        with convert_os_errors(OutputError, "the folder cannot be created", where=path):
             self._path.mkdir(parents=True, exist_ok=True)
             is_empty = next(self._path.iterdir(), None) is None
-        except FileExistsError as error:
-            hint = "name a folder that is not there yet"
-            raise UsageError("this is no folder", where=path, hint=hint, code="not-a-folder") from error
-        except OSError as error:
-            raise OutputError(f"the folder cannot be made: {error.strerror}", where=path) from error
         if not (is_empty or may_hold_files):
             hint = "name one that is empty or not there"
             raise UsageError("the folder holds files already", where=path, hint=hint, code="folder-not-empty")
@@ -306,20 +289,15 @@ class BodyFolder:
         body = result.raw
         stem, suffix = file_name(result.input), suffix_of(result.content_type, body)
         while True:
-            path = self._path / self._numbered(stem, suffix)
-            try:
+            number = self._repeats.get(stem + suffix, 1)
+            path = self._path / (f"{stem}{suffix}" if number == 1 else f"{stem}-{number}{suffix}")
+            if os.path.lexists(path):
+                self._repeats[stem + suffix] = number + 1
+                continue
+            with convert_os_errors(OutputError, "the response cannot be written", where=str(path)):
                 with path.open("xb") as file:
                     file.write(body)
-            except FileExistsError:
-                self._repeats[stem + suffix] = self._repeats.get(stem + suffix, 1) + 1
-            except OSError as error:
-                raise OutputError(f"the answer cannot be written: {error.strerror}", where=str(path)) from error
-            else:
                 return replace(result, file=str(path))
-
-    def _numbered(self, stem: str, suffix: str) -> str:
-        number = self._repeats.get(stem + suffix, 1)
-        return f"{stem}{suffix}" if number == 1 else f"{stem}-{number}{suffix}"
 
 
 def file_name(name: str) -> str:
@@ -347,17 +325,11 @@ def suffix_of(content_type: str | None, body: bytes) -> str:
         return ".webp"
     if body.startswith(b"PK\x03\x04"):
         return ".pt" if b"/data.pkl" in body[:512] else ".zip"
-    return _suffix_of_text(body)
-
-
-def _suffix_of_text(body: bytes) -> str:
     try:
         body.decode("utf-8")
     except UnicodeDecodeError:
         return ".bin"
-    if body.lstrip()[:1] not in {b"{", b"["}:
-        return ".txt"
-    return ".json" if _is_json(body) else ".txt"
+    return ".json" if body.lstrip()[:1] in {b"{", b"["} and _is_json(body) else ".txt"
 
 
 def _is_json(body: bytes) -> bool:

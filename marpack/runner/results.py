@@ -71,7 +71,13 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
 
 def results_of(names: tuple[str, ...], outcome: BatchResult) -> tuple[Result, ...]:
     """Return one result per input of a batch; what was printed is told with its first."""
-    said = _parted(outcome.logs, outcome.metrics)
+    logs, data = outcome.logs, tuple[str, ...]()
+    metrics = tuple([line.removeprefix(METRICS) for line in outcome.metrics])
+    if METRICS in logs or DATA in logs:  # the handler printed them among its own lines
+        lines = logs.splitlines(keepends=True)
+        logs = "".join([line for line in lines if not line.startswith((METRICS, DATA))])
+        metrics = (*(line.strip().removeprefix(METRICS) for line in lines if line.startswith(METRICS)), *metrics)
+        data = tuple([line.rstrip("\n").removeprefix(DATA) for line in lines if line.startswith(DATA)])
     stages = {stage: round(elapsed, 3) for stage, elapsed in outcome.stages.items()}
     seconds = round(outcome.seconds, 6)
     touched = outcome.touched
@@ -92,15 +98,15 @@ def results_of(names: tuple[str, ...], outcome: BatchResult) -> tuple[Result, ..
                 stages=stages,
                 seconds=seconds,
                 batch=len(outcome.responses),
-                logs=said.logs,
-                metrics=said.metrics,
-                data=said.data,
+                logs=logs,
+                metrics=metrics,
+                data=data,
                 touched=touched,
                 troubles=outcome.troubles,
                 restarted=outcome.died,
             )
         )
-        said, touched = _LogParts(), ()
+        logs, metrics, data, touched = "", (), (), ()
     return tuple(results)
 
 
@@ -110,25 +116,6 @@ def body_of(data: bytes) -> Body:
         return Body(data.decode("utf-8"))
     except UnicodeDecodeError:
         return Body(base64.b64encode(data).decode("ascii"), "base64")
-
-
-class _LogParts(Struct, frozen=True):
-    logs: str = ""
-    metrics: tuple[str, ...] = ()
-    data: tuple[str, ...] = ()
-
-
-def _parted(logs: str, metrics: tuple[str, ...]) -> _LogParts:
-    """Return what the handler printed, the metric lines among it and beside it, and the lines of `--show-data`."""
-    beside = tuple([line.removeprefix(METRICS) for line in metrics])
-    if METRICS not in logs and DATA not in logs:
-        return _LogParts(logs, beside)
-    lines = logs.splitlines(keepends=True)
-    return _LogParts(
-        "".join([line for line in lines if not line.startswith((METRICS, DATA))]),
-        (*(line.strip().removeprefix(METRICS) for line in lines if line.startswith(METRICS)), *beside),
-        tuple([line.rstrip("\n").removeprefix(DATA) for line in lines if line.startswith(DATA)]),
-    )
 
 
 def needs_of(touched: Iterable[Touched]) -> tuple[Touched, ...]:
@@ -160,7 +147,9 @@ def batched(inputs: Iterable[Input], size: int) -> Iterator[tuple[Input, ...]]:
 
     One that is refused stays in the group of its `batch`, which goes to the handler without it; else it stands alone.
     """
-    for (name, alone), group in groupby(inputs, key=lambda item: (item.batch, _is_alone(item))):
+    for (name, alone), group in groupby(
+        inputs, key=lambda item: (item.batch, item.batch is None and item.refused is not None)
+    ):
         if alone:
             yield from ((item,) for item in group)
             continue
@@ -169,10 +158,6 @@ def batched(inputs: Iterable[Input], size: int) -> Iterator[tuple[Input, ...]]:
             continue
         while chunk := tuple(islice(group, size)):
             yield chunk
-
-
-def _is_alone(item: Input) -> bool:
-    return item.batch is None and item.refused is not None
 
 
 def run(pool: Pool, inputs: Iterable[Input], *, batch_size: int = 1) -> Iterator[Result]:
@@ -214,20 +199,17 @@ def answered_inputs(
 def outcomes_of(pool: Pool, batches: Iterable[Batch], *, isolate: bool = False) -> Iterator[tuple[BatchResult, ...]]:
     """Yield what became of each batch, in order: of all of it or, where it failed and is isolated, of each request."""
     if not isolate:
-        return ((outcome,) for outcome in pool.outcomes(batches))
-    return _isolated(pool, batches)
-
-
-def _isolated(pool: Pool, batches: Iterable[Batch]) -> Iterator[tuple[BatchResult, ...]]:
-    asked: deque[Batch] = deque()
+        yield from ((outcome,) for outcome in pool.outcomes(batches))
+        return
+    sent: deque[Batch] = deque()
 
     def noted() -> Iterator[Batch]:
         for batch in batches:
-            asked.append(batch)
+            sent.append(batch)
             yield batch
 
     for outcome in pool.outcomes(noted()):
-        batch = asked.popleft()
+        batch = sent.popleft()
         if len(batch) > 1 and any(response.failed for response in outcome.responses):
             yield tuple(pool.outcomes((request,) for request in batch))
         else:
@@ -247,7 +229,7 @@ def _answered(group: tuple[Input, ...], outcomes: tuple[BatchResult, ...]) -> It
 
 
 class Percentiles(Struct, frozen=True):
-    """Milliseconds below which half, nine tenths and 99 hundredths of a stage's durations lie."""
+    """The 50th, 90th and 99th percentile of a stage's durations, in milliseconds."""
 
     p50: float
     p90: float
@@ -412,13 +394,23 @@ def measure(
         paces.append(pace)
         on_pace(pace)
     found = memory.found()
+    findings = []
+    if found is not None and found.per_input is not None:
+        findings.append(
+            Finding(
+                code="memory-grows",
+                severity=Severity.WARNING,
+                message=f"the worker grows by {found.per_input / 1024:.1f} KiB with every input",
+                hint="keep no inputs or outputs on the handler; tensors under torch.inference_mode() hold no graph",
+            )
+        )
     return BenchmarkFigures(
         inputs=len(requests),
         repeat=plan.repeat,
         warmup=plan.warmup,
         paces=tuple(paces),
         memory=found,
-        findings=tuple(_leak(found)),
+        findings=tuple(findings),
     )
 
 
@@ -434,7 +426,7 @@ def _timed(pool: ModelPool, batches: Iterable[Batch], size: int, memory: "Memory
     started = time.perf_counter()
     for outcome in pool.outcomes(batches):
         count += len(outcome.responses)
-        short += _short(outcome)
+        short += sum(not 200 <= response.status < 300 or response.reset for response in outcome.responses)
         for stage, elapsed in outcome.stages.items():
             samples[stage].add(elapsed)
         memory.look(len(outcome.responses), restarted=outcome.died)
@@ -447,10 +439,6 @@ def _timed(pool: ModelPool, batches: Iterable[Batch], size: int, memory: "Memory
         throughput=round(count / seconds, 2),
         stages={stage: sample.percentiles() for stage, sample in samples.items()},
     )
-
-
-def _short(outcome: BatchResult) -> int:
-    return sum(not 200 <= response.status < 300 or response.reset for response in outcome.responses)
 
 
 class MemoryWatch:
@@ -512,13 +500,3 @@ def growth_per_input(series: list[tuple[int, int]]) -> float | None:
     if grown < _LEAST_GROWTH or min(steps) < _STEADY * grown / len(steps):
         return None
     return grown / (parts[-1][0][0] - parts[0][0][0])
-
-
-def _leak(memory: Memory | None) -> Iterator[Finding]:
-    if memory is not None and memory.per_input is not None:
-        yield Finding(
-            code="memory-grows",
-            severity=Severity.WARNING,
-            message=f"the worker grows by {memory.per_input / 1024:.1f} KiB with every input",
-            hint="keep no inputs or outputs on the handler; tensors under torch.inference_mode() hold no graph",
-        )
