@@ -186,19 +186,8 @@ def _prometheus_problem(declared: Declared) -> str | None:
 # --- The lines of handlers ----------------------------------------------------------------------------------------
 
 
-class _MetricLine(Struct, frozen=True, kw_only=True):
-    """A worker's line about a metric, without its value."""
-
-    name: str
-    unit: str
-    kind: MetricTypes
-    names: tuple[str, ...]  # of its dimensions
-    values: tuple[str, ...]  # of its dimensions, and the host name
-    request: str = ""
-
-
-def _parse_line(name: str, about: str, tail: str = "") -> _MetricLine | None:
-    """Return the metric of a line's name with unit, its dimensions with type and host, and its time and request.
+def _parse_line(name: str, about: str) -> tuple[Declared, tuple[str, ...]] | None:
+    """Return the metric of a line's name with unit, and its dimensions with type and host; then the labels' values.
 
     None for a malformed line. As on TorchServe, a dimension without a value, or with a colon in it, is ignored.
     """
@@ -209,14 +198,8 @@ def _parse_line(name: str, about: str, tail: str = "") -> _MetricLine | None:
     if not metric or not host or kind is None or len(kinds) > 1:
         return None
     pairs = [pair for pair in (part.split(":") for part in dimensions.split(",")) if len(pair) == 2]
-    return _MetricLine(
-        name=metric,
-        unit=unit,
-        kind=kind,
-        names=tuple(key for key, _ in pairs),
-        values=(*(value for _, value in pairs), host),
-        request=tail.partition(",")[2],
-    )
+    labels = handlers_metric(kind, metric, unit, tuple(key for key, _ in pairs))
+    return labels, (*(value for _, value in pairs), host)
 
 
 # --- All metrics --------------------------------------------------------------------------------------------------
@@ -295,21 +278,16 @@ class ServerMetrics:
         if end < 0 or not math.isfinite(value):
             return
         about = rest[:end]  # the same in every line of one sample
-        if self._mode is not MetricsMode.PROMETHEUS:
-            parsed = _parse_line(name, about, rest[end + 1 :])
-            family = parsed and self._handlers_family(parsed)
-            if parsed and family:
-                _LoggedSample(family.declared, parsed.values).put(value, parsed.request)
-            return
         sample = self._taken.get((name, about))
         if sample is None:
-            parsed = _parse_line(name, about)
-            family = parsed and self._handlers_family(parsed)
-            sample = (parsed and family and family.bind(parsed.values)) or _IGNORED
+            sample = self._handlers_sample(name, about)
             if len(self._taken) >= MAX_SAMPLES:
                 self._taken.clear()
             self._taken[name, about] = sample
-        sample.put(value)
+        if isinstance(sample, _LoggedSample):
+            sample.put(value, rest[end + 1 :].partition(",")[2])
+        else:
+            sample.put(value)
 
     def exposition(self, names: Collection[str] = ()) -> bytes:
         """Return Prometheus' text of all samples, or of those with certain names."""
@@ -330,16 +308,20 @@ class ServerMetrics:
             return "another metric has its name"
         return _prometheus_problem(metric)
 
-    def _handlers_family(self, line: _MetricLine) -> _Family | None:
+    def _handlers_sample(self, name: str, about: str) -> Sample:
+        """Return the sample of a handler's line, after declaring its metric if it is to be detected."""
+        parsed = _parse_line(name, about)
+        if parsed is None:
+            return _IGNORED
+        metric, values = parsed
         families = self._families[Section.MODELS]
-        found = families.get(line.name)
-        if found is not None or not self._auto_detect or self._detected >= MAX_DETECTED:
-            return found
-        metric = handlers_metric(line.kind, line.name, line.unit, line.names)
-        if self._problem(metric) is not None:
-            return None
-        self._detected += 1
-        return families.setdefault(line.name, _Family(metric, is_shown=self._shows(metric)))
+        family = families.get(metric.name)
+        if family is None:
+            if not self._auto_detect or self._detected >= MAX_DETECTED or self._problem(metric) is not None:
+                return _IGNORED
+            self._detected += 1
+            family = families[metric.name] = _Family(metric, is_shown=self._shows(metric))
+        return family.bind(values) or _IGNORED
 
 
 class ModelMetrics:

@@ -1,23 +1,33 @@
-"""What is looked at before an archive is served, and whose word counts for how."""
+"""The model store, admission, the settings of a model, and loading threads."""
 
+import errno
 import hashlib
+import os
 import pickle
+import threading
+import time
 import zipfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from serving.served import pack, served, wait_until
+from serving.served import LOADER, Served, pack, served, wait_until
 
+from marpack.archive.cache import Cache
 from marpack.archive.index import Index, Member, index_digest
-from marpack.archive.protocol import INDEX_NAME
+from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, ExitCode, TorchrunError, UsageError
+from marpack.findings import Finding
 from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load
-from marpack.serving.loading import AdmissionRules, ModelLoader, ModelPlan
+from marpack.serving.loading import AdmissionRules, ModelLoader, ModelPlan, ModelStore
 from marpack.serving.settings import ModelProperties, ModelSettings, ModelTuning
 from marpack.serving.workers import WorkerState
+from marpack.torchserve.http import RequestError
 
 HANDLER = "def handle(data, context):\n    return data\n"
 
@@ -245,3 +255,201 @@ def handle(data, context):
         loads = {str(model.load(worker).gpu_id) for worker in model.workers}
         assert loads == dealt
         assert server.request("POST", "/predictions/m", b"x")[2].decode() in dealt
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ModelStore:
+    """Return a store with three archives, two folders and what is none; a secret lies outside."""
+    folder = tmp_path / "store"
+    folder.mkdir()
+    for name in ("a.mar", "b.tar.gz", "c.model", "notes.txt", ".hidden.mar"):
+        (folder / name).write_bytes(b"")
+    for name in ("unpacked", ".git", "sub"):
+        (folder / name).mkdir()
+    (folder / "sub" / "d.mar").write_bytes(b"")
+    (tmp_path / "secret.mar").write_bytes(b"")
+    (folder / "out.mar").symlink_to(tmp_path / "secret.mar")
+    (folder / "up.mar").symlink_to(tmp_path)
+    (folder / "in.mar").symlink_to("sub/d.mar")
+    (folder / "broken.mar").symlink_to("gone.mar")
+    (folder / "circle.mar").symlink_to("circle.mar")
+    return ModelStore(folder)
+
+
+@pytest.mark.parametrize("name", ["a.mar", "b.tar.gz", "unpacked", "in.mar", "notes.txt"])
+def test_a_bare_name_is_found(store: ModelStore, name: str) -> None:
+    assert store.find(name) == store.folder / name
+
+
+NOT_FOUND = "Model not found at: {}"
+RELATIVE = "Relative path is not allowed in url: {}"
+ADDRESS = "Given URL {} does not match any allowed URL(s)"
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("", "empty url"),
+        ("nope.mar", NOT_FOUND),
+        ("A.MAR", NOT_FOUND),
+        ("../secret.mar", RELATIVE),
+        ("..", RELATIVE),
+        ("sub/../a.mar", RELATIVE),
+        ("sub/d.mar", NOT_FOUND),
+        ("./a.mar", NOT_FOUND),
+        (".", NOT_FOUND),
+        ("a.mar/", NOT_FOUND),
+        ("sub\\d.mar", NOT_FOUND),
+        ("/etc/passwd", NOT_FOUND),
+        ("a.mar\0", NOT_FOUND),
+        ("a.mar\n", NOT_FOUND),
+        ("out.mar", NOT_FOUND),
+        ("up.mar", NOT_FOUND),
+        ("broken.mar", NOT_FOUND),
+        ("circle.mar", NOT_FOUND),
+        ("ftp://host/a.mar", NOT_FOUND),
+        ("http://host/a.mar", ADDRESS),
+        ("HTTPS://host/a.mar", ADDRESS),
+        ("file:///etc/passwd", ADDRESS),
+        ("x" * 5000, NOT_FOUND.format("x" * 1024)),
+    ],
+)
+def test_any_other_url_is_refused_in_the_originals_words(store: ModelStore, url: str, message: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        store.find(url)
+    error = refused.value
+    assert (error.status, error.kind, error.message) == (404, "ModelNotFoundException", message.format(url))
+
+
+def test_all_models_are_the_archives_and_the_folders(store: ModelStore) -> None:
+    names = [path.name for path in store.all_models()]
+    assert names == sorted(names)
+    assert {"a.mar", "b.tar.gz", "c.model", "unpacked", "sub", "out.mar"} <= set(names)
+    assert not {"notes.txt", ".hidden.mar", ".git"} & set(names)
+
+
+def test_a_store_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=os.strerror(errno.ENOENT)) as caught:
+        ModelStore(tmp_path / "gone").all_models()
+    assert caught.value.code == "unreadable-model-store"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["a.mar"], [(None, "a.mar")]),
+        (["x=a.mar", "y=b.tar.gz"], [("x", "a.mar"), ("y", "b.tar.gz")]),
+        (["x=a.mar,c.model , y=b.tar.gz,"], [("x", "a.mar"), (None, "c.model"), ("y", "b.tar.gz")]),
+        (["missing.mar"], [(None, "missing.mar")]),
+        (["sub/a.mar", "z=/elsewhere/c.model"], [(None, "a.mar"), ("z", "c.model")]),
+        (["a.mar", "a.mar"], [(None, "a.mar")]),
+        ([], []),
+    ],
+)
+def test_start_models(store: ModelStore, words: list[str], expected: list[tuple[str | None, str]]) -> None:
+    assert store.parse_models(words) == [(name, store.folder / file) for name, file in expected]
+
+
+def test_all_as_a_start_model(store: ModelStore) -> None:
+    assert store.parse_models(["ALL"]) == [(None, path) for path in store.all_models()]
+
+
+def test_a_start_model_may_be_a_folder_elsewhere(store: ModelStore, tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    assert store.parse_models([f"m={folder}"]) == [("m", folder)]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("=a.mar", "'=a.mar' does not name a model"),
+        ("x=", "'x=' does not name a model"),
+        ("x=/", "'x=/' does not name a model"),
+        ("a\0.mar", "does not name a model"),
+        ("m=https://host/a.mar", "models are served from the model store, not from 'https://host/a.mar'"),
+    ],
+)
+def test_a_word_that_names_no_model(store: ModelStore, word: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as refused:
+        store.parse_models([word])
+    assert refused.value.hint
+
+
+ECHO = "def handle(data, context):\n    return [row['body'] for row in data] if data else None\n"
+SLOW = (os.cpu_count() or 1) + 8  # the event loop's own executor has cpu_count + 4 threads, at most 32
+SHUTTING_DOWN = 503
+
+
+class SlowRules(AdmissionRules, frozen=True):
+    """Takes for ever to look into some archives."""
+
+    def check(self, archive: Archive) -> tuple[Finding, ...]:
+        while archive.source.endswith("slow.mar"):
+            time.sleep(0.01)
+        return super().check(archive)
+
+
+def loading_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "marpack-loading"]
+
+
+@contextmanager
+def serving(store: Path, **changes: Any) -> Iterator[tuple[Served, Callable[..., "Future[tuple[int, Any]]"]]]:
+    """Serve a store; give the server, and what registers a model there in a thread."""
+    loader = ModelLoader(load=LOADER.load, settings=LOADER.settings, **changes)
+    with (
+        ThreadPoolExecutor(SLOW + 1) as clients,
+        served(model_store=store, model_api=True, loader=loader) as server,
+    ):
+
+        def register(name: str) -> "Future[tuple[int, Any]]":
+            path = f"/models?url={name}.mar&model_name={name}&initial_workers=0"
+            return clients.submit(server.manage, "POST", path)
+
+        yield server, register
+
+
+def test_slow_archives_block_neither_other_registrations_nor_the_end(tmp_path: Path):
+    for name in ("good", "slow"):
+        pack(tmp_path, f"{name}.mar", ECHO)
+    with serving(tmp_path, rules=SlowRules()) as (server, register):
+        slow = [register("slow") for _ in range(SLOW)]
+        wait_until(lambda: len(loading_threads()) == SLOW)
+        assert register("good").result(20)[0] == 200
+        assert server.manage("PUT", "/models/good?min_worker=1&synchronous=true")[0] == 200
+        assert server.request("POST", "/predictions/good", b"hi")[2] == b"hi"
+        assert not any(each.done() for each in slow)
+    assert [each.result(20)[0] for each in slow] == [SHUTTING_DOWN] * SLOW
+    assert loading_threads() == []
+
+
+def test_an_extraction_that_the_end_interrupts_leaves_nothing(tmp_path: Path):
+    pack(tmp_path, "good.mar", ECHO)
+    cache, begun = tmp_path / "cache", threading.Event()
+
+    @contextmanager
+    def slow(_what: str, _total: int) -> Iterator[Callable[[int], object]]:
+        def progress(_: int) -> None:
+            begun.set()
+            while True:
+                time.sleep(0.01)
+
+        yield progress
+
+    with serving(tmp_path, cache=lambda: Cache(cache, bar=slow)) as (_, register):
+        registered = register("good")
+        assert begun.wait(20)
+        assert list(cache.iterdir())
+    assert registered.result(20)[0] == SHUTTING_DOWN
+    assert list(cache.iterdir()) == []
+
+
+def test_a_synchronous_registration_whose_workers_do_not_load_does_not_hold_up_the_end(tmp_path: Path):
+    pack(tmp_path, "hangs.mar", f"import time\ntime.sleep(3600)\n{ECHO}")
+    with ThreadPoolExecutor(2) as clients, served(model_store=tmp_path, model_api=True) as server:
+        waiting = clients.submit(server.manage, "POST", "/models?url=hangs.mar&initial_workers=1&synchronous=true")
+        wait_until(lambda: any(model.workers and model.workers[0].pid for model in server.server.registry))
+        scaling = clients.submit(server.manage, "PUT", "/models/hangs?min_worker=2&synchronous=true")
+        wait_until(lambda: any(len(model.workers) == 2 for model in server.server.registry))
+    assert [each.result(20)[0] for each in (waiting, scaling)] == [SHUTTING_DOWN] * 2

@@ -1,8 +1,9 @@
-"""The OpenAPI documents: valid, and of the routes that exist."""
+"""The table of routes: its OpenAPI documents, the ids of requests, and the statistics of responses."""
 
 import asyncio
 import copy
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from lazy import openapi_spec_validator
 
 from marpack.protocol.messages import Load
 from marpack.serving.access import Admission, TokenKind
-from marpack.serving.api import ServerStatistics, ServingCore, openapi_document
+from marpack.serving.api import Call, ServerStatistics, ServingCore, openapi_document
 from marpack.serving.inference import InferenceApi
 from marpack.serving.loading import ModelLoader, ModelStore
 from marpack.serving.management import ManagementApi, MetricsApi, Registrar
@@ -158,3 +159,28 @@ def test_queries() -> None:
         ("response_timeout", "integer"),
         ("startup_timeout", "integer"),
     ]
+
+
+def test_failures_are_counted_by_cause_in_bounded_memory():
+    statistics = ServerStatistics()
+    for number in range(10_000):
+        statistics.add(500, 1.0, f"failure {number} {'x' * 1000}")
+    for status in (503, 503, 0, 200):
+        statistics.add(status, 1.0, "failure 0" if status == 503 else "")
+    assert statistics.requests == 10_004
+    assert sum(statistics.failures.values()) == 10_003
+    assert len(statistics.failures) < 200
+    assert max(map(len, statistics.failures)) < 300
+    known = ServerStatistics()
+    for status, cause in ((500, "a"), (500, "a"), (503, ""), (0, ""), (204, "")):
+        known.add(status, 1.0, cause)
+    assert {cause: known.failures[cause] for cause in ("500 a", "503")} == {"500 a": 2, "503": 1}
+    assert sorted(known.failures.values()) == [1, 1, 2]
+
+
+def test_is_a_random_uuid_and_new_each_time():
+    given = [Call(None, "").id for _ in range(200)]
+    read = [uuid.UUID(text) for text in given]
+    assert [str(one) for one in read] == given
+    assert {(one.version, one.variant) for one in read} == {(4, uuid.RFC_4122)}
+    assert len(set(given)) == len(given)

@@ -1,0 +1,199 @@
+"""The life of a server: when it is ready, how its workers are replaced, and how its models are."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from serving.logs import Recorded, recording
+from serving.served import ANYWHERE, LOADER, Served, pack, served, wait_until
+
+from marpack.errors import UsageError
+from marpack.project.source import ResolvedSource
+from marpack.runner.client import Worker
+from marpack.runner.process import ForkedChild, Zygote
+from marpack.serving.http import HttpSettings
+from marpack.serving.loading import ModelLoader
+from marpack.serving.metrics import ServerMetrics
+from marpack.serving.models import ServedModel
+from marpack.serving.server import Listening, Server, ServerOptions
+from marpack.serving.settings import ModelSettings
+
+_HANDLER = "def handle(data, context):\n    return data and [1 for _ in data]\n"
+
+
+class _Asking(Recorded):
+    """Reads, as each port begins to listen, whether the server would call itself ready."""
+
+    server: Server
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ready: list[bool] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if isinstance(record.msg, Listening):
+            self.ready.append(self.server.registry.is_ready)
+
+
+async def _settled(server: Server) -> bool:
+    while not server.registry.is_complete:
+        await asyncio.sleep(0.001)
+    before = server.registry.is_ready
+    (model,) = server.registry
+    await model.wait_until_ready()
+    server.end()
+    return not before and server.registry.is_ready
+
+
+def test_no_port_calls_the_server_ready_before_its_models_are_there(tmp_path: Path):
+    async def main() -> tuple[list[bool], bool]:
+        log = _Asking()
+        options = ServerOptions(
+            http=HttpSettings(max_request_size=65_536, max_connections=10, drain=2.0),
+            loader=LOADER,
+            inference=ANYWHERE,
+            management=ANYWHERE,
+            metrics=None,
+        )
+        log.server = server = Server(options, ServerMetrics(hostname="here"))
+        plans = [LOADER.plan(ResolvedSource(path=pack(tmp_path, "one.mar", _HANDLER)))]
+        with recording(log):
+            _, settled = await asyncio.gather(server.serve(plans), _settled(server))
+        return log.ready, settled
+
+    ready, settled = asyncio.run(main())
+    assert ready == [False] * len(ready)
+    assert ready
+    assert settled
+
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every worker is a new process")
+
+WITH_TORCH = "import torch\ndef handle(data, context):\n    return [str(int(torch.ones(2).sum()))] * len(data or ())\n"
+WITHOUT = "def handle(data, context):\n    return ['2'] * len(data or ())\n"
+
+
+@pytest.fixture
+def zygote() -> Iterator[Zygote]:
+    zygote = Zygote({name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")})
+    yield zygote
+    zygote.close()
+
+
+def loader(zygote: Zygote, workers: int) -> ModelLoader:
+    settings = ModelSettings(leave_timeout=1, min_workers=workers, max_workers=workers)
+    spawn = partial(Worker.spawn, environment=zygote._environment, zygote=zygote)
+    return replace(LOADER, spawn=lambda _: spawn, zygote=zygote, settings=settings)
+
+
+def processes(server: Served) -> list[object]:
+    """Return the processes of the only model's workers."""
+    (model,) = list(server.server.registry)
+    return [each._worker.process._process for each in model.workers if each._worker is not None]
+
+
+@pytest.mark.nightly
+@on_linux
+def test_a_worker_that_is_killed_is_replaced_by_a_fork(tmp_path: Path, zygote: Zygote):
+    with served(pack(tmp_path, "probe.mar", WITH_TORCH), loader=loader(zygote, 1)) as server:
+        (first,) = processes(server)
+        assert not isinstance(first, ForkedChild)
+        wait_until(lambda: zygote._process is not None)
+        assert zygote.wait()
+        for _ in range(2):
+            (model,) = list(server.server.registry)
+            before = processes(server)
+            os.kill(model.workers[0].pid, signal.SIGKILL)
+            wait_until(lambda before=before: processes(server) not in ([], before))
+            wait_until(lambda: server.request("POST", "/predictions/probe", b"a")[0] == 200)
+            assert [type(each) for each in processes(server)] == [ForkedChild]
+
+
+@on_linux
+def test_further_workers_of_a_served_model_are_forked(tmp_path: Path, zygote: Zygote):
+    with served(pack(tmp_path, "probe.mar", WITH_TORCH), loader=loader(zygote, 3)) as server:
+        wait_until(lambda: zygote._process is not None)
+        assert zygote.wait()  # longer than `wait_until` on a busy machine
+        wait_until(lambda: len(processes(server)) == 3)
+        assert sorted(isinstance(each, ForkedChild) for each in processes(server)) == [False, True, True]
+
+
+@on_linux
+def test_no_zygote_is_started_for_served_models_without_torch(tmp_path: Path, zygote: Zygote):
+    with served(pack(tmp_path, "probe.mar", WITHOUT), loader=loader(zygote, 2)) as server:
+        assert server.request("POST", "/predictions/probe", b"a")[0] == 200
+        assert zygote._process is None
+
+
+SAYS = "def handle(data, context):\n    return ['{}' for _ in data] if data else None\n"
+WAITS = "import pathlib, time\nwhile not pathlib.Path('{}').exists():\n    time.sleep(0.01)\n"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Served]:
+    """Return a server of version 1.0 of the model m, and of another model."""
+    archives = [pack(tmp_path, f"{name}.mar", SAYS.format(f"{name} 1.0")) for name in ("m", "other")]
+    with served(*archives, model_store=tmp_path, model_api=True) as server:
+        yield server
+
+
+def replacing(server: Served, archive: Path) -> "Future[ServedModel | None]":
+    """Load an archive in the place of version 1.0 of m, as a reload does."""
+    model, plan = server.server.registry.find("m", "1.0"), LOADER.plan(ResolvedSource(path=archive), name="m")
+    loop: asyncio.AbstractEventLoop = model._loop
+    return asyncio.run_coroutine_threadsafe(server.server.replace(model, plan), loop)
+
+
+def answer(server: Served, path: str) -> tuple[int, bytes]:
+    status, _, body = server.request("POST", f"/predictions/{path}", b"x")
+    return status, body
+
+
+def versions(server: Served) -> list[Any]:
+    return [each["modelVersion"] for each in server.manage("GET", "/models/m/all")[1]]
+
+
+def test_a_model_may_be_unregistered_while_it_is_loaded_again(server: Served, tmp_path: Path):
+    gate = tmp_path / "gate"
+    replaced = replacing(server, pack(tmp_path, "new.mar", WAITS.format(gate) + SAYS.format("new")))
+    started = {model.name for model in server.server.registry}
+    assert server.manage("DELETE", "/models/m")[0] == 200
+    gate.touch()
+    assert replaced.result(20) is None
+    assert (started, {model.name for model in server.server.registry}) == ({"m", "other"}, {"other"})
+    assert answer(server, "m")[0] == 404
+    assert answer(server, "other") == (200, b"other 1.0")
+
+
+def test_a_reload_does_not_take_the_place_of_another_version(server: Served, tmp_path: Path):
+    pack(tmp_path, "m2.mar", SAYS.format("m 2.0"), modelName="m", modelVersion="2.0")
+    assert server.manage("POST", "/models?url=m2.mar&initial_workers=1&synchronous=true")[0] == 200
+    second = server.server.registry.find("m", "2.0")
+    replaced = replacing(server, pack(tmp_path, "new.mar", SAYS.format("new"), modelVersion="2.0"))
+    with pytest.raises(UsageError, match=r"2\.0"):
+        replaced.result(20)
+    assert server.server.registry.find("m", "2.0") is second
+    assert versions(server) == ["1.0", "2.0"]
+    assert [answer(server, path) for path in ("m", "m/1.0", "m/2.0")] == [
+        (200, b"m 1.0"),
+        (200, b"m 1.0"),
+        (200, b"m 2.0"),
+    ]
+
+
+def test_a_reload_may_change_the_version_to_a_free_one(server: Served, tmp_path: Path):
+    replaced = replacing(server, pack(tmp_path, "new.mar", SAYS.format("new"), modelVersion="3.0"))
+    new = replaced.result(20)
+    assert new is server.server.registry.find("m")
+    assert versions(server) == ["3.0"]
+    assert answer(server, "m") == (200, b"new")
+    wait_until(lambda: len(list(server.server.registry)) == 2)
