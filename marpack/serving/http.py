@@ -17,6 +17,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.web_protocol import RequestHandler
 from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.errors import UsageError, describe_os_error
 from marpack.serving.jobs import StreamAbortedError, StreamedResponse
@@ -327,7 +328,7 @@ class HttpServer:
         self._sockets += [Path(address.path)] if address.path else []
         await runner.setup()
         await web.SockSite(runner, sock, backlog=_BACKLOG).start()
-        return address.bound_to(sock)
+        return address if address.path else replace(address, port=sock.getsockname()[1])
 
     def count_connection(self, transport: asyncio.Transport) -> None:
         """Count a new connection; close it at once beyond the limit."""

@@ -17,7 +17,6 @@ from marpack.serving.api import (
     bad_request,
     check_escapes,
     json_reply,
-    method_not_allowed,
     not_found,
     openapi_document,
 )
@@ -91,7 +90,6 @@ class InferenceApi(Api):
                 Route("/v2/health/ready", self.v2_ready),
                 Route("/api-description", self.document),
                 Route("/", self.document, frozenset({"OPTIONS"})),
-                Route("/", self.refuse_method, is_documented=False),
                 *(replace(route, admit=admission.check) for route in guarded),
             ),
         )
@@ -189,10 +187,6 @@ class InferenceApi(Api):
         registry = self.core.registry
         healthy = registry.is_healthy_for_torchserve if self.core.compat else registry.is_ready
         return json_reply(call, {"status": "Healthy" if healthy else "Unhealthy"}, status=200 if healthy else 500)
-
-    async def refuse_method(self, call: Call) -> Reply:  # noqa: ARG002 - the signature of operations
-        """Refuse other methods than OPTIONS on `/`."""
-        raise method_not_allowed()
 
     # --- KServe
 

@@ -31,9 +31,9 @@ class StreamedResponse:
         self._count = 0  # pieces so far
         self._open = True
 
-    def put(self, pieces: Iterable[bytes]) -> None:
-        """Append pieces, except empty ones. A client that is too far behind gets only the pieces so far."""
-        for piece in filter(None, pieces if self._open else ()):
+    def put(self, piece: bytes) -> None:
+        """Append a piece unless it is empty. A client that is too far behind gets only the pieces so far."""
+        if piece and self._open:
             self._count += 1
             self.unread += len(piece)
             self._pieces.append(piece)
@@ -114,14 +114,14 @@ class Job:
             if piece.failed:
                 self._stream.end(broken=True)
             else:
-                self._stream.put((piece.body,))
+                self._stream.put(piece.body)
         elif is_final(piece):
             self.settle(piece)
         elif piece.status >= 400:  # TorchServe cannot stream such a status: the response breaks off after its head
             self.settle(replace(piece, body=b"", reset=True))
         elif self.is_wanted:
             self._stream = StreamedResponse(piece)
-            self._stream.put((piece.body,))
+            self._stream.put(piece.body)
             self.response.set_result(self._stream)
 
     def settle(self, response: Response) -> None:

@@ -304,6 +304,7 @@ def _expect_handler(archive: Archive, handler: str) -> None:
 
 # --- Loading threads ----------------------------------------------------------------------------------------------
 
+_THREAD = "marpack-loading"
 _INTERRUPT_TIMEOUT = 1.0  # seconds for interrupted threads to remove half-written files
 
 
@@ -311,45 +312,34 @@ class _LoadingInterrupt(BaseException):
     """Ends a loading thread; not an Exception, so that nothing on its way handles it."""
 
 
-class _LoadingThread(threading.Thread):
-    """A thread that the end of the process does not wait for."""
-
-    def __init__(self, work: Callable[[], Any], outcome: Future[Any]) -> None:  # Any: each work has its own result
-        super().__init__(daemon=True, name="marpack-loading")
-        self._work = work
-        self._outcome = outcome
-
-    def run(self) -> None:
-        """Do the work and set its result, unless the thread is interrupted."""
-        try:
-            self._outcome.set_result(self._work())
-        except _LoadingInterrupt:
-            return
-        except Exception as error:  # noqa: BLE001 - raised again where the result is awaited
-            self._outcome.set_exception(error)
-
-    def interrupt(self) -> None:
-        """Raise an exception in the thread as soon as it runs Python code."""
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), ctypes.py_object(_LoadingInterrupt))
-
-
 async def run_in_loading_thread(work: Callable[[], T]) -> T:
     """Return the result of `work`, or raise its error, from a thread of its own.
 
     The event loop's executor has few threads, which a few slow archives would fill, and the loop waits for all of them
-    before it ends.
+    before it ends. The end of the process does not wait for these threads.
     """
     outcome: Future[T] = Future()
     outcome.set_running_or_notify_cancel()  # a caller that stops waiting must not cancel it under the thread
-    _LoadingThread(work, outcome).start()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except _LoadingInterrupt:
+            return
+        except Exception as error:  # noqa: BLE001 - raised again where the result is awaited
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name=_THREAD, daemon=True).start()
     return await asyncio.wrap_future(outcome)
 
 
 async def interrupt_loading() -> None:
     """Interrupt all loading threads; one that does not react in time runs until the process ends."""
-    threads = [thread for thread in threading.enumerate() if isinstance(thread, _LoadingThread)]
-    for thread in threads:
-        thread.interrupt()
+    threads = [thread for thread in threading.enumerate() if thread.name == _THREAD]
+    for thread in threads:  # raises the exception as soon as the thread runs Python code
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_LoadingInterrupt)
+        )
     end = time.monotonic() + _INTERRUPT_TIMEOUT
     while any(thread.is_alive() for thread in threads) and time.monotonic() < end:
         await asyncio.sleep(0.02)

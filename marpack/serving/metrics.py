@@ -227,7 +227,7 @@ class ServerMetrics:
     ) -> None:
         self._mode = mode
         self._auto_detect = auto_detect
-        self._host = ("Host", hostname)
+        self.host = ("Host", hostname)  # labels of the server's own metrics
         self._taken: dict[tuple[str, str], Sample] = {}
         self._families: dict[Section, dict[str, _Family]] = {section: {} for section in Section}
         self._detected = 0
@@ -241,7 +241,7 @@ class ServerMetrics:
                     code="invalid-metric",
                 )
             self._families[metric.section][metric.name] = _Family(metric, is_shown=self._shows(metric))
-        self._answers = [self.bind(f"Requests{hundreds}XX", *self._host) for hundreds in "245"]
+        self._answers = [self.bind(f"Requests{hundreds}XX", *self.host) for hundreds in "245"]
 
     def bind(self, name: str, *values: str) -> Sample:
         """Return the sample of one of the server's own metrics; one that ignores values if it is not declared so."""
@@ -253,14 +253,10 @@ class ServerMetrics:
         hundreds = status // 100
         self._answers[0 if hundreds == 2 else 1 if hundreds == 4 else 2].put(1.0)
 
-    def of(self, model: str, version: str) -> "ModelMetrics":
-        """Return the metrics of one version of a model."""
-        return ModelMetrics(self, model, version, self._host)
-
     def put_system(self, sample: Mapping[str, float]) -> None:
         """Set the machine's metrics, from `sample_system`."""
         for name, value in sample.items():
-            self.bind(name, *self._host).put(value)
+            self.bind(name, *self.host).put(value)
 
     def take(self, line: str) -> None:
         """Take a value from a handler's line without its mark; ignore a malformed line.
@@ -327,9 +323,9 @@ class ServerMetrics:
 class ModelMetrics:
     """The metrics of one version of a model; a label says whether the request named the version."""
 
-    def __init__(self, metrics: ServerMetrics, model: str, version: str, host: tuple[str, str]) -> None:
+    def __init__(self, metrics: ServerMetrics, model: str, version: str) -> None:
         self._metrics = metrics
-        self._host = host
+        self._host = host = metrics.host
         self._requests, self._latency, self._queue = (
             [metrics.bind(name, model, label, host[-1]) for label in ("default", version)] for name in _LEGACY
         )

@@ -17,7 +17,7 @@ from marpack.runner.client import BatchResult, LoadError
 from marpack.runner.process import Zygote, uses_torch
 from marpack.serving.jobs import Batch, Job, JobQueue, StreamedResponse
 from marpack.serving.loading import ModelPlan
-from marpack.serving.metrics import ServerMetrics
+from marpack.serving.metrics import ModelMetrics, ServerMetrics
 from marpack.serving.workers import WorkerSlot, WorkerState
 from marpack.torchserve.http import Request, RequestError, Response
 
@@ -116,7 +116,7 @@ class ServedModel:
         )
         self.latencies: deque[float] = deque(maxlen=_KEPT_LATENCIES)  # ms of the latest responses
         self.failure: MarpackError | None = None  # of the latest attempt to load a worker
-        self.metrics = metrics.of(self.name, self.version)
+        self.metrics = ModelMetrics(metrics, self.name, self.version)
         self._server_metrics = metrics
         self._zygote = plan.zygote
         self._forker: Zygote | None = None  # the zygote, if forking loads this model faster

@@ -143,9 +143,6 @@ class PageApi:
         self._core = core
         self._renderer = renderer
         self.admission = Admission(kind=TokenKind.INFERENCE, guarded=True)
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return the page's routes."""
         get, check = frozenset({"GET", "HEAD"}), self.admission.check
         rows: tuple[tuple[str, Operation, frozenset[str]], ...] = (
             ("/page/state", self.state, get),
@@ -154,7 +151,7 @@ class PageApi:
             ("/page/{name}", self.asset, get),
         )
         guarded = (Route(path, operation, methods, check, is_documented=False) for path, operation, methods in rows)
-        return (Route("/", self.index, get, is_documented=False), *guarded)
+        self.routes = (Route("/", self.index, get, is_documented=False), *guarded)
 
     async def index(self, call: Call) -> Reply:
         """Answer a browser with the page, and other clients as TorchServe does."""

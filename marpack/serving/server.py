@@ -186,7 +186,7 @@ class Server:
         inference = InferenceApi(
             self.core,
             Admission(tokens=options.tokens, kind=TokenKind.INFERENCE, compat=options.compat),
-            page.routes() if page else (),
+            page.routes if page else (),
         )
         management, metrics = self._management_api(), MetricsApi(self.core)
         merged = options.inference.shares(options.management)

@@ -1,7 +1,6 @@
 """Settings of a server and of its models: addresses, model settings, and TorchServe's config.properties."""
 
 import re
-import socket
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import partial
@@ -71,10 +70,6 @@ class Address(Struct, frozen=True):
     def shares(self, other: Self | None) -> bool:
         """Return whether one listener serves both; each address with port 0 gets its own port."""
         return self == other and (self.path is not None or self.port != 0)
-
-    def bound_to(self, sock: socket.socket) -> Self:
-        """Return the address with a socket's actual port."""
-        return replace(self, port=sock.getsockname()[1]) if self.path is None else self
 
     def __str__(self) -> str:
         if self.path is not None:

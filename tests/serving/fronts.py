@@ -1,6 +1,7 @@
 """A front of its own in the test's event loop, and clients that say exactly what a test wants said."""
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
@@ -163,15 +164,19 @@ async def listening(*further: Route, **settings: Any) -> AsyncIterator[Listening
             await http.close()
 
 
-def in_loop(main: Callable[[], Coroutine[Any, Any, Any]], *, within: float = 10.0) -> None:
-    """Run a test's coroutine in the event loop that servers run in."""
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test in the event loop that servers run in, for at most 10 seconds."""
 
-    async def bounded() -> int:
-        async with asyncio.timeout(within):
-            await main()
-        return 0
+    @functools.wraps(test)
+    def run_test(*given: Any, **named: Any) -> None:
+        async def bounded() -> int:
+            async with asyncio.timeout(10.0):
+                await test(*given, **named)
+            return 0
 
-    run(bounded)
+        run(bounded)
+
+    return run_test
 
 
 async def eventually(holds: Callable[[], object], within: float = 5.0) -> None:

@@ -141,7 +141,7 @@ def asked(server: Served, text: str) -> HTTPConnection:
 def test_a_client_may_leave_at_any_place_of_a_batch(archive: Path):
     with served(archive, batch_size=4, max_batch_delay=80) as server:
         for place in range(4):
-            busy = [asked(server, "sleep 0.03") for _ in range(4)]
+            busy = [asked(server, "sleep 0.1") for _ in range(4)]
             waiting = [asked(server, f"mark {place}-{number}") for number in range(4)]
             waiting[place].close()
             for number, connection in enumerate(waiting):

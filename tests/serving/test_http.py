@@ -29,117 +29,103 @@ def chunk(data: bytes) -> bytes:
 # --- what is overridden in the library
 
 
-def test_an_answer_has_only_headers_that_were_asked_for():
-    async def main() -> None:
-        async with listening() as at, await at.connect() as client:
-            answer = await client.get("/echo")
-            assert answer.head.startswith(b"HTTP/1.1 200 \r\n")
-            assert answer.headers == {
-                "connection": "keep-alive",
-                "content-length": "0",
-                "x-request-id": "an-id",
-                "pragma": "no-cache",
-                "cache-control": "no-cache; no-store, must-revalidate, private",
-                "expires": "Thu, 01 Jan 1970 00:00:00 UTC",
-            }
-            await client.send(request("/echo", body=b"abc"))
-            assert "content-type" not in (await client.answer()).headers
-
-    in_loop(main)
+@in_loop
+async def test_an_answer_has_only_headers_that_were_asked_for():
+    async with listening() as at, await at.connect() as client:
+        answer = await client.get("/echo")
+        assert answer.head.startswith(b"HTTP/1.1 200 \r\n")
+        assert answer.headers == {
+            "connection": "keep-alive",
+            "content-length": "0",
+            "x-request-id": "an-id",
+            "pragma": "no-cache",
+            "cache-control": "no-cache; no-store, must-revalidate, private",
+            "expires": "Thu, 01 Jan 1970 00:00:00 UTC",
+        }
+        await client.send(request("/echo", body=b"abc"))
+        assert "content-type" not in (await client.answer()).headers
 
 
-def test_what_is_no_http_is_answered_as_the_server_does():
-    async def main() -> None:
-        async with listening() as at:
-            head, _, body = (await at.said(b"nonsense\r\n\r\n")).partition(b"\r\n\r\n")
-            assert b" 400 Bad Request" in head
-            assert b"connection: close" in head.lower()
-            assert json.loads(body) == {
-                "code": 400,
-                "type": "BadRequestException",
-                "message": "Invalid HTTP message.",
-            }
-
-    in_loop(main)
+@in_loop
+async def test_what_is_no_http_is_answered_as_the_server_does():
+    async with listening() as at:
+        head, _, body = (await at.said(b"nonsense\r\n\r\n")).partition(b"\r\n\r\n")
+        assert b" 400 Bad Request" in head
+        assert b"connection: close" in head.lower()
+        assert json.loads(body) == {
+            "code": 400,
+            "type": "BadRequestException",
+            "message": "Invalid HTTP message.",
+        }
 
 
-def test_a_bug_is_told_and_answered_and_the_next_request_is_too():
-    async def main() -> None:
-        told: list[BaseException] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
-        async with listening() as at:
-            said = await at.said(request("/fail"))
-            assert b" 500 Internal Server Error\r\n" in said
-            assert b"InternalServerException" in said
-            assert [type(error) for error in told] == [KeyError]
-            async with await at.connect() as client:
-                assert (await client.get("/echo")).status == 200
-
-    in_loop(main)
+@in_loop
+async def test_a_bug_is_told_and_answered_and_the_next_request_is_too():
+    told: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+    async with listening() as at:
+        said = await at.said(request("/fail"))
+        assert b" 500 Internal Server Error\r\n" in said
+        assert b"InternalServerException" in said
+        assert [type(error) for error in told] == [KeyError]
+        async with await at.connect() as client:
+            assert (await client.get("/echo")).status == 200
 
 
-def test_connections_beyond_the_bound_are_closed_and_told_of_once():
-    async def main() -> None:
-        async with listening(max_connections=3) as at:
-            kept = [await at.connect() for _ in range(3)]
-            assert [(await client.get("/echo")).status for client in kept] == [200] * 3
-            for _ in range(3):
-                assert await at.said(request("/echo")) == b""
-            assert [(await client.get("/echo")).status for client in kept] == [200] * 3
-            assert len(at.notes) == 1
-            assert at.notes[0].startswith("3 connections ")
-            for client in kept:
-                await client.__aexit__()
-            await eventually(lambda: at.http.connection_count == 0)
-            async with await at.connect() as client:
-                assert (await client.get("/echo")).status == 200
-
-    in_loop(main)
+@in_loop
+async def test_connections_beyond_the_bound_are_closed_and_told_of_once():
+    async with listening(max_connections=3) as at:
+        kept = [await at.connect() for _ in range(3)]
+        assert [(await client.get("/echo")).status for client in kept] == [200] * 3
+        for _ in range(3):
+            assert await at.said(request("/echo")) == b""
+        assert [(await client.get("/echo")).status for client in kept] == [200] * 3
+        assert len(at.notes) == 1
+        assert at.notes[0].startswith("3 connections ")
+        for client in kept:
+            await client.__aexit__()
+        await eventually(lambda: at.http.connection_count == 0)
+        async with await at.connect() as client:
+            assert (await client.get("/echo")).status == 200
 
 
-def test_a_client_that_takes_nothing_of_its_answer_is_left():
-    async def main() -> None:
-        async with listening(write_grace=PATIENCE) as at, await at.connect() as client:
-            client.writer.transport.pause_reading()
-            await client.send(request("/large"))
-            await eventually(lambda: at.http.connection_count == 1)
-            await eventually(lambda: at.http.connection_count == 0)
-
-    in_loop(main)
+@in_loop
+async def test_a_client_that_takes_nothing_of_its_answer_is_left():
+    async with listening(write_grace=PATIENCE) as at, await at.connect() as client:
+        client.writer.transport.pause_reading()
+        await client.send(request("/large"))
+        await eventually(lambda: at.http.connection_count == 1)
+        await eventually(lambda: at.http.connection_count == 0)
 
 
 @nightly
-def test_a_client_that_takes_its_answer_slowly_gets_it_all_and_may_ask_again_later():
-    async def main() -> None:
-        async with listening(write_grace=PATIENCE) as at, await at.connect() as client:
+@in_loop
+async def test_a_client_that_takes_its_answer_slowly_gets_it_all_and_may_ask_again_later():
+    async with listening(write_grace=PATIENCE) as at, await at.connect() as client:
+        await client.send(request("/large"))
+        await client.reader.readuntil(b"\r\n\r\n")
+        size, begun = 0, time.monotonic()
+        while size < LARGE:
+            size += len(await client.reader.read(1 << 18))
+            await asyncio.sleep(0.02)
+        assert time.monotonic() - begun > 2 * PATIENCE
+        await asyncio.sleep(3 * PATIENCE)
+        assert (await client.get("/echo")).status == 200
+
+
+@in_loop
+async def test_nothing_that_a_client_has_not_taken_goes_unwatched_and_nobody_who_has_left_is_watched():
+    async with listening() as at:
+        async with await at.connect() as client:
+            client.writer.transport.pause_reading()
             await client.send(request("/large"))
-            await client.reader.readuntil(b"\r\n\r\n")
-            size, begun = 0, time.monotonic()
-            while size < LARGE:
-                size += len(await client.reader.read(1 << 18))
-                await asyncio.sleep(0.02)
-            assert time.monotonic() - begun > 2 * PATIENCE
-            await asyncio.sleep(3 * PATIENCE)
-            assert (await client.get("/echo")).status == 200
-
-    in_loop(main)
-
-
-def test_nothing_that_a_client_has_not_taken_goes_unwatched_and_nobody_who_has_left_is_watched():
-    async def main() -> None:
-        async with listening() as at:
-            async with await at.connect() as client:
-                client.writer.transport.pause_reading()
-                await client.send(request("/large"))
-                await eventually(at.http._connections)
-                (connection,) = at.http._connections()
-                assert connection.transport.get_write_buffer_limits() == (0, 0)
-                await eventually(lambda: connection._write_timer)
-                client.writer.transport.abort()
-            await eventually(lambda: at.http.connection_count == 0)
-            assert connection._write_timer is None
-
-    in_loop(main)
+            await eventually(at.http._connections)
+            (connection,) = at.http._connections()
+            assert connection.transport.get_write_buffer_limits() == (0, 0)
+            await eventually(lambda: connection._write_timer)
+            client.writer.transport.abort()
+        await eventually(lambda: at.http.connection_count == 0)
+        assert connection._write_timer is None
 
 
 # --- the descriptors that the system lends
@@ -167,15 +153,13 @@ def test_a_bound_that_the_system_does_not_allow_is_told(monkeypatch: pytest.Monk
     assert "ulimit -Hn" in note
 
 
-def test_an_address_that_is_taken_is_told_in_a_sentence():
-    async def main() -> None:
-        async with listening() as at:
-            with pytest.raises(UsageError, match=f"http://127.0.0.1:{at.port}: ") as raised:
-                await at.http.listen(Address("127.0.0.1", at.port), at.probe.handle)
-            assert raised.value.code == "address-in-use"
-            assert raised.value.hint is not None
-
-    in_loop(main)
+@in_loop
+async def test_an_address_that_is_taken_is_told_in_a_sentence():
+    async with listening() as at:
+        with pytest.raises(UsageError, match=f"http://127.0.0.1:{at.port}: ") as raised:
+            await at.http.listen(Address("127.0.0.1", at.port), at.probe.handle)
+        assert raised.value.code == "address-in-use"
+        assert raised.value.hint is not None
 
 
 def test_a_unix_socket_is_listened_on_and_removed(tmp_path: Path):
@@ -193,24 +177,21 @@ def test_a_unix_socket_is_listened_on_and_removed(tmp_path: Path):
                 await at.http.listen(address, at.probe.handle)
         assert not path.exists()
 
-    in_loop(main)
+    in_loop(main)()
 
 
 @pytest.mark.parametrize(
     ("path", "expected"),
     [("x" * 200, "path too long"), ("file", "Address already in use"), ("no/where", "No such file")],
 )
-def test_what_can_be_no_unix_socket_is_told(tmp_path: Path, path: str, expected: str):
+@in_loop
+async def test_what_can_be_no_unix_socket_is_told(tmp_path: Path, path: str, expected: str):
     file = tmp_path / "file"
     file.write_text("mine")
-
-    async def main() -> None:
-        async with listening() as at:
-            with pytest.raises(UsageError, match=expected):
-                await at.http.listen(Address("", 0, str(tmp_path / path)), at.probe.handle)
-        assert file.read_text() == "mine"
-
-    in_loop(main)
+    async with listening() as at:
+        with pytest.raises(UsageError, match=expected):
+            await at.http.listen(Address("", 0, str(tmp_path / path)), at.probe.handle)
+    assert file.read_text() == "mine"
 
 
 # --- bodies
@@ -231,32 +212,28 @@ PIECES = chunk(bytes(600)) + chunk(bytes(600)) + b"0\r\n\r\n"
         (("expect: a-miracle", "content-length: 3"), b"", 417, False),
     ],
 )
-def test_bodies_at_the_limit(headers: tuple[str, ...], body: bytes, status: int, stays: bool):
-    async def main() -> None:
-        async with listening() as at, await at.connect() as client:
-            await client.send(request("/echo", *headers, body=body))
-            answer = await client.answer()
-            assert answer.status == status
-            assert answer.headers["connection"] == ("keep-alive" if stays else "close")
-            if stays:
-                assert (await client.get("/echo")).status == 200
-            else:
-                assert await client.rest() == b""
-
-    in_loop(main)
+@in_loop
+async def test_bodies_at_the_limit(headers: tuple[str, ...], body: bytes, status: int, stays: bool):
+    async with listening() as at, await at.connect() as client:
+        await client.send(request("/echo", *headers, body=body))
+        answer = await client.answer()
+        assert answer.status == status
+        assert answer.headers["connection"] == ("keep-alive" if stays else "close")
+        if stays:
+            assert (await client.get("/echo")).status == 200
+        else:
+            assert await client.rest() == b""
 
 
 @pytest.mark.parametrize("headers", [("content-length: 3",), (CHUNKED,)])
-def test_a_client_that_asks_is_told_that_its_body_may_come(headers: tuple[str, ...]):
-    async def main() -> None:
-        async with listening() as at, await at.connect() as client:
-            await client.send(request("/echo", "expect: 100-Continue", *headers))
-            assert (await client.answer(bodiless=True)).status == 100
-            await client.send(b"abc" if headers != (CHUNKED,) else chunk(b"abc") + b"0\r\n\r\n")
-            assert (await client.answer()).body == b"abc"
-            assert (await client.get("/echo")).status == 200
-
-    in_loop(main)
+@in_loop
+async def test_a_client_that_asks_is_told_that_its_body_may_come(headers: tuple[str, ...]):
+    async with listening() as at, await at.connect() as client:
+        await client.send(request("/echo", "expect: 100-Continue", *headers))
+        assert (await client.answer(bodiless=True)).status == 100
+        await client.send(b"abc" if headers != (CHUNKED,) else chunk(b"abc") + b"0\r\n\r\n")
+        assert (await client.answer()).body == b"abc"
+        assert (await client.get("/echo")).status == 200
 
 
 # --- connections
@@ -272,156 +249,132 @@ def test_a_client_that_asks_is_told_that_its_body_may_come(headers: tuple[str, .
         ("1.0", ("expect: 100-continue",), False),
     ],
 )
-def test_a_connection_stays_as_long_as_the_client_wants(version: str, headers: tuple[str, ...], stays: bool):
-    async def main() -> None:
-        async with listening() as at, await at.connect() as client:
-            await client.send(request("/echo", *headers, body=b"abc", version=version))
-            answer = await client.answer()
-            assert (answer.status, answer.body) == (200, b"abc")
-            assert answer.headers["connection"] == ("keep-alive" if stays else "close")
-            if stays:
-                assert (await client.get("/echo")).status == 200
-            else:
-                assert await client.rest() == b""
-
-    in_loop(main)
-
-
-def test_a_client_of_http_1_0_need_not_name_the_host():
-    async def main() -> None:
-        async with listening() as at:
-            assert (await at.said(b"GET /echo HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.0 200 \r\n")
-
-    in_loop(main)
-
-
-def test_head_gets_the_head():
-    async def main() -> None:
-        async with listening() as at, await at.connect() as client:
-            await client.send(request("/echo", body=b"abc", method="HEAD"))
-            answer = await client.answer(bodiless=True)
-            assert (answer.status, answer.headers["content-length"]) == (200, "3")
+@in_loop
+async def test_a_connection_stays_as_long_as_the_client_wants(version: str, headers: tuple[str, ...], stays: bool):
+    async with listening() as at, await at.connect() as client:
+        await client.send(request("/echo", *headers, body=b"abc", version=version))
+        answer = await client.answer()
+        assert (answer.status, answer.body) == (200, b"abc")
+        assert answer.headers["connection"] == ("keep-alive" if stays else "close")
+        if stays:
             assert (await client.get("/echo")).status == 200
-
-    in_loop(main)
-
-
-def test_pipelined_requests_are_answered_in_their_order():
-    async def main() -> None:
-        async with listening() as at, await at.connect() as client:
-            marks = [b"%d" % number for number in range(100)]
-            await client.send(b"".join(request("/echo", body=mark) for mark in marks))
-            assert [(await client.answer()).body for _ in marks] == marks
-
-    in_loop(main)
+        else:
+            assert await client.rest() == b""
 
 
-def test_a_client_that_will_send_no_more_has_gone():
-    async def main() -> None:
-        async with listening() as at, await at.connect() as client:
+@in_loop
+async def test_a_client_of_http_1_0_need_not_name_the_host():
+    async with listening() as at:
+        assert (await at.said(b"GET /echo HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.0 200 \r\n")
+
+
+@in_loop
+async def test_head_gets_the_head():
+    async with listening() as at, await at.connect() as client:
+        await client.send(request("/echo", body=b"abc", method="HEAD"))
+        answer = await client.answer(bodiless=True)
+        assert (answer.status, answer.headers["content-length"]) == (200, "3")
+        assert (await client.get("/echo")).status == 200
+
+
+@in_loop
+async def test_pipelined_requests_are_answered_in_their_order():
+    async with listening() as at, await at.connect() as client:
+        marks = [b"%d" % number for number in range(100)]
+        await client.send(b"".join(request("/echo", body=mark) for mark in marks))
+        assert [(await client.answer()).body for _ in marks] == marks
+
+
+@in_loop
+async def test_a_client_that_will_send_no_more_has_gone():
+    async with listening() as at, await at.connect() as client:
+        await client.send(request("/wait"))
+        await eventually(lambda: at.probe.begun)
+        client.writer.write_eof()
+        assert await client.rest() == b""
+        await eventually(lambda: at.probe.cancelled)
+
+
+@in_loop
+async def test_a_client_that_leaves_has_its_request_cancelled():
+    async with listening() as at:
+        async with await at.connect() as client:
             await client.send(request("/wait"))
             await eventually(lambda: at.probe.begun)
-            client.writer.write_eof()
-            assert await client.rest() == b""
-            await eventually(lambda: at.probe.cancelled)
-
-    in_loop(main)
+        await eventually(lambda: at.probe.cancelled == 1)
+        await eventually(lambda: at.http.connection_count == 0)
 
 
-def test_a_client_that_leaves_has_its_request_cancelled():
-    async def main() -> None:
-        async with listening() as at:
-            async with await at.connect() as client:
-                await client.send(request("/wait"))
-                await eventually(lambda: at.probe.begun)
-            await eventually(lambda: at.probe.cancelled == 1)
-            await eventually(lambda: at.http.connection_count == 0)
-
-    in_loop(main)
-
-
-def test_a_client_may_leave_while_its_answer_is_written():
-    async def main() -> None:
-        async with listening() as at:
-            async with await at.connect() as client:
-                await client.send(request("/large"))
-                await client.reader.readexactly(1000)
-                client.writer.transport.abort()
-            await eventually(lambda: at.http.connection_count == 0)
-            async with await at.connect() as client:
-                assert (await client.get("/echo")).status == 200
-
-    in_loop(main)
+@in_loop
+async def test_a_client_may_leave_while_its_answer_is_written():
+    async with listening() as at:
+        async with await at.connect() as client:
+            await client.send(request("/large"))
+            await client.reader.readexactly(1000)
+            client.writer.transport.abort()
+        await eventually(lambda: at.http.connection_count == 0)
+        async with await at.connect() as client:
+            assert (await client.get("/echo")).status == 200
 
 
 # --- streams
 
 
-def test_a_stream_arrives_piece_by_piece():
-    async def main() -> None:
-        async with listening() as at, await at.connect() as client:
-            at.probe.streamed.put((b"one",))
+@in_loop
+async def test_a_stream_arrives_piece_by_piece():
+    async with listening() as at, await at.connect() as client:
+        at.probe.streamed.put(b"one")
+        await client.send(request("/stream"))
+        head = await client.reader.readuntil(b"3\r\none\r\n")
+        assert b"transfer-encoding: chunked" in head.lower()
+        at.probe.streamed.put(b"three")
+        assert await client.reader.readexactly(10) == b"5\r\nthree\r\n"
+        at.probe.streamed.end()
+        assert await client.reader.readexactly(5) == b"0\r\n\r\n"
+
+
+@in_loop
+async def test_a_stream_to_http_1_0_ends_with_its_connection():
+    async with listening() as at:
+        at.probe.streamed.end((b"one", b"two"))
+        head, _, body = (await at.said(request("/stream", "connection: keep-alive", version="1.0"))).partition(
+            b"\r\n\r\n"
+        )
+        assert b"connection: close" in head.lower()
+        assert b"chunked" not in head.lower()
+        assert body == b"onetwo"
+
+
+@in_loop
+async def test_head_of_a_stream_gets_no_piece():
+    async with listening() as at, await at.connect() as client:
+        at.probe.streamed.end((b"one", b"two"))
+        await client.send(request("/stream", method="HEAD"))
+        assert (await client.answer(bodiless=True)).status == 200
+        assert (await client.get("/echo")).status == 200
+
+
+@in_loop
+async def test_a_stream_that_breaks_off_ends_without_its_last_chunk():
+    async with listening() as at, await at.connect() as client:
+        await client.send(request("/stream"))
+        await eventually(lambda: at.probe.begun)
+        at.probe.streamed.put(b"one")
+        await client.reader.readuntil(b"one\r\n")
+        at.probe.streamed.end(broken=True)
+        assert await client.rest() == b""
+
+
+@in_loop
+async def test_a_stream_whose_client_leaves_takes_no_more_in():
+    async with listening() as at:
+        async with await at.connect() as client:
+            at.probe.streamed.put(b"one")
             await client.send(request("/stream"))
-            head = await client.reader.readuntil(b"3\r\none\r\n")
-            assert b"transfer-encoding: chunked" in head.lower()
-            at.probe.streamed.put((b"three",))
-            assert await client.reader.readexactly(10) == b"5\r\nthree\r\n"
-            at.probe.streamed.end()
-            assert await client.reader.readexactly(5) == b"0\r\n\r\n"
-
-    in_loop(main)
-
-
-def test_a_stream_to_http_1_0_ends_with_its_connection():
-    async def main() -> None:
-        async with listening() as at:
-            at.probe.streamed.end((b"one", b"two"))
-            head, _, body = (await at.said(request("/stream", "connection: keep-alive", version="1.0"))).partition(
-                b"\r\n\r\n"
-            )
-            assert b"connection: close" in head.lower()
-            assert b"chunked" not in head.lower()
-            assert body == b"onetwo"
-
-    in_loop(main)
-
-
-def test_head_of_a_stream_gets_no_piece():
-    async def main() -> None:
-        async with listening() as at, await at.connect() as client:
-            at.probe.streamed.end((b"one", b"two"))
-            await client.send(request("/stream", method="HEAD"))
-            assert (await client.answer(bodiless=True)).status == 200
-            assert (await client.get("/echo")).status == 200
-
-    in_loop(main)
-
-
-def test_a_stream_that_breaks_off_ends_without_its_last_chunk():
-    async def main() -> None:
-        async with listening() as at, await at.connect() as client:
-            await client.send(request("/stream"))
-            await eventually(lambda: at.probe.begun)
-            at.probe.streamed.put((b"one",))
             await client.reader.readuntil(b"one\r\n")
-            at.probe.streamed.end(broken=True)
-            assert await client.rest() == b""
-
-    in_loop(main)
-
-
-def test_a_stream_whose_client_leaves_takes_no_more_in():
-    async def main() -> None:
-        async with listening() as at:
-            async with await at.connect() as client:
-                at.probe.streamed.put((b"one",))
-                await client.send(request("/stream"))
-                await client.reader.readuntil(b"one\r\n")
-            await eventually(lambda: at.http.connection_count == 0)
-            at.probe.streamed.put((b"two",))
-            assert at.probe.streamed.unread == 0
-
-    in_loop(main)
+        await eventually(lambda: at.http.connection_count == 0)
+        at.probe.streamed.put(b"two")
+        assert at.probe.streamed.unread == 0
 
 
 # --- slow clients
@@ -478,118 +431,103 @@ async def outlasted(at: Listening, first: bytes, slowly: bytes, for_ever: bytes)
     return time.monotonic() - begun
 
 
-def test_slow_clients_are_left_in_time_and_others_are_answered_meanwhile():
-    async def main() -> None:
-        async with listening(keep_alive=PATIENCE, body_grace=PATIENCE) as at:
-            at.probe.streamed.end((b"one",))
-            slow = asyncio.gather(*(outlasted(at, *each) for each in SLOW.values()))
-            answers = 0
-            while not slow.done():
-                async with await at.connect() as client:
-                    assert (await client.get("/echo")).status == 200
-                answers += 1
-                await asyncio.sleep(0.01)
-            assert answers > 10
-            late = {name: took for name, took in zip(SLOW, slow.result(), strict=True) if took > 10 * PATIENCE}
-            assert not late
-            assert at.http.connection_count == 0
-
-    in_loop(main)
+@in_loop
+async def test_slow_clients_are_left_in_time_and_others_are_answered_meanwhile():
+    async with listening(keep_alive=PATIENCE, body_grace=PATIENCE) as at:
+        at.probe.streamed.end((b"one",))
+        slow = asyncio.gather(*(outlasted(at, *each) for each in SLOW.values()))
+        answers = 0
+        while not slow.done():
+            async with await at.connect() as client:
+                assert (await client.get("/echo")).status == 200
+            answers += 1
+            await asyncio.sleep(0.01)
+        assert answers > 10
+        late = {name: took for name, took in zip(SLOW, slow.result(), strict=True) if took > 10 * PATIENCE}
+        assert not late
+        assert at.http.connection_count == 0
 
 
 @nightly
-def test_a_slow_but_honest_upload_is_taken():
-    async def main() -> None:
-        async with listening(max_request_size=1 << 20, body_grace=PATIENCE) as at, await at.connect() as client:
-            await client.send(request("/echo", "content-length: 200000"))
-            for _ in range(10):
-                await client.send(bytes(20_000))
-                await asyncio.sleep(PATIENCE / 5)
-            assert len((await client.answer()).body) == 200_000
-
-    in_loop(main)
+@in_loop
+async def test_a_slow_but_honest_upload_is_taken():
+    async with listening(max_request_size=1 << 20, body_grace=PATIENCE) as at, await at.connect() as client:
+        await client.send(request("/echo", "content-length: 200000"))
+        for _ in range(10):
+            await client.send(bytes(20_000))
+            await asyncio.sleep(PATIENCE / 5)
+        assert len((await client.answer()).body) == 200_000
 
 
 # --- the end
 
 
-def test_what_comes_on_an_open_connection_while_the_server_ends_is_answered():
-    async def main() -> None:
-        async with listening() as at, await at.connect() as kept, await at.connect() as idle:
-            assert (await kept.get("/echo")).status == 200
-            assert (await idle.get("/echo")).status == 200
-            draining = asyncio.create_task(at.http.drain(5.0, until=lambda: False))
-            await eventually(lambda: at.http.draining)
-            answer = await kept.get("/echo")
-            assert (answer.status, answer.headers["connection"]) == (200, "close")
-            assert await idle.rest(1.0) == b""  # before the drain has ended, so that its client may turn elsewhere
-            await draining
-            with pytest.raises(OSError):
-                await at.connect()
-
-    in_loop(main)
+@in_loop
+async def test_what_comes_on_an_open_connection_while_the_server_ends_is_answered():
+    async with listening() as at, await at.connect() as kept, await at.connect() as idle:
+        assert (await kept.get("/echo")).status == 200
+        assert (await idle.get("/echo")).status == 200
+        draining = asyncio.create_task(at.http.drain(5.0, until=lambda: False))
+        await eventually(lambda: at.http.draining)
+        answer = await kept.get("/echo")
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        assert await idle.rest(1.0) == b""  # before the drain has ended, so that its client may turn elsewhere
+        await draining
+        with pytest.raises(OSError):
+            await at.connect()
 
 
-def test_the_drain_waits_for_what_is_at_hand():
-    async def main() -> None:
-        async with listening() as at, await at.connect() as client:
-            await client.send(request("/wait"))
-            await eventually(lambda: at.probe.begun)
-            draining = asyncio.create_task(at.http.drain(5.0, until=lambda: False))
-            await asyncio.sleep(PATIENCE)
-            assert not draining.done()
-            at.probe.go.set()
-            assert (await client.answer()).body == b"waited"
-            await draining
-
-    in_loop(main)
+@in_loop
+async def test_the_drain_waits_for_what_is_at_hand():
+    async with listening() as at, await at.connect() as client:
+        await client.send(request("/wait"))
+        await eventually(lambda: at.probe.begun)
+        draining = asyncio.create_task(at.http.drain(5.0, until=lambda: False))
+        await asyncio.sleep(PATIENCE)
+        assert not draining.done()
+        at.probe.go.set()
+        assert (await client.answer()).body == b"waited"
+        await draining
 
 
-def test_the_drain_waits_for_answers_that_are_being_taken():
-    async def main() -> None:
-        async with listening() as at, await at.connect() as client:
-            client.writer.transport.pause_reading()
-            await client.send(request("/large"))
-            await asyncio.sleep(0.05)
-            draining = asyncio.create_task(at.http.drain(5.0, until=lambda: False))
-            await asyncio.sleep(2 * PATIENCE)
-            assert not draining.done()
-            client.writer.transport.resume_reading()
-            assert len((await client.answer()).body) == LARGE
-            await draining
-
-    in_loop(main)
+@in_loop
+async def test_the_drain_waits_for_answers_that_are_being_taken():
+    async with listening() as at, await at.connect() as client:
+        client.writer.transport.pause_reading()
+        await client.send(request("/large"))
+        await asyncio.sleep(0.05)
+        draining = asyncio.create_task(at.http.drain(5.0, until=lambda: False))
+        await asyncio.sleep(2 * PATIENCE)
+        assert not draining.done()
+        client.writer.transport.resume_reading()
+        assert len((await client.answer()).body) == LARGE
+        await draining
 
 
 @pytest.mark.parametrize("path", ["/wait", "/stream"])
-def test_what_outlasts_the_drain_is_cut(monkeypatch: pytest.MonkeyPatch, path: str):
+@in_loop
+async def test_what_outlasts_the_drain_is_cut(monkeypatch: pytest.MonkeyPatch, path: str):
     monkeypatch.setattr("marpack.serving.http._CLOSE_TIMEOUT", 60.0)
-
-    async def main() -> None:
-        async with listening() as at, await at.connect() as client:
-            await client.send(request(path))
-            await eventually(lambda: at.probe.begun)
-            await at.http.drain(PATIENCE, until=lambda: False)
-            begun = time.monotonic()
-            await at.http.close()
-            assert time.monotonic() - begun < 30  # it is broken off, not waited for
-            assert not (await client.rest()).endswith(b"0\r\n\r\n")
-
-    in_loop(main)
+    async with listening() as at, await at.connect() as client:
+        await client.send(request(path))
+        await eventually(lambda: at.probe.begun)
+        await at.http.drain(PATIENCE, until=lambda: False)
+        begun = time.monotonic()
+        await at.http.close()
+        assert time.monotonic() - begun < 30  # it is broken off, not waited for
+        assert not (await client.rest()).endswith(b"0\r\n\r\n")
 
 
-def test_a_drain_that_need_not_wait_ends():
-    async def main() -> None:
-        async with listening() as at, await at.connect() as client:
-            await client.send(request("/wait"))
-            await eventually(lambda: at.probe.begun)
-            enough = asyncio.Event()
-            draining = asyncio.create_task(at.http.drain(60.0, until=enough.is_set))
-            await asyncio.sleep(0.05)
-            enough.set()
-            await draining
-
-    in_loop(main)
+@in_loop
+async def test_a_drain_that_need_not_wait_ends():
+    async with listening() as at, await at.connect() as client:
+        await client.send(request("/wait"))
+        await eventually(lambda: at.probe.begun)
+        enough = asyncio.Event()
+        draining = asyncio.create_task(at.http.drain(60.0, until=enough.is_set))
+        await asyncio.sleep(0.05)
+        enough.set()
+        await draining
 
 
 # --- handlers' own nonsense
@@ -604,31 +542,27 @@ def test_a_drain_that_need_not_wait_ends():
         Response(status=200, body=b"", content_type="two\r\nlines"),
     ],
 )
-def test_a_head_that_cannot_be_sent_splits_no_answer(response: Response):
+@in_loop
+async def test_a_head_that_cannot_be_sent_splits_no_answer(response: Response):
     async def odd(call: Call) -> Reply:
         return Reply(response=response, request_id="an-id")
 
-    async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        async with listening(Route("/odd", odd)) as at:
-            said = await at.said(request("/odd"))
-            assert said.split(b"\r\n")[0].endswith(b" 500 Internal Server Error")
-            assert b"\r\nlines" not in said
-
-    in_loop(main)
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    async with listening(Route("/odd", odd)) as at:
+        said = await at.said(request("/odd"))
+        assert said.split(b"\r\n")[0].endswith(b" 500 Internal Server Error")
+        assert b"\r\nlines" not in said
 
 
-def test_an_answer_that_is_broken_off_ends_with_a_reset():
-    async def main() -> None:
-        async def broken(call: Call) -> Reply:
-            return Reply(response=Response(status=404, body=b"", pieces=(b"a",), reset=True), request_id="an-id")
+@in_loop
+async def test_an_answer_that_is_broken_off_ends_with_a_reset():
+    async def broken(call: Call) -> Reply:
+        return Reply(response=Response(status=404, body=b"", pieces=(b"a",), reset=True), request_id="an-id")
 
-        async with listening(Route("/broken", broken)) as at, await at.connect() as client:
-            await client.send(request("/broken"))
-            with pytest.raises(ConnectionResetError):
-                await client.reader.read()
-
-    in_loop(main)
+    async with listening(Route("/broken", broken)) as at, await at.connect() as client:
+        await client.send(request("/broken"))
+        with pytest.raises(ConnectionResetError):
+            await client.reader.read()
 
 
 # --- malformed requests
@@ -658,4 +592,4 @@ def test_what_is_malformed_is_refused_and_the_next_client_is_answered(halves: bo
             assert [wrong for wrong in await asyncio.gather(*(one(at, name) for name in MALFORMED)) if wrong] == []
             assert at.http.connection_count == 0
 
-    in_loop(main)
+    in_loop(main)()

@@ -242,33 +242,29 @@ WHOLE = Response(status=200, body=b"", pieces=(b"head,", b"two,", b"end"))
         ([HEAD, Response(status=503, body=b"{}", failed=True), piece(b"two,")], WHOLE, [b"head,"], True),
     ],
 )
-def test_a_streamed_answer(pieces: list[Response], end: Response, expected: list[bytes], broken: bool):
-    async def main() -> None:
-        job = Job(Request(id="0", parts=()), asyncio.get_running_loop().create_future())
-        for each in pieces:
-            job.take_piece(each)
-        job.settle(end)
-        stream = job.response.result()
-        assert isinstance(stream, StreamedResponse)
-        assert stream.head == HEAD
-        assert await collected(stream) == (expected, broken)
-
-    in_loop(main)
+@in_loop
+async def test_a_streamed_answer(pieces: list[Response], end: Response, expected: list[bytes], broken: bool):
+    job = Job(Request(id="0", parts=()), asyncio.get_running_loop().create_future())
+    for each in pieces:
+        job.take_piece(each)
+    job.settle(end)
+    stream = job.response.result()
+    assert isinstance(stream, StreamedResponse)
+    assert stream.head == HEAD
+    assert await collected(stream) == (expected, broken)
 
 
-def test_pieces_come_as_they_are_put():
-    async def main() -> None:
-        stream = StreamedResponse(HEAD)
-        taken = asyncio.create_task(collected(stream))
-        for text in (b"one", b"two"):
-            stream.put((text,))
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            assert stream.unread == 0
-        stream.end()
-        assert await taken == ([b"one", b"two"], False)
-
-    in_loop(main)
+@in_loop
+async def test_pieces_come_as_they_are_put():
+    stream = StreamedResponse(HEAD)
+    taken = asyncio.create_task(collected(stream))
+    for text in (b"one", b"two"):
+        stream.put(text)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert stream.unread == 0
+    stream.end()
+    assert await taken == ([b"one", b"two"], False)
 
 
 def test_an_error_as_the_first_piece_is_the_whole_answer(new: NewJob):
@@ -285,24 +281,21 @@ def test_a_stream_under_the_status_of_an_error_is_broken_off(new: NewJob):
     assert job.response.result().reset
 
 
-def test_a_client_that_is_too_far_behind_gets_no_more(monkeypatch: pytest.MonkeyPatch):
+@in_loop
+async def test_a_client_that_is_too_far_behind_gets_no_more(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("marpack.serving.jobs._MAX_UNREAD", 10)
-
-    async def main() -> None:
-        stream = StreamedResponse(HEAD)
-        for _ in range(5):
-            stream.put((b"12345",))
-        assert await collected(stream) == ([b"12345"] * 3, True)
-
-    in_loop(main)
+    stream = StreamedResponse(HEAD)
+    for _ in range(5):
+        stream.put(b"12345")
+    assert await collected(stream) == ([b"12345"] * 3, True)
 
 
 def test_what_a_client_that_has_left_did_not_take_is_let_go():
     stream = StreamedResponse(HEAD)
-    stream.put((b"one",))
+    stream.put(b"one")
     assert stream.unread == 3
     stream.leave()
-    stream.put((b"two",))
+    stream.put(b"two")
     stream.end((b"one", b"two", b"three"))
     assert stream.unread == 0
 

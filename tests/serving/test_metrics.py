@@ -10,7 +10,7 @@ from serving.served import Served, free_address, pack, served
 
 from marpack.errors import ExitCode, ProjectError, UsageError
 from marpack.serving import metrics
-from marpack.serving.metrics import MetricLogged, ServerMetrics
+from marpack.serving.metrics import MetricLogged, ModelMetrics, ServerMetrics
 from marpack.serving.settings import Address, MetricsMode
 from marpack.torchserve.metrics import (
     MODEL_METRICS,
@@ -66,7 +66,7 @@ def replayed() -> ServerMetrics:
     own = (declared(COUNTER, "MyCount", *OWN, unit="count"), declared(COUNTER, "NeverSeen", "A", unit="a unit"))
     own += (declared(HISTOGRAM, "MyHist", *OWN),)
     server = ServerMetrics(hostname="host", declared=SERVER_METRICS + MODEL_METRICS + own, auto_detect=True)
-    model = server.of("probe", "1.0")
+    model = ModelMetrics(server, "probe", "1.0")
     model.put_load_time("W-9000-probe_1.0", 1177.0)
     for status in (200, 200, 200, 200, 404, 503, 200, 200, 200):
         server.count_response(status)
@@ -138,12 +138,12 @@ def test_answers_are_counted_by_hundreds(status: int, name: str):
 
 def test_requests_are_told_apart_by_whether_the_path_named_the_version():
     server = ServerMetrics(hostname="host")
-    model = server.of("a", "1.0")
+    model = ModelMetrics(server, "a", "1.0")
     for named in (False, True, True):
         model.count_request(named_version=named)
     model.count_response(0.01, 0.004, 0.0, named_version=True)
     model.count_response(0.005, 0.002, 0.0, named_version=True)
-    other = server.of("a", "2.0")
+    other = ModelMetrics(server, "a", "2.0")
     other.count_request(named_version=False)
     assert shown(server) == {
         'ts_inference_requests_total{model_name="a",model_version="default",hostname="host",}': 2,
@@ -175,7 +175,7 @@ def test_units_are_escaped():
 def test_a_metric_of_the_servers_own_may_be_declared_as_a_histogram():
     own = Declared(section=Section.SERVER, kind=HISTOGRAM, name="QueueTime", unit="ms", labels=("Level", "Hostname"))
     server = taking(own)
-    model = server.of("m", "1.0")
+    model = ModelMetrics(server, "m", "1.0")
     assert shown(server) == {}
     model.count_response(5, 3, 1, named_version=False)
     assert shown(server, "QueueTime_sum") == {'QueueTime_sum{Level="Host",Hostname="host",}': 3}
@@ -315,7 +315,7 @@ def test_what_is_not_declared_is_forgotten():
     server = taking(own)
     server.count_response(200)
     server.count_response(404)  # declared with other labels than it has
-    server.of("m", "1.0").count_request(named_version=False)
+    ModelMetrics(server, "m", "1.0").count_request(named_version=False)
     assert shown(server) == {}
 
 
@@ -323,7 +323,7 @@ def logged(mode: MetricsMode, *, auto_detect: bool = False) -> tuple[list[str], 
     with recording() as log:
         server = ServerMetrics(hostname="host", mode=mode, auto_detect=auto_detect)
         server.count_response(200)
-        model = server.of("probe", "1.0")
+        model = ModelMetrics(server, "probe", "1.0")
         model.count_request(named_version=False)
         model.put_load_time("W-9000-probe_1.0", 999)  # an int, shown as the original shows it
         server.take("HandlerTime.Milliseconds:0.51|#ModelName:probe,Level:Model|#type:GAUGE" + TAIL)

@@ -100,144 +100,121 @@ def stopped(pid: int | None) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_bug_met_with_one_answer_does_not_hold_up_the_next(folder: Path, monkeypatch: pytest.MonkeyPatch):
+@in_loop
+async def test_a_bug_met_with_one_answer_does_not_hold_up_the_next(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(workers, "_FAST", 60.0)  # seconds: on a busy machine, too, batches are sent ahead
-
-    async def main() -> None:
-        told: list[BaseException] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
-        async with Owner(folder) as owner:
-            owner.bugs = [KeyError("one"), KeyError("two")]
-            with stopped(owner.worker.pid):
-                jobs = [owner.ask(f"mark {number}")[0] for number in range(20)]
-                assert len(owner.worker.in_flight) > 1
-            time.sleep(0.1)  # until several answers are there to be read at once
-            assert [(await answer(job)).body for job in jobs] == [b"mark %d" % number for number in range(20)]
-            assert [str(error) for error in told] == ["'two'", "'one'"]
-
-    in_loop(main)
+    told: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+    async with Owner(folder) as owner:
+        owner.bugs = [KeyError("one"), KeyError("two")]
+        with stopped(owner.worker.pid):
+            jobs = [owner.ask(f"mark {number}")[0] for number in range(20)]
+            assert len(owner.worker.in_flight) > 1
+        time.sleep(0.1)  # until several answers are there to be read at once
+        assert [(await answer(job)).body for job in jobs] == [b"mark %d" % number for number in range(20)]
+        assert [str(error) for error in told] == ["'two'", "'one'"]
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_an_answer_that_nobody_waits_for_does_not_disturb_its_neighbours(folder: Path, place: int):
-    async def main() -> None:
-        async with Owner(folder) as owner:
-            with stopped(owner.worker.pid):
-                batch = owner.ask("a", "b", "c", "d")
-                batch[place].response.cancel()
-            answers = [(await answer(job)).body for job in batch if not job.response.cancelled()]
-            assert answers == [body for body in (b"a", b"b", b"c", b"d") if body != b"abcd"[place : place + 1]]
-
-    in_loop(main)
+@in_loop
+async def test_an_answer_that_nobody_waits_for_does_not_disturb_its_neighbours(folder: Path, place: int):
+    async with Owner(folder) as owner:
+        with stopped(owner.worker.pid):
+            batch = owner.ask("a", "b", "c", "d")
+            batch[place].response.cancel()
+        answers = [(await answer(job)).body for job in batch if not job.response.cancelled()]
+        assert answers == [body for body in (b"a", b"b", b"c", b"d") if body != b"abcd"[place : place + 1]]
 
 
-def test_only_what_was_in_its_hands_dies_with_a_worker(folder: Path, monkeypatch: pytest.MonkeyPatch):
+@in_loop
+async def test_only_what_was_in_its_hands_dies_with_a_worker(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(workers, "_FAST", 60.0)
-
-    async def main() -> None:
-        async with Owner(folder) as owner:
-            for _ in range(50):
-                await answer(owner.ask("fast")[0])
-            with stopped(owner.worker.pid):
-                batches = [owner.ask(f"mark {number}") for number in range(3)]
-                assert len(owner.worker.in_flight) == 3
-                os.kill(owner.worker.pid or 0, signal.SIGKILL)
-            assert (await answer(batches[0][0])).status == 507
-            assert owner.given_back == batches[1:]
-            await eventually(lambda: owner.worker.state is WorkerState.READY)
-            assert (await answer(owner.ask("again")[0])).body == b"again"
-
-    in_loop(main)
+    async with Owner(folder) as owner:
+        for _ in range(50):
+            await answer(owner.ask("fast")[0])
+        with stopped(owner.worker.pid):
+            batches = [owner.ask(f"mark {number}") for number in range(3)]
+            assert len(owner.worker.in_flight) == 3
+            os.kill(owner.worker.pid or 0, signal.SIGKILL)
+        assert (await answer(batches[0][0])).status == 507
+        assert owner.given_back == batches[1:]
+        await eventually(lambda: owner.worker.state is WorkerState.READY)
+        assert (await answer(owner.ask("again")[0])).body == b"again"
 
 
-def test_an_answer_that_was_sent_before_the_worker_ended_counts(folder: Path):
-    async def main() -> None:
-        async with Owner(folder) as owner:
-            (job,) = owner.ask("parting 150000")
-            time.sleep(0.2)  # until there is an answer to be read, in pieces, and an end to be noticed
-            response = await answer(job)
-            assert (response.status, len(response.body)) == (200, 150_000)
-
-    in_loop(main)
+@in_loop
+async def test_an_answer_that_was_sent_before_the_worker_ended_counts(folder: Path):
+    async with Owner(folder) as owner:
+        (job,) = owner.ask("parting 150000")
+        time.sleep(0.2)  # until there is an answer to be read, in pieces, and an end to be noticed
+        response = await answer(job)
+        assert (response.status, len(response.body)) == (200, 150_000)
 
 
-def test_what_a_stopped_worker_had_in_its_hands_goes_back(folder: Path):
-    async def main() -> None:
-        async with Owner(folder) as owner:
-            batch = owner.ask("hang")
-            await owner.worker.stop()
-            assert owner.given_back == [batch]
-
-    in_loop(main)
+@in_loop
+async def test_what_a_stopped_worker_had_in_its_hands_goes_back(folder: Path):
+    async with Owner(folder) as owner:
+        batch = owner.ask("hang")
+        await owner.worker.stop()
+        assert owner.given_back == [batch]
 
 
 @pytest.mark.parametrize("turns", [0, 2])
-def test_a_worker_that_is_stopped_while_it_dies_leaves_nobody_waiting(folder: Path, turns: int):
-    async def main() -> None:
-        async with Owner(folder) as owner:
-            batch = owner.ask("hang")
-            os.kill(owner.worker.pid or 0, signal.SIGKILL)
-            while owner.worker.state is not WorkerState.WAITING:
-                await asyncio.sleep(0)  # it lasts for a moment only
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            await owner.worker.stop()
-            assert owner.given_back == [batch] or batch[0].response.done()
-
-    in_loop(main)
+@in_loop
+async def test_a_worker_that_is_stopped_while_it_dies_leaves_nobody_waiting(folder: Path, turns: int):
+    async with Owner(folder) as owner:
+        batch = owner.ask("hang")
+        os.kill(owner.worker.pid or 0, signal.SIGKILL)
+        while owner.worker.state is not WorkerState.WAITING:
+            await asyncio.sleep(0)  # it lasts for a moment only
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await owner.worker.stop()
+        assert owner.given_back == [batch] or batch[0].response.done()
 
 
-def test_the_end_of_what_keeps_a_worker_alive_is_told(folder: Path):
-    async def main() -> None:
-        owner = Owner(folder)
+@in_loop
+async def test_the_end_of_what_keeps_a_worker_alive_is_told(folder: Path):
+    owner = Owner(folder)
 
-        def fails(*_: object) -> None:
-            raise KeyError("a bug")
+    def fails(*_: object) -> None:
+        raise KeyError("a bug")
 
-        owner.loaded = fails  # type: ignore[method-assign]
-        owner.worker.start(owner.ended.append)
-        await eventually(lambda: owner.ended)
-        assert isinstance(owner.ended[0].exception(), KeyError)
-        assert owner.worker.pid is None
-
-    in_loop(main)
+    owner.loaded = fails  # type: ignore[method-assign]
+    owner.worker.start(owner.ended.append)
+    await eventually(lambda: owner.ended)
+    assert isinstance(owner.ended[0].exception(), KeyError)
+    assert owner.worker.pid is None
 
 
-def test_a_worker_that_dies_while_idle_is_replaced(folder: Path):
-    async def main() -> None:
-        async with Owner(folder) as owner:
-            first = owner.worker.pid
-            os.kill(first or 0, signal.SIGKILL)
-            await eventually(lambda: owner.worker.state is WorkerState.READY and owner.worker.pid != first)
-            assert owner.outcomes == []
-
-    in_loop(main)
+@in_loop
+async def test_a_worker_that_dies_while_idle_is_replaced(folder: Path):
+    async with Owner(folder) as owner:
+        first = owner.worker.pid
+        os.kill(first or 0, signal.SIGKILL)
+        await eventually(lambda: owner.worker.state is WorkerState.READY and owner.worker.pid != first)
+        assert owner.outcomes == []
 
 
-def test_a_piece_that_comes_after_the_answer_reaches_nobody(folder: Path):
-    async def main() -> None:
-        async with Owner(folder) as owner:
-            assert (await answer(owner.ask("late_piece")[0])).body == b"early"
-            await asyncio.sleep(0.15)
-            assert (await answer(owner.ask("next")[0])).body == b"next"
-
-    in_loop(main)
+@in_loop
+async def test_a_piece_that_comes_after_the_answer_reaches_nobody(folder: Path):
+    async with Owner(folder) as owner:
+        assert (await answer(owner.ask("late_piece")[0])).body == b"early"
+        await asyncio.sleep(0.15)
+        assert (await answer(owner.ask("next")[0])).body == b"next"
 
 
-def test_a_worker_for_which_no_descriptors_are_left_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
+@in_loop
+async def test_a_worker_for_which_no_descriptors_are_left_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("marpack.serving.workers._restart_delays", lambda: iter([0.01] * 9))
+    async with Owner(folder) as owner:
 
-    async def main() -> None:
-        async with Owner(folder) as owner:
+        def none_left() -> None:
+            raise OSError(24, "Too many open files")
 
-            def none_left() -> None:
-                raise OSError(24, "Too many open files")
-
-            with monkeypatch.context() as patch:
-                patch.setattr("marpack.runner.process.socket.socketpair", none_left)
-                os.kill(owner.worker.pid or 0, signal.SIGKILL)
-                await eventually(lambda: owner.failures)
-            assert "Too many open files" in str(owner.failures[0])
-            await eventually(lambda: owner.worker.state is WorkerState.READY)
-
-    in_loop(main)
+        with monkeypatch.context() as patch:
+            patch.setattr("marpack.runner.process.socket.socketpair", none_left)
+            os.kill(owner.worker.pid or 0, signal.SIGKILL)
+            await eventually(lambda: owner.failures)
+        assert "Too many open files" in str(owner.failures[0])
+        await eventually(lambda: owner.worker.state is WorkerState.READY)
