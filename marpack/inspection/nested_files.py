@@ -19,13 +19,13 @@ from marpack.inspection.pickles import (
     is_packed,
     judge,
 )
-from marpack.weights import safetensors
 from marpack.weights.bytestream import read_at
 from marpack.weights.contents import Recognized
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle_machine import OPCODE_LIMIT, OPCODES, Arrays, OpcodeBudget
 from marpack.weights.pickle_stream import Stream
 from marpack.weights.programs import FIRST_BYTES, Program, ProgramKind, package_kind, program_kind
+from marpack.weights.tensors import is_exact_safetensors
 from marpack.weights.torch_files import (
     TorchZip,
     end_of_legacy_storages,
@@ -532,7 +532,7 @@ class NestedScan:
             if self._is_pickle(stream, claim, is_marked=is_marked, is_whole=at >= size):
                 # Its name says its only loader, except as the manifest's weights: older servers unpickle those.
                 is_idle = where != self._weights or (stream.is_data and not stream.imports)
-                if is_idle and where.endswith(_SAFETENSORS) and safetensors.is_exact(file):
+                if is_idle and where.endswith(_SAFETENSORS) and is_exact_safetensors(file):
                     return
                 yield from self._pickle(where, file, stream, depth)
             elif stream.imports:

@@ -5,12 +5,12 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from marpack.weights import onnx, safetensors
+from marpack.weights import onnx
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port, ProtobufError
 from marpack.weights.pickle_machine import OpcodeBudget
 from marpack.weights.pickle_stream import ALLOWED, Global, PickledCall, PickledDict, Stream
-from marpack.weights.tensors import StoredTensor, in_folder, placed_tensors
+from marpack.weights.tensors import StoredTensor, in_folder, is_safetensors, placed_tensors, read_safetensors
 from marpack.weights.torch_files import (
     ScriptMethod,
     TorchZip,
@@ -77,7 +77,7 @@ def recognize(file: BinaryIO, budget: OpcodeBudget | None = None) -> Recognized:
         saved = legacy_object(pickles)
         kind = saved_kind(saved) if saved else WeightsFormat.UNKNOWN
     if kind is WeightsFormat.UNKNOWN:
-        if safetensors.looks_like(file):
+        if is_safetensors(file):
             kind = WeightsFormat.SAFETENSORS
         elif onnx.looks_like(file):
             kind = WeightsFormat.ONNX
@@ -126,7 +126,7 @@ def _read(file: BinaryIO, found: Recognized) -> WeightsSummary:
         case WeightsFormat.ONNX:
             return _read_onnx(file)
         case WeightsFormat.SAFETENSORS:
-            header = safetensors.read_header(file)
+            header = read_safetensors(file)
             return WeightsSummary(kind=found.kind, tensors=header.tensors, metadata=header.metadata)
         case WeightsFormat.ELF:
             return WeightsSummary(kind=found.kind, facts=library_facts(file))

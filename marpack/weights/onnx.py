@@ -32,7 +32,7 @@ class ProtoField(Struct, frozen=True):
 
 
 class ProtobufError(Exception):
-    """This is no protocol buffer; private to the readers of this package."""
+    """This is not a protocol buffer; private to the readers of this package."""
 
 
 def fields(file: BinaryIO, start: int, end: int) -> Iterator[ProtoField]:
@@ -40,25 +40,20 @@ def fields(file: BinaryIO, start: int, end: int) -> Iterator[ProtoField]:
     stream = ByteStream(file, start)
     try:
         while stream.position < end:
-            key = _varint(stream)
-            yield _field(stream, key >> 3, key & 7, end)
+            number, wire = divmod(_varint(stream), 8)
+            if number == 0:
+                raise ProtobufError("field 0")
+            if wire == VARINT:
+                yield ProtoField(number, wire, _varint(stream))
+                continue
+            length = _varint(stream) if wire == BYTES else {FIXED64: 8, FIXED32: 4}.get(wire)
+            if length is None or stream.position + length > end:
+                raise ProtobufError("a field that does not fit")
+            found = ProtoField(number, wire, length, stream.position)
+            stream.skip(length)
+            yield found
     except TruncatedError:
         raise ProtobufError("it ends in the middle of a field") from None
-
-
-def _field(stream: ByteStream, number: int, wire: int, end: int) -> ProtoField:
-    if number == 0:
-        raise ProtobufError("field 0")
-    if wire == VARINT:
-        return ProtoField(number, wire, _varint(stream))
-    length = {FIXED64: 8, FIXED32: 4}.get(wire)
-    if wire == BYTES:
-        length = _varint(stream)
-    if length is None or stream.position + length > end:
-        raise ProtobufError("a field that does not fit")
-    found = ProtoField(number, wire, length, stream.position)
-    stream.skip(length)
-    return found
 
 
 def _varint(stream: ByteStream) -> int:
@@ -71,6 +66,52 @@ def _varint(stream: ByteStream) -> int:
     raise ProtobufError("a number of more than ten bytes")
 
 
+class _Message:
+    """The fields of one message."""
+
+    def __init__(self, file: BinaryIO, start: int, end: int) -> None:
+        """Read the fields, but no bytes in them. Raises ProtobufError."""
+        self._file = file
+        self.fields = list(islice(fields(file, start, end), _PART_LIMIT))
+        if len(self.fields) == _PART_LIMIT:
+            raise ProtobufError(f"a message of over {_PART_LIMIT:,} parts")
+
+    def number(self, number: int) -> int:
+        """Return the first number of a field, or 0."""
+        return next((field.value for field in self.fields if field.number == number and field.wire == VARINT), 0)
+
+    def data(self, number: int) -> ProtoField | None:
+        """Return the first of a field's bytes, or None."""
+        return next((field for field in self.fields if field.number == number and field.wire == BYTES), None)
+
+    def text(self, number: int) -> str:
+        """Return the first text of a field, its beginning only if it is long, or an empty one."""
+        found = self.data(number)
+        if found is None:
+            return ""
+        self._file.seek(found.start)
+        return self._file.read(min(found.value, _NAME_LIMIT)).decode("utf-8", "replace")
+
+    def inside(self, number: int) -> Iterator["_Message"]:
+        """Yield the messages of a field. Raises ProtobufError."""
+        for field in self.fields:
+            if field.number == number:
+                if field.wire != BYTES:
+                    raise ProtobufError("a message that is a number")
+                yield _Message(self._file, field.start, field.start + field.value)
+
+    def numbers(self, number: int) -> Iterator[int]:
+        """Yield a repeated number's values, packed into one field or not. Raises TruncatedError."""
+        for field in self.fields:
+            if field.number == number and field.wire == VARINT:
+                yield field.value
+            elif field.number == number and field.wire == BYTES:
+                stream = ByteStream(self._file, field.start)
+                end = field.start + min(field.value, _NAME_LIMIT)
+                while stream.position < end:
+                    yield _varint(stream)
+
+
 class Port(Struct, frozen=True, kw_only=True):
     """An input or output of a model."""
 
@@ -80,7 +121,7 @@ class Port(Struct, frozen=True, kw_only=True):
 
 
 class Onnx(WeightsHeader, frozen=True, kw_only=True):
-    """What the header says."""
+    """The facts in the header."""
 
     ir_version: int
     producer: str | None
@@ -88,11 +129,11 @@ class Onnx(WeightsHeader, frozen=True, kw_only=True):
     nodes: int
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
-    external: bool  # some tensors lie in other files
+    external: bool  # some tensors are in other files
 
 
 def looks_like(file: BinaryIO) -> bool:
-    """Tell whether the whole file reads as an ONNX model: known fields, an IR version and one graph."""
+    """Return whether the whole file reads as an ONNX model: known fields, an IR version and one graph."""
     file.seek(0)
     if int.from_bytes(file.read(1)) & 7 not in _MODEL.values():  # no field begins so: most files go no further
         return False
@@ -109,102 +150,48 @@ def looks_like(file: BinaryIO) -> bool:
 
 def read_header(file: BinaryIO) -> Onnx:
     """Read the header. Raises ProtobufError when it is not one."""
-    model = list(fields(file, 0, file.seek(0, 2)))
-    graph = next((field for field in model if field.number == _GRAPH and field.wire == BYTES), None)
+    model = _Message(file, 0, file.seek(0, 2))
+    graph = next(model.inside(_GRAPH), None)
     if graph is None:
         raise ProtobufError("no graph")
-    parts = list(islice(_inside(file, graph), _PART_LIMIT))
-    if len(parts) == _PART_LIMIT:
-        raise ProtobufError(f"a graph of over {_PART_LIMIT:,} parts")
-    initializers = [_initializer(file, field) for field in parts if field.number == _INITIALIZER]
-    fed = {placed.tensor.name for placed, _ in initializers}  # up to IR 3 initializers are listed as inputs, too
-    inputs = (_port(file, field) for field in parts if field.number == _INPUT)
+    initializers = list(graph.inside(_INITIALIZER))
+    try:
+        tensors = tuple(map(_tensor, initializers))
+    except TruncatedError:
+        raise ProtobufError("a shape ends in the middle of a number") from None
+    fed = {placed.tensor.name for placed in tensors}  # up to IR 3, initializers are also listed as inputs
     return Onnx(
-        ir_version=_number(model, _IR_VERSION),
-        producer=" ".join(filter(None, (_text(file, model, _PRODUCER), _text(file, model, _PRODUCER_VERSION)))) or None,
-        opsets=dict(_opset(file, field) for field in model if field.number == _OPSET),
-        nodes=sum(field.number == _NODE for field in parts),
-        inputs=tuple(port for port in inputs if port.name not in fed),
-        outputs=tuple(_port(file, field) for field in parts if field.number == _OUTPUT),
-        tensors=tuple(placed for placed, _ in initializers),
-        external=any(external for _, external in initializers),
-        metadata=dict(_pair(file, field) for field in model if field.number == _METADATA),
+        ir_version=model.number(_IR_VERSION),
+        producer=" ".join(filter(None, (model.text(_PRODUCER), model.text(_PRODUCER_VERSION)))) or None,
+        opsets={opset.text(1): opset.number(2) for opset in model.inside(_OPSET)},
+        nodes=sum(field.number == _NODE for field in graph.fields),
+        inputs=tuple(port for port in map(_port, graph.inside(_INPUT)) if port.name not in fed),
+        outputs=tuple(map(_port, graph.inside(_OUTPUT))),
+        tensors=tensors,
+        external=any(initializer.number(14) == 1 for initializer in initializers),
+        metadata={pair.text(1): pair.text(2) for pair in model.inside(_METADATA)},
     )
 
 
-def _inside(file: BinaryIO, field: ProtoField) -> Iterator[ProtoField]:
-    if field.wire != BYTES:
-        raise ProtobufError("a message that is a number")
-    return fields(file, field.start, field.start + field.value)
+def _tensor(message: _Message) -> StoredTensor:
+    """Return a TensorProto: dims 1, data type 2, name 8, raw data 9."""
+    dtype = ONNX_DTYPES.get(message.number(2), "undefined")
+    tensor = Tensor(name=message.text(8), dtype=dtype, shape=tuple(message.numbers(1)))
+    raw = message.data(9)
+    if raw is None:
+        return StoredTensor(tensor=tensor)
+    return StoredTensor(tensor=tensor, storage=tensor.name, storage_bytes=raw.value, offset=raw.start)
 
 
-def _number(parts: list[ProtoField], number: int, default: int = 0) -> int:
-    return next((field.value for field in parts if field.number == number and field.wire == VARINT), default)
-
-
-def _text(file: BinaryIO, parts: list[ProtoField], number: int) -> str | None:
-    found = next((field for field in parts if field.number == number and field.wire == BYTES), None)
-    return None if found is None else _bytes(file, found, _NAME_LIMIT).decode("utf-8", "replace")
-
-
-def _bytes(file: BinaryIO, field: ProtoField, limit: int) -> bytes:
-    file.seek(field.start)
-    return file.read(min(field.value, limit))
-
-
-def _pair(file: BinaryIO, field: ProtoField) -> tuple[str, str]:
-    parts = list(_inside(file, field))
-    return _text(file, parts, 1) or "", _text(file, parts, 2) or ""
-
-
-def _opset(file: BinaryIO, field: ProtoField) -> tuple[str, int]:
-    parts = list(_inside(file, field))
-    return _text(file, parts, 1) or "", _number(parts, 2)
-
-
-def _initializer(file: BinaryIO, field: ProtoField) -> tuple[StoredTensor, bool]:
-    """Return a TensorProto (dims 1, data type 2, name 8, raw data 9, data location 14), and whether it is external."""
-    parts = list(_inside(file, field))
-    dims = tuple(size for part in parts if part.number == 1 for size in _integers(file, part))
-    dtype = ONNX_DTYPES.get(_number(parts, 2), "undefined")
-    tensor = Tensor(name=_text(file, parts, 8) or "", dtype=dtype, shape=dims)
-    raw = next((part for part in parts if part.number == 9 and part.wire == BYTES), None)
-    storage = (
-        StoredTensor(tensor=tensor, storage=tensor.name, storage_bytes=raw.value, offset=raw.start) if raw else None
-    )
-    return storage or StoredTensor(tensor=tensor), _number(parts, 14) == 1
-
-
-def _integers(file: BinaryIO, field: ProtoField) -> Iterator[int]:
-    """Yield a repeated integer's values, packed into one field or not."""
-    if field.wire == VARINT:
-        yield field.value
-    elif field.wire == BYTES:
-        value = shift = 0
-        for byte in _bytes(file, field, _NAME_LIMIT):
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                yield value
-                value = shift = 0
-
-
-def _port(file: BinaryIO, field: ProtoField) -> Port:
+def _port(message: _Message) -> Port:
     """Return a ValueInfoProto: name 1, type 2, in which a tensor's type is 1 (element type 1, shape 2)."""
-    parts = list(_inside(file, field))
-    name = _text(file, parts, 1) or ""
-    kinds = [part for whole in parts if whole.number == 2 for part in _inside(file, whole) if part.number == 1]
-    if not kinds:
+    name = message.text(1)
+    tensor = next((tensor for kind in message.inside(2) for tensor in kind.inside(1)), None)
+    if tensor is None:
         return Port(name=name)
-    tensor = list(_inside(file, kinds[0]))
-    shape = next((part for part in tensor if part.number == 2), None)
-    sizes = tuple(_size(file, part) for part in _inside(file, shape) if part.number == 1) if shape else None
-    return Port(name=name, dtype=ONNX_DTYPES.get(_number(tensor, 1)), shape=sizes)
-
-
-def _size(file: BinaryIO, field: ProtoField) -> int | str:
-    """Return a Dimension: a value 1 or a symbol 2; "?" where it has neither."""
-    parts = list(_inside(file, field))
-    symbol = _text(file, parts, 2)
-    known = any(part.number == 1 for part in parts)
-    return _number(parts, 1) if known else symbol or "?"
+    shape = next(tensor.inside(2), None)
+    sizes = None
+    if shape is not None:  # a Dimension has a value 1 or a symbol 2
+        known = ((size, any(field.number == 1 for field in size.fields)) for size in shape.inside(1))
+        sizes = tuple(size.number(1) if is_known else size.text(2) or "?" for size, is_known in known)
+    return Port(name=name, dtype=ONNX_DTYPES.get(tensor.number(1)), shape=sizes)

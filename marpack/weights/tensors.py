@@ -1,9 +1,13 @@
-"""Tensors of weights files: dtypes, names, shapes and storages, and those that torch's pickles describe."""
+"""Tensors of weights files: dtypes, shapes and storages, as safetensors' headers and torch's pickles describe them."""
 
 from collections.abc import Iterator
+from itertools import accumulate
 from math import prod
+from operator import mul
+from typing import Annotated, BinaryIO
 
-from msgspec import Struct
+import msgspec
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from marpack.weights.pickle_stream import Global, Persistent, PickledCall, PickledDict
@@ -44,7 +48,7 @@ ITEM_SIZES = {
     "bits16": 2,
 }
 _STORAGE_DTYPES = {row[1]: name for name, row in _DTYPES.items()} | {"Untyped": "uint8"}
-SAFETENSORS_DTYPES = {row[2]: name for name, row in _DTYPES.items()}
+_SAFETENSORS_DTYPES = {row[2]: name for name, row in _DTYPES.items()}
 ONNX_DTYPES = {row[3]: name for name, row in _DTYPES.items()} | {
     8: "string", 21: "uint4", 22: "int4", 23: "float4_e2m1", 25: "uint2", 26: "int2", 27: "float6_e2m3",
     28: "float6_e3m2",
@@ -56,6 +60,9 @@ _WRAPPERS = {
     "torch._utils._rebuild_device_tensor_from_cpu_tensor", "torch._utils._rebuild_device_tensor_from_numpy",
 }  # fmt: skip
 TENSOR_LIMIT = 1_000_000
+_HEADER_LIMIT = 100_000_000  # bytes of a safetensors header, the format's own limit
+_LONGEST = 16 * 1024 * 1024  # bytes that are read: a header of 100,000 tensors has about eight million
+_Natural = Annotated[int, Meta(ge=0)]
 _DEEPEST = 100  # containers within containers
 _HOLDERS = (PickledDict, PickledCall, list, tuple)
 
@@ -104,6 +111,62 @@ class WeightsHeader(Struct, frozen=True, kw_only=True):
 
     tensors: tuple[StoredTensor, ...]
     metadata: dict[str, str]  # the author's own words
+
+
+class _Described(Struct):
+    dtype: str
+    shape: tuple[_Natural, ...]
+    data_offsets: tuple[_Natural, _Natural]
+
+
+def is_safetensors(file: BinaryIO) -> bool:
+    """Tell whether a file begins as a safetensors file does: a length that fits, then a JSON object."""
+    size = file.seek(0, 2)
+    file.seek(0)
+    head = file.read(9)
+    length = int.from_bytes(head[:8], "little")
+    return len(head) == 9 and head[8:] == b"{" and 2 <= length <= min(size - 8, _HEADER_LIMIT)
+
+
+def read_safetensors(file: BinaryIO) -> WeightsHeader:
+    """Read the header, each tensor its own storage. Raises ValueError when it is not one."""
+    file.seek(0)
+    length = int.from_bytes(file.read(8), "little")
+    if length > _LONGEST:
+        raise ValueError(f"it is {length:,} bytes long, and no more than {_LONGEST:,} are read")
+    fields = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
+    metadata = msgspec.json.decode(fields.pop("__metadata__", b"{}"), type=dict[str, str])
+    tensors = []
+    for name, raw in fields.items():
+        item = msgspec.json.decode(raw, type=_Described)
+        start, end = item.data_offsets
+        dtype = _SAFETENSORS_DTYPES.get(item.dtype, item.dtype.lower())
+        placed = StoredTensor(
+            tensor=Tensor(name=name, dtype=dtype, shape=item.shape),
+            storage=name,
+            storage_bytes=max(0, end - start),
+            offset=8 + length + start,
+            stride=tuple(accumulate(reversed(item.shape[1:]), mul, initial=1))[::-1] if item.shape else (),
+        )
+        tensors.append(placed)
+    return WeightsHeader(tensors=tuple(tensors), metadata=metadata)
+
+
+def is_exact_safetensors(file: BinaryIO) -> bool:
+    """Return whether a whole file is safetensors: its tensors fill every byte behind the header."""
+    if not is_safetensors(file):
+        return False
+    try:
+        tensors = read_safetensors(file).tensors
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        return False
+    file.seek(0)
+    end = 8 + int.from_bytes(file.read(8), "little")
+    for placed in sorted(tensors, key=lambda placed: (placed.offset, placed.storage_bytes)):
+        if placed.offset != end or placed.storage_bytes != placed.tensor.bytes:
+            return False
+        end += placed.storage_bytes
+    return end == file.seek(0, 2)
 
 
 def placed_tensors(root: object) -> Iterator[StoredTensor]:

@@ -14,7 +14,7 @@ from inspection.loaders import Payload
 from inspection.payloads import payloads
 
 from marpack.inspection.pickles import PickleScan, PickleVerdict
-from marpack.weights.safetensors import is_exact
+from marpack.weights.tensors import is_exact_safetensors
 
 TESTS = Path(__file__).parents[1]
 
@@ -52,7 +52,9 @@ def test_safetensors_that_are_also_a_pickle_are_not_safe_as_the_manifests_weight
     scan: Callable[..., PickleScan],
 ) -> None:
     """BaseHandler gives the manifest's weights to torch.load, whatever their suffix."""
-    contents = [content for content in map(Payload.make, payloads().values()) if is_exact(io.BytesIO(content))]
+    contents = [
+        content for content in map(Payload.make, payloads().values()) if is_exact_safetensors(io.BytesIO(content))
+    ]
     assert contents
     for content in contents:
         assert scan(content, "model.safetensors", weights="model.safetensors").verdict is not PickleVerdict.SAFE
