@@ -507,32 +507,23 @@ def _shown(node: ast.expr) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
-def _identifier_problem(text: str) -> str | None:
-    return None if not text or text.isidentifier() else "it is not an identifier"
-
-
-def _plain_problem(text: str) -> str | None:
-    return None if is_plain_text(text) else _NOT_PLAIN
-
-
-def _path_problem(text: str) -> str | None:
-    return None if re.fullmatch(r"[\w.-]+", text, re.ASCII) else "it is outside its folder"
-
-
 _TREES = frozenset({"in_spec", "out_spec"})
 _NOT_PLAIN = "it has quotes, backslashes or control characters"
 _CHECKS: dict[str, Callable[[str], str | None]] = {
     "expr_str": symbolic_problem,
     "guards_code": guard_problem,
-    "path_name": _path_problem,
+    "path_name": lambda text: None if re.fullmatch(r"[\w.-]+", text, re.ASCII) else "it is outside its folder",
     # torch writes these into the source of `forward`.
-    **dict.fromkeys(("name", "as_name", "forward_arg_names", "field_names"), _identifier_problem),
+    **dict.fromkeys(
+        ("name", "as_name", "forward_arg_names", "field_names"),
+        lambda text: None if not text or text.isidentifier() else "it is not an identifier",
+    ),
     **dict.fromkeys(
         (
             *("parameter_name", "buffer_name", "tensor_constant_name", "custom_obj_name", "user_input_name"),
             *("class_fqn", "fqn", "type", "dialect", "verifiers"),
         ),
-        _plain_problem,
+        lambda text: None if is_plain_text(text) else _NOT_PLAIN,
     ),
 }
 

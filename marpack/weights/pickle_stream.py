@@ -275,18 +275,13 @@ def _is_scalar(args: object) -> bool:
     return False
 
 
-def _is_tensor(args: object) -> bool:
-    """Return whether torch's `_rebuild_from_type_v2` gets one of torch's own functions to call."""
-    match args:
-        case (Global(module="torch._utils"), *_):
-            return True
-    return False
-
-
 # Allowed functions → whether their arguments are what picklers write; others could corrupt memory, or call through them
 _CHECKED: dict[str, Callable[[object], bool]] = {
     RECONSTRUCTOR: lambda args: PickledCall(Global("copyreg", "_reconstructor"), args).class_path is not None,
-    "torch._tensor._rebuild_from_type_v2": _is_tensor,
+    # It calls its first argument.
+    "torch._tensor._rebuild_from_type_v2": lambda args: (
+        isinstance(args, tuple) and args != () and isinstance(args[0], Global) and args[0].module == "torch._utils"
+    ),
     "numpy.ndarray": lambda args: args == (),  # it takes any buffer; numpy's own pickles call _reconstruct
     "numpy.core.multiarray.scalar": _is_scalar,
     "numpy._core.multiarray.scalar": _is_scalar,
@@ -368,7 +363,7 @@ _NUMPY = """
 """
 INERT = ALLOWED | frozenset([*_spelt("{}", _PLAIN), *_NUMPY.format("core").split(), *_NUMPY.format("_core").split()])
 # What only TorchScript's own reader, which is C++ and calls no Python, finds under these names.
-_SCRIPT_MODULES = ("__torch__", "torch.jit._pickle")
+_SCRIPT_MODULES = ("__torch__.", "torch.jit._pickle.")
 # The opcodes that torch's restricted unpickler knows; protocol 2 as torch.save writes it needs no others.
 WEIGHTS_ONLY_OPCODES = frozenset(b"cR\x81bae(su\x80t\x85\x86\x87N\x89\x88)]}\x8fJKMGXUQhjqr\x8a.")
 
@@ -378,14 +373,11 @@ def disallowed(imports: Iterable[Global], *, script: bool = False) -> tuple[Glob
 
     `script` says that the pickle belongs to a TorchScript file, whose reader knows classes of its own.
     """
-    return tuple(item for item in imports if item.path not in ALLOWED and not (script and _is_script(item.module)))
+    found = (item for item in imports if item.path not in ALLOWED)
+    return tuple(item for item in found if not (script and f"{item.module}.".startswith(_SCRIPT_MODULES)))
 
 
 def loads_weights_only(stream: Stream) -> bool:
     """Tell whether torch.load(weights_only=True) would read the whole pickle without a complaint."""
     plain = stream.codes <= WEIGHTS_ONLY_OPCODES and not stream.computed and not stream.indirect
     return plain and stream.problem is None and not disallowed(stream.imports)
-
-
-def _is_script(module: str) -> bool:
-    return any(module == name or module.startswith(f"{name}.") for name in _SCRIPT_MODULES)

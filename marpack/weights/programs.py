@@ -65,9 +65,13 @@ def program_kind(name: str, head: bytes, file: BinaryIO) -> ProgramKind | None:
         head: Its first 64 bytes or more.
         file: Seekable.
     """
-    if head.startswith(_NATIVE) or _is_windows(head, file):
+    pe_header = int.from_bytes(head[_PE_OFFSET : _PE_OFFSET + 4], "little")  # of a DOS header
+    if head.startswith(_NATIVE) or (head.startswith(b"MZ") and read_at(file, pe_header, 4) == b"PE\0\0"):
         return ProgramKind.NATIVE
-    return ProgramKind.BYTECODE if _is_bytecode(head) else named_kind(name)
+    magic, flags = int.from_bytes(head[:2], "little"), int.from_bytes(head[4:8], "little")
+    if len(head) >= _PYC_HEADER and head[2:4] == b"\r\n" and (magic in _PYC_2 or (magic in _PYC_MAGIC and flags <= 3)):
+        return ProgramKind.BYTECODE
+    return named_kind(name)
 
 
 def named_kind(name: str) -> ProgramKind | None:
@@ -86,18 +90,3 @@ def package_kind(entries: tuple[ZipEntry, ...]) -> ProgramKind | None:
     if any(map(_PACKAGE.search, names)) or (not is_exported and any(map(_VERSION.search, names))):
         return ProgramKind.TORCH_PACKAGE
     return ProgramKind.AOTI_PACKAGE if any(map(_AOTI.search, names)) else None
-
-
-def _is_windows(head: bytes, file: BinaryIO) -> bool:
-    """Tell whether a DOS header leads to a PE header."""
-    if not head.startswith(b"MZ"):
-        return False
-    return read_at(file, int.from_bytes(head[_PE_OFFSET : _PE_OFFSET + 4], "little"), 4) == b"PE\0\0"
-
-
-def _is_bytecode(head: bytes) -> bool:
-    magic = int.from_bytes(head[:2], "little")
-    if len(head) < _PYC_HEADER or head[2:4] != b"\r\n":
-        return False
-    flags = int.from_bytes(head[4:8], "little")
-    return magic in _PYC_2 or (magic in _PYC_MAGIC and flags <= 3)

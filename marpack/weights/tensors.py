@@ -235,11 +235,11 @@ def _tensor(name: str, value: object) -> StoredTensor | None:
         elif path == "torch._tensor._rebuild_from_type_v2" and len(args) > 2:
             value = PickledCall(args[0], args[2])
         else:
-            return _rebuilt(name, path, args) or _ancient(name, path, value.state)
+            return _rebuilt(name, path, args, value.state)
     return None
 
 
-def _rebuilt(name: str, path: str, args: tuple[object, ...]) -> StoredTensor | None:
+def _rebuilt(name: str, path: str, args: tuple[object, ...], state: object) -> StoredTensor | None:
     match path.removeprefix("torch._utils._rebuild_"), args:
         case "tensor" | "tensor_v2" | "qtensor", (Persistent() as storage, int(offset), shape, stride, *_):
             return _view(name, storage, None, offset, shape, stride)
@@ -252,12 +252,7 @@ def _rebuilt(name: str, path: str, args: tuple[object, ...]) -> StoredTensor | N
         case "sparse_tensor", (_, (_, PickledCall() as values, shape, *_)):
             inner = _tensor(name, values)
             return inner and _elsewhere(name, inner.tensor.dtype, shape)
-    return None
-
-
-def _ancient(name: str, path: str, state: object) -> StoredTensor | None:
-    """Return a tensor as torch 0.x pickled it: an empty one whose state is its view."""
-    match state:
+    match state:  # torch 0.x pickled an empty tensor, with its view as its state
         case (Persistent() as storage, int(offset), shape, stride) if path.endswith("Tensor"):
             return _view(name, storage, None, offset, shape, stride)
     return None

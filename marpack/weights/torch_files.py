@@ -333,34 +333,38 @@ def legacy_object(streams: Sequence[Stream]) -> Stream | None:
     return streams[3] if len(streams) > 3 else None
 
 
-def end_of_legacy_storages(file: BinaryIO, streams: Sequence[Stream]) -> int | None:
-    """Return where the storages behind the pickles end, if all of them are complete; otherwise None."""
+def _legacy_storages(streams: Sequence[Stream]) -> tuple[list[tuple[str, int, int, int]], bool]:
+    """Return the storages behind the pickles (key, offset, elements, bytes), and whether they are all known."""
+    found: list[tuple[str, int, int, int]] = []
     saved = legacy_object(streams)
-    keys = streams[4].root if len(streams) == _PICKLES else None
+    keys = streams[4].root if len(streams) == _PICKLES else None  # in the order of the storages in the file
     if saved is None or not isinstance(keys, list):
-        return None
+        return found, False
     at = streams[-1].end
     for key in keys:
-        kind, count = saved.storages.get(key, (None, 0)) if isinstance(key, str) else (None, 0)
-        if kind is None or read_at(file, at, _COUNT) != count.to_bytes(_COUNT, "little"):
-            return None
-        at += _COUNT + count * storage_width(kind)
-    return at if at <= file.seek(0, 2) else None
+        if not isinstance(key, str) or key not in saved.storages:
+            return found, False
+        kind, count = saved.storages[key]
+        found.append((key, at + _COUNT, count, count * storage_width(kind)))
+        at = found[-1][1] + found[-1][3]
+    return found, True
+
+
+def end_of_legacy_storages(file: BinaryIO, streams: Sequence[Stream]) -> int | None:
+    """Return where the storages behind the pickles end, if all of them are complete; otherwise None."""
+    storages, are_known = _legacy_storages(streams)
+    noted = (read_at(file, begin - _COUNT, _COUNT) for _, begin, _, _ in storages)
+    counts = (int.from_bytes(data, "little") if len(data) == _COUNT else None for data in noted)
+    if not are_known or any(count != storage[2] for count, storage in zip(counts, storages, strict=True)):
+        return None
+    end = storages[-1][1] + storages[-1][3] if storages else streams[-1].end
+    return end if end <= file.seek(0, 2) else None
 
 
 def place_legacy_tensors(streams: Sequence[Stream], tensors: Iterable[StoredTensor]) -> Iterator[StoredTensor]:
     """Yield tensors with their offsets in the file, as far as the sizes of the storages before them are known."""
-    found = list(tensors)
-    sizes = {placed.storage: placed.storage_bytes for placed in found if placed.storage is not None}
-    begins: dict[str, int] = {}
-    at = streams[-1].end if streams else 0
-    keys = streams[4].root if len(streams) > 4 else None  # in the order of the storages in the file
-    for key in keys if isinstance(keys, list) else ():
-        if not isinstance(key, str) or key not in sizes:
-            break
-        begins[key] = at + _COUNT
-        at += _COUNT + sizes[key]
-    for placed in found:
+    begins = {key: begin for key, begin, _, _ in _legacy_storages(streams)[0]}
+    for placed in tensors:
         if placed.storage in begins:
             yield replace(placed, offset=begins[placed.storage] + placed.offset)
         else:

@@ -2,16 +2,19 @@
 
 import io
 import json
+import pickle
 import zipfile
 from struct import pack
 from typing import Any
 
 import pytest
+import torch
 
 from marpack.weights import torch_files
 from marpack.weights.contents import WeightsSummary, read_contents, recognize
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port
+from marpack.weights.pickle_machine import OpcodeBudget
 from marpack.weights.torch_files import TorchZip, library_facts, read_program
 
 
@@ -182,3 +185,18 @@ def test_a_library_tells_its_machine_in_either_byte_order(head: bytes, machine: 
 @pytest.mark.parametrize("head", [elf()[:19], b"\xcf\xfa\xed\xfe" + bytes(60), b""])
 def test_another_library_tells_nothing(head: bytes) -> None:
     assert library_facts(io.BytesIO(head)) == {}
+
+
+@pytest.mark.parametrize("count", [2**70, -1])
+def test_a_storage_of_impossible_size_has_no_end(count: int) -> None:
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, value: object) -> Any:
+            return ("storage", torch.FloatStorage, "0", "cpu", count, None) if value is Ellipsis else None
+
+    file = io.BytesIO()
+    for value in (0x1950A86A20F9469CFC6C, 1001, {}, [...], ["0"]):
+        Pickler(file, 2).dump(value)
+    file.write(bytes(8))
+    pickles = torch_files.read_legacy_pickles(file, OpcodeBudget())
+    assert len(pickles) == 5
+    assert torch_files.end_of_legacy_storages(file, pickles) is None
