@@ -49,7 +49,7 @@ MAX_WAIT = 120  # seconds of waiting for a server in all, beside the time its by
 _SLOWEST = 16 * 1024  # …at this many bytes a second, the slowest useful connection
 MAX_REDIRECTS = 5
 _REDIRECTS = {301, 302, 303, 307, 308}
-_BLOCK = 1 << 16  # bytes
+_BLOCK = 1 << 20  # bytes that are read at once
 _DRAINED = 1 << 16  # bytes of a rest that is read to keep the connection
 _CONNECTIONS = 16  # kept to each host
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
@@ -354,7 +354,7 @@ class HttpClient:
         scheme, proxy = url.partition("://")[0].lower(), _proxy_for(url) if self._proxies else None
         manager = self._managers.get((scheme, proxy))
         if manager is None:
-            options: dict[str, Any] = {"maxsize": _CONNECTIONS, "blocksize": _BLOCK}  # Any: urllib3's
+            options: dict[str, Any] = {"maxsize": _CONNECTIONS}  # Any: urllib3's
             if scheme == "https":
                 bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
                 options["ssl_context"] = trusted_certificates(bundle)

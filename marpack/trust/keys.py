@@ -1,9 +1,9 @@
-"""Keys and certificates on elliptic curves, as PEM: who signed, and whether it was them."""
+"""Keys and certificates on elliptic curves, as PEM, and the verification of signatures with them."""
 
 import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Self
+from typing import Self, cast
 
 from marpack.errors import MissingExtraError, SignatureError, UsageError
 
@@ -28,7 +28,7 @@ _SIGNS_CODE = x509.oid.ExtendedKeyUsageOID.CODE_SIGNING
 
 
 class PublicKey:
-    """What verifies signatures."""
+    """The half of a key that verifies signatures."""
 
     def __init__(self, key: ec.EllipticCurvePublicKey) -> None:
         self._key = key
@@ -37,24 +37,22 @@ class PublicKey:
     def from_pem(cls, pem: bytes, *, where: str) -> Self:
         """Parse a public key. Raises UsageError naming `where`."""
         if b"PRIVATE KEY-----" in pem:
-            what = "this is a private key, which verifies nothing and which only its owner should have"
+            what = "this is a private key, which only its owner should have"
             raise UsageError(what, where=where, hint=_PUBLIC_HALF)
         if b"BEGIN CERTIFICATE-----" in pem:
-            raise UsageError("this is a certificate, not a public key", where=where, hint="name it with --ca")
+            raise UsageError("this is a certificate, not a public key", where=where, hint="pass it with --ca")
         try:
             key = serialization.load_pem_public_key(pem)
         except (ValueError, UnsupportedAlgorithm) as error:
-            raise UsageError("this is no public key in PEM form", where=where, hint=_PUBLIC_HALF) from error
-        if not isinstance(key, ec.EllipticCurvePublicKey):
-            raise _no_curve(where)
-        return cls(_known(key, where))
+            raise UsageError("not a public key in PEM form", where=where, hint=_PUBLIC_HALF) from error
+        return cls(_on_curve(key, where))
 
     @classmethod
     def of(cls, certificate: x509.Certificate, *, where: str) -> Self:
-        """Return the key that a certificate is about. Raises SignatureError."""
+        """Return the key of a certificate. Raises SignatureError."""
         key = certificate.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name not in _HASHES:
-            raise SignatureError("the signer's certificate is not about a key on P-256, P-384 or P-521", where=where)
+            raise SignatureError("the key of the signer's certificate is not on P-256, P-384 or P-521", where=where)
         return cls(key)
 
     @property
@@ -67,7 +65,7 @@ class PublicKey:
         return hashlib.sha256(self._key.public_bytes(serialization.Encoding.PEM, form)).hexdigest()
 
     def verifies(self, signature: bytes, data: bytes) -> bool:
-        """Say whether this key's private half made a signature (ASN.1 DER) over these bytes."""
+        """Return whether a signature (ASN.1 DER) of these bytes was made by this key's private half."""
         try:
             self._key.verify(signature, data, ec.ECDSA(_HASHES[self._key.curve.name]))
         except InvalidSignature:
@@ -76,7 +74,7 @@ class PublicKey:
 
 
 class PrivateKey:
-    """What signs."""
+    """The half of a key that signs."""
 
     def __init__(self, key: ec.EllipticCurvePrivateKey) -> None:
         self._key = key
@@ -86,27 +84,24 @@ class PrivateKey:
         """Parse a private key. Raises UsageError naming `where`, never the key."""
         if b"PRIVATE KEY-----" not in pem:
             is_public = b"PUBLIC KEY-----" in pem or b"CERTIFICATE-----" in pem
-            what = "this is the public half, which signs nothing" if is_public else "this is no private key in PEM form"
-            raise UsageError(what, where=where, hint="name the private key" if is_public else _MAKE_ONE)
+            what = "this is a public key, which cannot sign" if is_public else "not a private key in PEM form"
+            raise UsageError(what, where=where, hint="pass the private key" if is_public else _MAKE_ONE)
         try:
             key = serialization.load_pem_private_key(pem, password)
         except TypeError as error:  # a password for a key that has none, or none for one that has
             if password is not None:
                 return cls.from_pem(pem, where=where)
-            raise UsageError(
-                "the private key has a password, and none was given", where=where, code="password-required"
-            ) from error
+            what = "the private key has a password, and none was given"
+            raise UsageError(what, where=where, code="password-required") from error
         except (ValueError, UnsupportedAlgorithm) as error:
-            what = "the private key cannot be read" if password is None else "the private key's password is another one"
-            raise UsageError(what, where=where, hint=_MAKE_ONE if password is None else "give its own") from error
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise _no_curve(where)
-        _known(key.public_key(), where)
-        return cls(key)
+            what = "the private key cannot be read" if password is None else "the private key has another password"
+            raise UsageError(what, where=where, hint=_MAKE_ONE if password is None else "pass its own") from error
+        _on_curve(key.public_key(), where)
+        return cls(cast("ec.EllipticCurvePrivateKey", key))  # as its public half is one
 
     @property
     def public(self) -> PublicKey:
-        """The half that others verify with."""
+        """The public half."""
         return PublicKey(self._key.public_key())
 
     def sign(self, data: bytes) -> bytes:
@@ -115,20 +110,18 @@ class PrivateKey:
 
 
 def needs_password(pem: bytes) -> bool:
-    """Say whether a private key in PEM form is encrypted."""
+    """Return whether a private key in PEM form is encrypted."""
     return b"BEGIN ENCRYPTED PRIVATE KEY-----" in pem or b"Proc-Type: 4,ENCRYPTED" in pem
 
 
-def _known(key: ec.EllipticCurvePublicKey, where: str) -> ec.EllipticCurvePublicKey:
+def _on_curve(key: object, where: str) -> ec.EllipticCurvePublicKey:
+    """Return a key of a supported curve; raise UsageError for any other."""
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise UsageError("the key is not on an elliptic curve", where=where, hint=_MAKE_ONE)
     if key.curve.name not in _HASHES:
-        raise UsageError(
-            f"the key is on the curve {key.curve.name}, the format has P-256, P-384 and P-521", where=where
-        )
+        what = f"the key is on the curve {key.curve.name}; the format has P-256, P-384 and P-521"
+        raise UsageError(what, where=where)
     return key
-
-
-def _no_curve(where: str) -> UsageError:
-    return UsageError("the key is none on an elliptic curve, as the format asks for", where=where, hint=_MAKE_ONE)
 
 
 def certificates_of(pem: bytes, *, where: str) -> list[x509.Certificate]:
@@ -136,7 +129,7 @@ def certificates_of(pem: bytes, *, where: str) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError as error:
-        raise UsageError("there is no certificate in PEM form", where=where) from error
+        raise UsageError("not a certificate in PEM form", where=where) from error
 
 
 def chain_of(pem: bytes, *, where: str) -> list[bytes]:
@@ -151,20 +144,20 @@ def certified_by(certificate: bytes) -> tuple[str, str]:
 
 
 class Authority:
-    """Who is believed when they say whose key it is: the certificates of authorities."""
+    """The certificates of trusted authorities."""
 
     def __init__(self, roots: Sequence[x509.Certificate]) -> None:
         self._roots = tuple(roots)
 
     @classmethod
     def from_pem(cls, pem: bytes, *, where: str) -> Self:
-        """Parse the certificates that are believed. Raises UsageError naming `where`."""
+        """Parse the certificates. Raises UsageError naming `where`."""
         return cls(certificates_of(pem, where=where))
 
     def verify_chain(self, chain: Sequence[bytes], *, where: str) -> tuple[str, PublicKey]:
-        """Return the subject and the key of the first of these certificates (ASN.1 DER), as of now.
+        """Return the subject and the key of the first of these certificates (ASN.1 DER), if the chain is valid now.
 
-        Now, because nothing that such a bundle holds says when it was signed. Raises SignatureError.
+        Now, because the bundle does not prove when it was signed. Raises SignatureError.
         """
         try:
             leaf, *others = [x509.load_der_x509_certificate(each) for each in chain]
@@ -185,8 +178,8 @@ class Authority:
         try:
             verifier.verify(leaf, others)
         except verification.VerificationError as error:
-            what = f"nobody named with --ca vouches for the signer {_subject(leaf)}: {error}"
-            hint = "expired certificates sign no longer: sign it again"
+            what = f"no authority of --ca certifies the signer {_subject(leaf)}: {error}"
+            hint = "an expired certificate is not valid: sign it again"
             raise SignatureError(what, where=where, hint=hint, code="untrusted-certificate") from error
         return _subject(leaf), PublicKey.of(leaf, where=where)
 

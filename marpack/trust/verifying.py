@@ -48,12 +48,11 @@ def verify(path: Path, trust: Trust, progress: Progress | None = None) -> Verifi
     if len(failures) == 1:
         raise failures[0]
     if failures:
+        findings: list[Finding] = []
+        for each in failures:
+            own = Finding(code=each.code, severity=Severity.ERROR, message=each.what, where=each.where, hint=each.hint)
+            findings += each.findings or (own,)
         what = "neither the signature nor the check result is valid for this file"
-        raise SignatureError(what, where=str(path), findings=tuple(f for each in failures for f in _findings_of(each)))
+        raise SignatureError(what, where=str(path), findings=tuple(findings))
     where = str(signature) if signer else None
     return Verification(archive=str(path), sha256=sha256, signature=where, signer=signer, check=check)
-
-
-def _findings_of(error: SignatureError) -> tuple[Finding, ...]:
-    own = Finding(code=error.code, severity=Severity.ERROR, message=error.what, where=error.where, hint=error.hint)
-    return error.findings or (own,)

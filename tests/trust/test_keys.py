@@ -33,7 +33,7 @@ def test_the_fingerprint_is_what_sha256sum_prints_of_the_public_half(tmp_path):
 def test_a_key_with_a_password():
     pem = vouched.private_pem(vouched.new_key(), b"secret")
     assert PrivateKey.from_pem(pem, where="k", password=b"secret")
-    for password, what in ((None, "has a password, and none was given"), (b"other", "password is another one")):
+    for password, what in ((None, "has a password, and none was given"), (b"other", "has another password")):
         with pytest.raises(UsageError, match=what):
             PrivateKey.from_pem(pem, where="k", password=password)
 
@@ -45,10 +45,10 @@ def test_a_password_for_a_key_without_one_is_not_asked():
 @pytest.mark.parametrize(
     ("pem", "what"),
     [
-        (lambda: b"", "no private key in PEM form"),
+        (lambda: b"", "not a private key in PEM form"),
         (lambda: b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "cannot be read"),
-        (lambda: vouched.public_pem(vouched.new_key()), "the public half, which signs nothing"),
-        (lambda: vouched.private_pem(vouched.rsa_key()), "none on an elliptic curve"),
+        (lambda: vouched.public_pem(vouched.new_key()), "a public key, which cannot sign"),
+        (lambda: vouched.private_pem(vouched.rsa_key()), "not on an elliptic curve"),
         (lambda: vouched.private_pem(vouched.new_key(ec.SECP256K1)), "on the curve secp256k1"),
     ],
     ids=["empty", "garbled", "public", "rsa", "curve"],
@@ -62,9 +62,9 @@ def test_what_cannot_sign(pem, what):
 @pytest.mark.parametrize(
     ("pem", "what"),
     [
-        (lambda: b"", "no public key in PEM form"),
+        (lambda: b"", "not a public key in PEM form"),
         (lambda: vouched.private_pem(vouched.new_key()), "this is a private key"),
-        (lambda: vouched.public_pem(vouched.rsa_key()), "none on an elliptic curve"),
+        (lambda: vouched.public_pem(vouched.rsa_key()), "not on an elliptic curve"),
         (lambda: vouched.public_pem(vouched.new_key(ec.SECP224R1)), "on the curve secp224r1"),
         (lambda: b"-----BEGIN CERTIFICATE-----\n", "a certificate, not a public key"),
     ],
@@ -96,7 +96,7 @@ def test_an_authority_names_the_signer():
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"until": vouched.NOW - vouched.DAY}, "nobody named with --ca vouches for the signer CN=Release"),
+        ({"until": vouched.NOW - vouched.DAY}, "no authority of --ca certifies the signer CN=Release"),
         ({"signing": False}, "its key is not for signatures"),
         ({"purpose": x509.ExtendedKeyUsageOID.SERVER_AUTH}, "its key is not for signing code"),
     ],
@@ -122,9 +122,9 @@ def test_another_authority_vouches_for_nobody():
 def test_a_chain_that_is_none():
     top, _, _ = issued()
     with pytest.raises(SignatureError, check=has_code("invalid-certificate")):
-        Authority([top]).verify_chain([b"no certificate"], where="x.sig")
+        Authority([top]).verify_chain([b"not a certificate"], where="x.sig")
 
 
 def test_a_file_without_certificates():
-    with pytest.raises(UsageError, match="no certificate"):
+    with pytest.raises(UsageError, match="not a certificate"):
         Authority.from_pem(b"", where="authority.pem")

@@ -2,10 +2,11 @@
 
 import base64
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Self
@@ -27,6 +28,7 @@ _MAX_TOKEN = 1 << 20  # bytes
 _DOCKER_CONFIG = "~/.docker/config.json"  # shared by docker, oras and others
 _BASIC = re.compile(r"(?:^|,)\s*basic\b", re.IGNORECASE)
 _BEARER = re.compile(r"(?:^|,)\s*bearer\b(.*)", re.IGNORECASE)
+_TOKEN = re.compile(r"[!-~]+")
 _PARAMETER = re.compile(r'([A-Za-z]+)="([^"]*)"')
 
 Body = bytes | Callable[[], Iterable[bytes]]  # the latter makes it anew for each time that it is sent
@@ -198,7 +200,14 @@ class RegistrySession:
             headers = {"Authorization": basic} if basic else {}
             with self._http.request("GET", url, headers=headers, budget=WaitBudget()) as response:
                 if response.status == HTTPStatus.OK:
-                    self._authorization = _read_token(self.read_whole(response, _MAX_TOKEN), self.reference.host)
+                    data = self.read_whole(response, _MAX_TOKEN)
+                    with suppress(ValueError, RecursionError):  # msgspec's errors are ValueErrors
+                        found = msgspec.json.decode(data, type=_Token)
+                        token = found.token or found.access_token or ""
+                        self._authorization = f"Bearer {token}" if _TOKEN.fullmatch(token) else None
+                    if self._authorization is None:
+                        what = "the registry's token cannot be read"
+                        raise RegistryError(what, where=self.reference.host, code="invalid-token")
         return self._authorization is not None and self._authorization != before
 
     def _refused(self, response: HttpResponse, method: str) -> MarpackError:
@@ -244,7 +253,12 @@ def _find_login(reference: Reference) -> str | None:
             if stored:
                 return stored
             for suffix in ((config.cred_helpers or {}).get(host), config.creds_store):
-                if suffix and (login := _ask_helper(suffix, host)):
+                words = [f"docker-credential-{suffix}", "get"]
+                if suffix is None or shutil.which(words[0]) is None:
+                    continue
+                done = subprocess.run(words, input=host.encode(), capture_output=True, check=False)  # noqa: S603 - docker's
+                if done.returncode == 0:
+                    login = msgspec.json.decode(done.stdout, type=_HelperLogin)
                     return base64.b64encode(f"{login.username}:{login.secret}".encode()).decode()
     except FileNotFoundError:
         return None
@@ -256,25 +270,3 @@ def _find_login(reference: Reference) -> str | None:
             code="invalid-credentials-file",
         ) from error
     return None
-
-
-def _ask_helper(suffix: str, host: str) -> _HelperLogin | None:
-    """Return the credentials of docker's credential helper; None if it has none, or is not installed."""
-    words = [f"docker-credential-{suffix}", "get"]
-    try:
-        done = subprocess.run(words, input=host.encode(), capture_output=True, check=False)  # noqa: S603 - docker's own
-    except OSError:
-        return None
-    return msgspec.json.decode(done.stdout, type=_HelperLogin) if done.returncode == 0 else None
-
-
-def _read_token(data: bytes, host: str) -> str:
-    try:
-        found = msgspec.json.decode(data, type=_Token)
-        token = found.token or found.access_token
-        if not token or not token.isascii() or not token.isprintable():
-            raise ValueError("it has no token")
-    except (ValueError, RecursionError) as error:
-        what = f"the registry's token cannot be read: {first_line(error)}"
-        raise RegistryError(what, where=host, code="invalid-token") from error
-    return f"Bearer {token}"

@@ -215,28 +215,7 @@ def pull(
     attachments, left = _find_attachments(session, remote, target) if attached else ([], ())
     layers: list[tuple[Descriptor | Attachment, Path]] = [(remote.layer, target)]
     layers += [(each, Path(each.file)) for each in attachments]
-    new = {path for _, path in layers if not os.path.lexists(path)}
-    if not replace and (existing := next((path for _, path in layers if path not in new), None)):
-        raise OutputExistsError("the output exists already", where=str(existing), hint="pass --force to replace it")
-
-    with ExitStack() as undo, convert_os_errors(OutputError, "the archive cannot be written", where=str(target)):
-
-        def remember(path: Path) -> Callable[..., None]:
-            def on_exit(kind: type[BaseException] | None, *_: object) -> None:
-                if kind is None and path in new:  # it got its name, and loses it if another file does not get one
-                    undo.callback(path.unlink, missing_ok=True)
-
-            return on_exit
-
-        # Files get their names in reverse order: the archive, which is the first, is the last.
-        with ExitStack() as files, bar("pulling", sum(layer.size for layer, _ in layers)) as progress:
-            staged = []
-            for _, path in layers:
-                files.push(remember(path))
-                staged.append(files.enter_context(staged_file(path, replace=replace)))
-            for (layer, _), file in zip(layers, staged, strict=True):
-                copy_verified(RegistryBlob(session, layer.digest), layer.digest, layer.size, file, progress=progress)
-        undo.pop_all()
+    _fetch_all(session, layers, replace=replace, bar=bar)
     return PullReport(
         reference=str(session.reference.by_digest(remote.digest)),
         digest=remote.digest,
@@ -246,6 +225,34 @@ def pull(
         attached=tuple(attachments),
         left=left,
     )
+
+
+def _fetch_all(
+    session: RegistrySession, layers: list[tuple[Descriptor | Attachment, Path]], *, replace: bool, bar: Bar
+) -> None:
+    """Write all files, or none; the first one, the archive, gets its name last."""
+    new = {path for _, path in layers if not os.path.lexists(path)}
+    if not replace and (existing := next((path for _, path in layers if path not in new), None)):
+        raise OutputExistsError("the output exists already", where=str(existing), hint="pass --force to replace it")
+
+    with ExitStack() as undo, convert_os_errors(OutputError, "the archive cannot be written", where=str(layers[0][1])):
+
+        def remember(path: Path) -> Callable[..., None]:
+            def on_exit(kind: type[BaseException] | None, *_: object) -> None:
+                if kind is None and path in new:  # it got its name, and loses it if another file does not get one
+                    undo.callback(path.unlink, missing_ok=True)
+
+            return on_exit
+
+        # Files get their names in reverse order.
+        with ExitStack() as files, bar("pulling", sum(layer.size for layer, _ in layers)) as progress:
+            staged = []
+            for _, path in layers:
+                files.push(remember(path))
+                staged.append(files.enter_context(staged_file(path, replace=replace)))
+            for (layer, _), file in zip(layers, staged, strict=True):
+                copy_verified(RegistryBlob(session, layer.digest), layer.digest, layer.size, file, progress=progress)
+        undo.pop_all()
 
 
 def _find_attachments(
