@@ -29,7 +29,7 @@ _NAME = 256  # characters: a longer text is no file's name that somebody meant
 _NO_HEADER = set(' \t\r\n\0:;,"()<>@[]{}?=/\\')  # characters that no header's name has
 _PNG = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16", "I;16B"})  # modes that a PNG holds
 _AS_PNG = {"I": "I;16", "I;16L": "I;16", "La": "LA", "PA": "RGBA", "RGBa": "RGBA"}  # others become RGB
-_MOST_LEVELS = 65_535  # of a pixel of a PNG
+_MAX_LEVEL = 65_535  # of a pixel of a PNG
 _NUMBERS = "pass its numbers: numpy.asarray(image)"
 
 
@@ -117,12 +117,12 @@ def asked_of(inputs: Iterable[Any], shape: RequestDefaults) -> Iterator[Input]: 
 
     Raises UsageError for what is not several, at once, and for a value that is no request, when its turn comes.
     """
-    return (_called(number, data, shape) for number, data in enumerate(several(inputs)))
 
+    def request(number: int, data: Any) -> Input:  # Any: as above
+        place = f"inputs[{number}]"
+        return asked(shape, str(data) if isinstance(data, os.PathLike) else place, number, data, where=place)
 
-def _called(number: int, data: Any, shape: RequestDefaults) -> Input:  # Any: as above
-    place = f"inputs[{number}]"
-    return asked(shape, str(data) if isinstance(data, os.PathLike) else place, number, data, where=place)
+    return (request(number, data) for number, data in enumerate(several(inputs)))
 
 
 def several(inputs: Iterable[Any]) -> Iterable[Any]:  # Any: as above
@@ -165,59 +165,59 @@ def asked_by_form(shape: RequestDefaults, name: str, number: int, form: Mapping[
     """Return the request that holds the fields of a form; raises UsageError for what is none."""
     if not isinstance(form, Mapping):
         raise UsageError(f"a form is a dict of its fields, and this is of type {_kind(form)}", where="form")
-    return shape.form(name, number, [_field(key, value) for key, value in form.items()])
-
-
-def _field(name: str, value: Any) -> Part:  # Any: as above
-    if not isinstance(name, str):
-        raise UsageError(f"a field's name is text, and this is of type {_kind(name)}", where="form")
-    where = f"form[{shortened(repr(name))}]"
-    given = payload(value, where)
-    as_typed = isinstance(value, str)  # a form's text has no type, as a browser sends it
-    return Part(as_utf8(name, where), given.content, "" if as_typed else given.content_type)
+    parts = []
+    for key, value in form.items():
+        if not isinstance(key, str):
+            raise UsageError(f"a field's name is a string, and this is of type {_kind(key)}", where="form")
+        where = f"form[{shortened(repr(key))}]"
+        given = payload(value, where)
+        # The text of a form has no type, as a browser sends it.
+        parts.append(Part(as_utf8(key, where), given.content, "" if isinstance(value, str) else given.content_type))
+    return shape.form(name, number, parts)
 
 
 def payload(data: Any, where: str) -> Payload:  # Any: as above
-    """Return what is sent for a value: its bytes, and their type. Raises UsageError, which tells where the fault is."""
+    """Return a value's bytes and their content type; raises UsageError, with `where`, for a value that has none."""
     if data is None:
         return Payload("", b"")
     if isinstance(data, str):
-        return _text(data, where)
+        content = as_utf8(data, where).encode()
+        note = None
+        if len(data) < _NAME and "\n" not in data and os.path.isfile(data):  # noqa: PTH113 - it accepts every text
+            note = Trouble(
+                kind="text-names-a-file",
+                message=f"the text {data!r} was sent; a file has this name and was not sent",
+                stage="read",
+                hint=f"to send the file: predict(Path({data!r}))",
+            )
+        return Payload("text/plain", content, note)
     if isinstance(data, bytes | bytearray | memoryview):
         return Payload("", bytes(data))
     if isinstance(data, os.PathLike):
-        content = _file(data)
+        try:
+            file = Path(data)
+            if file.is_dir():
+                raise UsageError("this is a folder, not a file", where=str(file), hint="Name the files in it.")
+            content = file.read_bytes()
+        except (OSError, ValueError, TypeError) as error:  # the latter two for a null byte, and a path of bytes
+            what = f"the file cannot be read: {describe_os_error(error)}"
+            hint = "Check the name and the permissions."
+            raise UsageError(what, where=shortened(str(data)), hint=hint) from error
         return Payload(type_of(os.fsdecode(data), content), content)
     if _is_a(data, "PIL.Image", "Image"):
         return Payload("image/png", _png(data, where))
     return Payload("application/json", _json(data, where))
 
 
-def _text(text: str, where: str) -> Payload:
-    return Payload("text/plain", as_utf8(text, where).encode(), _note(text))
-
-
-def _note(text: str) -> Trouble | None:
-    """Return what is to be said beside the answer to a text that may have been meant as a file."""
-    if len(text) >= _NAME or "\n" in text or not os.path.isfile(text):  # noqa: PTH113 - which bears every text
-        return None
-    return Trouble(
-        kind="text-names-a-file",
-        message=f"the text {text!r} was sent as it is, and there is a file of that name, which was not sent",
-        stage="read",
-        hint=f"to send the file: predict(Path({text!r}))",
-    )
-
-
-def _file(path: os.PathLike[str]) -> bytes:
+def _json(value: Any, where: str) -> bytes:  # Any: whatever JSON holds
     try:
-        file = Path(path)
-        if file.is_dir():
-            raise UsageError("this is a folder, and a file is sent", where=str(file), hint="name the files in it")
-        return file.read_bytes()
-    except (OSError, ValueError, TypeError) as error:  # the latter two for a null byte, and a path of bytes
-        what = f"the file cannot be read: {describe_os_error(error)}"
-        raise UsageError(what, where=shortened(str(path)), hint="check the name, and that you may read it") from error
+        return _ENCODER.encode(value).encode()
+    except (UsageError, TypeError, ValueError, RecursionError) as error:
+        try:
+            _refuse(value, where)
+        except RecursionError:
+            raise UsageError("this contains itself, or is nested too deeply for JSON", where=where) from None
+        raise UsageError(f"not JSON: {first_line(error)}", where=where) from error
 
 
 def _is_a(value: object, module: str, name: str) -> bool:
@@ -230,8 +230,9 @@ def _png(image: Any, where: str) -> bytes:  # Any: a PIL.Image.Image
     """Return a picture as PNG, in another mode where PNG has not its own."""
     buffer = io.BytesIO()
     try:
-        if image.mode == "F" or (image.mode == "I" and not _is_in_range(image.getextrema())):
-            what = f"this picture's levels (mode {image.mode}) are none that a PNG holds: 0 to {_MOST_LEVELS:,}"
+        lowest, highest = image.getextrema() if image.mode == "I" else (0, 0)
+        if image.mode == "F" or lowest < 0 or highest > _MAX_LEVEL:
+            what = f"the levels of this picture (mode {image.mode}) do not fit into a PNG: 0 to {_MAX_LEVEL:,}"
             raise UsageError(what, where=where, hint=f"convert it first: image.convert('L'); or {_NUMBERS}")
         kept = image if image.mode in _PNG else image.convert(_AS_PNG.get(image.mode, "RGB"))
         kept.save(buffer, "PNG")
@@ -242,21 +243,6 @@ def _png(image: Any, where: str) -> bytes:  # Any: a PIL.Image.Image
             what, where=where, hint="open it again; or send its file: Path(…)", code="invalid-picture"
         ) from error
     return buffer.getvalue()
-
-
-def _is_in_range(extrema: tuple[int, int]) -> bool:
-    return extrema[0] >= 0 and extrema[1] <= _MOST_LEVELS
-
-
-def _json(value: Any, where: str) -> bytes:  # Any: whatever JSON holds
-    try:
-        return _ENCODER.encode(value).encode()
-    except (UsageError, TypeError, ValueError, RecursionError) as error:
-        try:
-            _refuse(value, where)
-        except RecursionError:
-            raise UsageError("this contains itself, or is nested too deeply for JSON", where=where) from None
-        raise UsageError(f"this is no JSON: {first_line(error)}", where=where) from error
 
 
 def _listed(value: Any) -> Any:  # Any: whatever JSON does not hold by itself, and what it becomes

@@ -174,7 +174,7 @@ WRONG: dict[str, tuple[Callable[[], object], str, str | None]] = {  # call, what
     "one input": (lambda: API.run(".", "text"), "inputs are several", "inputs"),
     "an input": (lambda: API.run(".", ["a", {1}]), "JSON holds nothing of type set", "inputs[1]"),
     "a missing file": (lambda: API.check(".", inputs=[Path("gone.png")]), "the file cannot be read", "gone.png"),
-    "a folder": (lambda: API.run(".", [Path()]), "this is a folder, and a file is sent", "."),
+    "a folder": (lambda: API.run(".", [Path()]), "this is a folder, not a file", "."),
     "only": (lambda: API.check(".", only="samples"), "'samples' is not a list", "only"),
     "no such check": (lambda: API.check(".", only=["sample"]), "there is no check named 'sample'", None),
     "unproved": (lambda: API.check(".", allow_unproved=["all"]), "is not a list of these: inputs", "allow_unproved"),

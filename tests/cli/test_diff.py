@@ -107,7 +107,7 @@ def test_a_project_is_compared_with_its_archive(
         (("a.mar",), 2, "Missing argument 'B'"),
         (("none.mar", "none.mar"), 2, "no such file"),
         (("here.txt", "here.txt"), 3, "not a zip"),
-        (("http://127.0.0.1:1/a.mar", "here.txt"), 3, "cannot be reached"),
+        (("http://127.0.0.1:1/a.mar", "here.txt"), 3, "cannot reach"),
         ((".", "."), 2, "neither a project"),
     ],
 )

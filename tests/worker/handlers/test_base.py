@@ -247,6 +247,7 @@ def test_profiler_explains(make_context, monkeypatch):
     assert handler.handle([1], make_context(headers={"explain": "True"})) == ["explained"]
 
 
+@pytest.mark.filterwarnings("default:CUDA is not available")  # of the profiler, on a machine without CUDA
 def test_traces_go_where_the_servers_go(make_context, monkeypatch):
     folders: list[str] = []
     monkeypatch.setenv("ENABLE_TORCH_PROFILER", "1")
