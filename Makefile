@@ -88,7 +88,7 @@ bench: $(VENV)/.dev
 
 # A served model under load for so many minutes: nothing fails, nothing grows. SOAK=2 make soak: fewer.
 soak: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.soak --minutes $(or $(SOAK),10)
+	$(BIN)/python -m benchmarks.serve --part soak --minutes $(or $(SOAK),10)
 
 # What a release has to show. RELEASE=--without-address make release-check: while the repository has no address.
 release-check: $(VENV)/.dev

@@ -6,7 +6,7 @@ Figures are ratios against a peer or a physical limit in the same run; each modu
 import subprocess
 import sys
 
-MODULES = ("build", "extract", "inspect", "load", "restart", "run", "score", "score_ray", "serve", "slower", "trace")
+MODULES = ("build", "inspect", "run", "score", "security", "serve", "slower")
 
 
 def main() -> int:

@@ -1,181 +1,144 @@
-"""Building, side by side with copying and with the original archiver: time, and memory at any size.
+"""Building and extracting 1 GiB of weights, beside copying, Python's readers and the original archiver.
 
-    python benchmarks/build.py                                     # marpack and cp
-    python benchmarks/build.py --peer VENV/bin/torch-model-archiver   # and the original
+    python -m benchmarks.build [--repeat N] [--size BYTES] [--folder FOLDER] [--peer VENV/bin/torch-model-archiver]
 
-Every round runs each contender once, as a whole process, on the same weights and disk; the source is in the page
-cache, the disk is idle, the output is new. The weights are random: 1 GiB of float32 as one safetensors file.
+Every contender is a whole process on the same weights and disk: the source is in the page cache, the disk is idle, the
+output is new. "again" extracts what marpack extracted before, timed inside its process. The weights are random, one
+float32 tensor as safetensors; memory is measured with sparse ones.
 """
 
-import argparse
 import hashlib
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
-import sysconfig
 import tempfile
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
-from benchmarks.verdicts import show_targets
+from benchmarks.timing import MARPACK, NO_OP, Command, Race, parse, run, seconds, show
 
-HANDLER = "def handle(data, context):\n    return data\n"
 BLOCK = 1 << 20
-
-
-class Target(NamedTuple):
-    """A promise: `ours` takes at most `most` times as long as `theirs`."""
-
-    ours: str
-    theirs: str
-    most: float
-
-
-TARGETS = [
-    Target("marpack build", "cp, then sha256", 0.9),
-    Target("marpack build", "original, default", 1 / 25),
-    Target("marpack build", "original, zip-store", 1 / 2),
-    Target("marpack build, tgz", "original, tgz", 1 / 4),
-]
-MEMORY_MOST = 100 << 20  # bytes
-MEMORY_SPREAD = 4 << 20  # bytes between small and large that still count as "the same"
+MEMORY_MOST, MEMORY_SPREAD = 100 << 20, 4 << 20  # bytes; the second between small and large weights
+AGAIN_MOST = 0.02  # seconds in the process
+EXTRACT = """
+import sys, time
+from pathlib import Path
+from marpack.archive.cache import Cache
+from marpack.archive.reader import open_archive
+started = time.perf_counter()
+with open_archive(sys.argv[1], cache=Cache(Path(sys.argv[2]))) as archive:
+    archive.materialize()
+print(time.perf_counter() - started)
+"""
+ZIPFILE = "import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extractall(sys.argv[2])"
+# Prints its own peak memory: the system counts that of a process's maker, too.
+PEAK = "import resource, runpy, sys; sys.argv[0] = 'marpack'\ntry: runpy.run_module('marpack', run_name='__main__')\n"
+PEAK += "finally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
 
 
 def main() -> int:
-    options = parse()
+    options = parse(__doc__, repeat=5, size=1 << 30, folder=None, peer=None)
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="marpack-benchmark-") as name:
         folder = Path(name)
-        (folder / "handler.py").write_text(HANDLER)
+        (folder / "handler.py").write_text(NO_OP)
         write_weights(folder / "weights.safetensors", options.size)
-        times = race(contenders(folder, options.peer), options.rounds, folder)
-        (folder / "weights.safetensors").unlink()
-        peaks = {label: peak(folder, size) for label, size in (("64 MiB", 64 << 20), ("6 GiB", 6 << 30))}
-    return 0 if all([show_times(times), show_targets(times, TARGETS), show_peaks(peaks)]) else 1
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--peer", type=Path, help="the original's command torch-model-archiver, in a venv of its own")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each contender [5]")
-    parser.add_argument("--size", type=int, default=1 << 30, help="bytes of weights [1 GiB]")
-    parser.add_argument("--folder", type=Path, help="a folder on the disk to measure [the system's temporary one]")
-    return parser.parse_args()
+        met = [building(folder, options.repeat, options.peer), extracting(folder, options.repeat), memory(folder)]
+    return 0 if all(met) else 1
 
 
 def write_weights(path: Path, size: int, *, sparse: bool = False) -> None:
-    """Write one float32 tensor of random (or, sparse, of zero) values as a safetensors file."""
-    tensor = {"weight": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size // 4 * 4]}}
-    header = json.dumps(tensor).encode()
+    """Write one float32 tensor of random values, or a sparse one of zeros."""
+    header = {"weight": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size // 4 * 4]}}
+    text = json.dumps(header).encode()
     with path.open("wb") as file:
-        file.write(len(header).to_bytes(8, "little") + header)
+        file.write(len(text).to_bytes(8, "little") + text)
         for _ in range(0 if sparse else size // BLOCK):
             file.write(os.urandom(BLOCK))
-        file.truncate(8 + len(header) + size // 4 * 4)
+        file.truncate(8 + len(text) + size // 4 * 4)
 
 
-def contenders(folder: Path, peer: Path | None) -> dict[str, Callable[[], None]]:
-    """Return what is to be timed, by name; each writes into `folder / "out"`."""
-    marpack = [Path(sysconfig.get_path("scripts"), "marpack"), "build"]
-    found = {
-        "cp, then sha256": lambda: copy_and_hash(folder),
-        "marpack build": lambda: archive(marpack, folder, "default"),
-        "marpack build, tgz": lambda: archive(marpack, folder, "tgz"),
-    }
-    for form in ("zip-store", "default", "tgz") if peer else ():
-        found[f"original, {form}"] = lambda form=form: archive([peer], folder, form)
-    return found
+def timer(folder: Path, action: Callable[[], object], *, fresh: bool = True) -> Callable[[], float]:
+    """Return a contender with warm inputs, an idle disk and a new output folder."""
+
+    def measure() -> float:
+        if fresh:
+            shutil.rmtree(folder / "out", ignore_errors=True)
+            (folder / "out").mkdir()
+        for path in folder.glob("*.*"):
+            with path.open("rb", buffering=0) as file:
+                while file.readinto(bytearray(BLOCK)):
+                    pass
+        os.sync()
+        return seconds(action)
+
+    return measure
 
 
-def copy_and_hash(folder: Path) -> None:
-    copy = folder / "out/copy"
-    subprocess.run(["cp", folder / "weights.safetensors", copy], check=True)
-    with copy.open("rb") as file:
-        hashlib.file_digest(file, "sha256")
-
-
-def archive(command: list[Path | str], folder: Path, form: str) -> None:
-    """Run an archiver; both take the same flags."""
-    run([*command, *flags(folder), "--archive-format", form], folder)
-
-
-def flags(folder: Path) -> list[str]:
+def flags(folder: Path, form: str = "default") -> Command:
+    """Return the options of a build, which are the original's too."""
     return [
-        *("--model-name", "benchmark", "--version", "1.0", "--export-path", str(folder / "out")),
-        *("--handler", str(folder / "handler.py"), "--serialized-file", str(folder / "weights.safetensors")),
+        *("--model-name", "benchmark", "--version", "1.0", "--export-path", folder / "out", "--archive-format", form),
+        *("--handler", folder / "handler.py", "--serialized-file", folder / "weights.safetensors"),
     ]
 
 
-def run(command: list[Path | str], folder: Path) -> int:
-    """Run a command to its end and return its peak memory in bytes."""
-    # As installed packages are, both are compiled to bytecode; the original copies everything through TMPDIR.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    environment["TMPDIR"] = str(folder)
-    with (folder / "log").open("w+") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            log.seek(0)
-            sys.exit(f"{Path(command[0]).name} failed:\n{log.read()}")
-    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+def building(folder: Path, repeat: int, peer: Path | None) -> bool:
+    def copy_and_hash() -> None:
+        run(["cp", folder / "weights.safetensors", folder / "out/copy"])
+        with (folder / "out/copy").open("rb") as file:
+            hashlib.file_digest(file, "sha256")
+
+    actions: dict[str, Callable[[], object]] = {
+        "cp, then sha256": copy_and_hash,
+        "marpack": partial(run, [*MARPACK, "build", *flags(folder)]),
+        "marpack, tgz": partial(run, [*MARPACK, "build", *flags(folder, "tgz")]),
+    }
+    for form in ("default", "zip-store", "tgz") if peer else ():
+        actions[form] = partial(run, [str(peer), *flags(folder, form)], {"TMPDIR": str(folder)})
+    race = Race(repeat, {name: timer(folder, action) for name, action in actions.items()})
+    bounds = (("marpack", "cp, then sha256", 0.9), ("marpack", "default", 1 / 25), ("marpack", "zip-store", 1 / 2))
+    found = [
+        race.show(f"build, {one} / {other}", one, other, "s", most=most)
+        for one, other, most in (*bounds, ("marpack, tgz", "tgz", 1 / 4))
+        if other in actions
+    ]
+    return all(found)
 
 
-def race(runners: dict[str, Callable[[], None]], rounds: int, folder: Path) -> dict[str, list[float]]:
-    """Time every runner once a round, in turn, so that a slow minute of the machine hits all of them."""
-    times: dict[str, list[float]] = {name: [] for name in runners}
-    for number in range(rounds):
-        for name, runner in runners.items():
-            tell(f"round {number + 1} of {rounds}: {name}")
-            (folder / "out").mkdir()
-            warm(folder / "weights.safetensors")
-            os.sync()
-            started = time.perf_counter()
-            runner()
-            times[name].append(time.perf_counter() - started)
-            shutil.rmtree(folder / "out")
-    tell("")
-    return times
+def extracting(folder: Path, repeat: int) -> bool:
+    (folder / "built").mkdir()
+    run([*MARPACK, "build", *flags(folder), "--export-path", folder / "built"])
+    archive, inside = folder / "built" / "benchmark.mar", [sys.executable, "-c"]
+    extract: Command = [*inside, EXTRACT, archive, folder / "out" / "cache"]
+    race = Race(repeat, {
+        "cp of the weights": timer(folder, partial(run, ["cp", folder / "weights.safetensors", folder / "out/cp"])),
+        "zipfile.extractall": timer(folder, partial(run, [*inside, ZIPFILE, archive, folder / "out" / "zipfile"])),
+        "marpack": timer(folder, partial(run, extract)),
+        "again": lambda: float(run(extract)),
+    })  # fmt: skip
+    again = race.median("again")
+    return all([
+        race.show("extract, marpack / cp of the weights", "marpack", "cp of the weights", "s", most=2),
+        race.show("extract, marpack / zipfile.extractall", "marpack", "zipfile.extractall", "s", most=0.7),
+        show("extract again, ms in the process / 20", f"{again * 1e3:.2f}", "20", again / AGAIN_MOST, most=1),
+    ])  # fmt: skip
 
 
-def warm(path: Path) -> None:
-    """Bring a file into the page cache, where the system may have dropped it since the last round."""
-    buffer = bytearray(BLOCK)
-    with path.open("rb", buffering=0) as file:
-        while file.readinto(buffer):
-            pass
-
-
-def peak(folder: Path, size: int) -> int:
-    """Return the peak memory, in bytes, of building from sparse weights (the same reads and sums, little disk)."""
-    tell(f"memory at {size >> 20} MiB")
-    write_weights(folder / "weights.safetensors", size, sparse=True)
-    command = [Path(sysconfig.get_path("scripts"), "marpack"), "build", *flags(folder), "--force"]
-    return run(command, folder)
-
-
-def tell(text: str) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\033[K{text}")
-
-
-def show_times(times: dict[str, list[float]]) -> bool:
-    print(f"{'':<22}{'median':>9}{'fastest':>9}{'slowest':>9}")
-    for name, runs in times.items():
-        print(f"{name:<22}{statistics.median(runs):>7.2f} s{min(runs):>7.2f} s{max(runs):>7.2f} s")
-    return True
-
-
-def show_peaks(peaks: dict[str, int]) -> bool:
-    sizes = list(peaks.values())
-    met = max(sizes) < MEMORY_MOST and max(sizes) - min(sizes) < MEMORY_SPREAD
-    told = ", ".join(f"{size / 1e6:.0f} MB at {label}" for label, size in peaks.items())
-    print(f"\npeak memory: {told}; under 100 MB and the same: {'ok' if met else 'MISSED'}")
-    return met
+def memory(folder: Path) -> bool:
+    """Compare the peak memory of building from small and from large weights."""
+    peaks = []
+    for size in (64 << 20, 6 << 30):
+        write_weights(folder / "weights.safetensors", size, sparse=True)
+        command = [sys.executable, "-c", PEAK, "build", *flags(folder), "--force"]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        peaks.append(int(done.stderr.split()[-1]) * (1 if sys.platform == "darwin" else 1024))
+    within = max(peaks) - min(peaks) < MEMORY_SPREAD
+    texts = [f"{peak / 1e6:.0f} MB" for peak in peaks]
+    found = show("memory at 6 GiB, 64 MiB; largest / 100 MiB", texts[1], texts[0], max(peaks) / MEMORY_MOST, most=1)
+    return found and within
 
 
 if __name__ == "__main__":

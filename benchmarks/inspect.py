@@ -1,122 +1,80 @@
-"""Help, and inspecting one GiB: locally, beside the bare imports that any such command needs, and elsewhere, by what is
-fetched.
+"""Help, and inspecting 1 GiB: locally, beside the bare imports of any such command, and remotely, by the bytes fetched.
 
-    python -m benchmarks.inspect [--rounds N] [--tensors N] [--folder FOLDER]
+    python -m benchmarks.inspect [--repeat N] [--tensors N] [--folder FOLDER]
 
-The archive is one of ours: a torch.save of 300 tensors, a handler, labels and a model config. Every round runs each
-contender once, as a whole process. Elsewhere is a web server on this machine that answers ranges and counts bytes.
+The archive holds a torch.save of 300 tensors, a handler, labels and a model config. Every contender is a whole process.
+The remote archive is on a web server on this machine that serves ranges and counts bytes.
 """
 
-import argparse
-import os
 import re
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-from benchmarks.verdicts import show_targets
-from marpack.archive.manifest import Manifest, ManifestModel
-from marpack.project.plan import Plan, PlannedMember, Role, pack
+from benchmarks.timing import MARPACK, Race, parse, run, seconds, show
 
 SIZE = 1 << 30  # bytes of weights
-IMPORTS = "import click, rich, msgspec"
-# Ours, whose time is the least it could be, and at most how many times that.
-TARGETS = (("marpack --help", "import click", 2.0), ("marpack inspect", "imports alone", 2.0))
-FETCHED_MOST = 256 * 1024  # bytes (item 10)
-HANDLER = b"""from ts.torch_handler.base_handler import BaseHandler
-
-
-class Own(BaseHandler):
-    def preprocess(self, data):
-        return data
-"""
+FETCHED_MOST = 256 * 1024  # bytes
+FILES = {
+    "handler.py": "from ts.torch_handler.base_handler import BaseHandler\n\n\nclass Own(BaseHandler):\n"
+    "    def initialize(self, context):\n        self.initialized = True\n",
+    "index_to_name.json": '{"0": "cat", "1": "dog"}',
+    "model-config.yaml": "batchSize: 4\nmaxBatchDelay: 20\n",
+}
+FLAGS = "--model-name net --version 1.0 --handler handler.py --serialized-file net.pt --config-file model-config.yaml"
 
 
 def main() -> int:
-    options = parse()
+    options = parse(__doc__, repeat=15, tensors=300, folder=None)
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="marpack-benchmark-") as name:
         archive = write_archive(Path(name), options.tensors)
         with served(archive.parent) as (address, counts):
             url = f"{address}/{archive.name}"
-            times = race(contenders(archive, url), options.rounds)
+            commands = {
+                "import click": [sys.executable, "-c", "import click"],
+                "--help": [*MARPACK, "--help"],
+                "imports": [sys.executable, "-c", "import click, rich, msgspec"],
+                "inspect": [*MARPACK, "inspect", archive],
+                "--json": [*MARPACK, "inspect", archive, "--json"],
+                "http": [*MARPACK, "inspect", url],
+            }
+            actions = {name: partial(seconds, partial(run, command)) for name, command in commands.items()}
+            race = Race(options.repeat, actions)
             counts.clear()
-            marpack(url)
-            requests, fetched = len(counts), sum(counts)
-    return 0 if all([show_times(times), show_targets(times, TARGETS), show_fetched(requests, fetched)]) else 1
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=15, help="runs of each contender [15]")
-    parser.add_argument("--tensors", type=int, default=300, help="among which the GiB is divided [300]")
-    parser.add_argument("--folder", type=Path, help="a folder on the disk to measure [the system's temporary one]")
-    return parser.parse_args()
+            run([*MARPACK, "inspect", url])
+    fetched = sum(counts)
+    return 0 if all([
+        race.show("marpack --help / import click", "--help", "import click", "ms", scale=1e3, most=2),
+        race.show("marpack inspect / imports alone", "inspect", "imports", "ms", scale=1e3, most=2),
+        race.show("marpack inspect --json / imports alone", "--json", "imports", "ms", scale=1e3),
+        race.show("marpack inspect http:// / imports alone", "http", "imports", "ms", scale=1e3),
+        show(f"bytes fetched in {len(counts)} requests / 256 KiB", f"{fetched:,}", f"{FETCHED_MOST:,}",
+             fetched / FETCHED_MOST, most=1),
+    ]) else 1  # fmt: skip
 
 
 def write_archive(folder: Path, tensors: int) -> Path:
     import torch
 
-    weights = folder / "net.pt"
     names = (f"encoder.layers.{number // 4}.block{number % 4}.weight" for number in range(tensors))
     with torch.serialization.skip_data():  # room for the numbers, no numbers: a sparse file
-        torch.save({name: torch.empty(SIZE // 4096 // tensors, 1024) for name in names}, weights)
-    members = (
-        PlannedMember("net.pt", weights, Role.WEIGHTS),
-        PlannedMember("handler.py", HANDLER),
-        PlannedMember("index_to_name.json", b'{"0": "cat", "1": "dog"}'),
-        PlannedMember("model-config.yaml", b"batchSize: 4\nmaxBatchDelay: 20\n"),
-    )
-    files = {"serialized_file": "net.pt", "config_file": "model-config.yaml"}
-    model = ManifestModel(name="net", handler="handler.py", version="1.0", **files)
-    pack(Plan(manifest=Manifest(model=model), members=members, output=folder / "net.mar"))
-    weights.unlink()
+        torch.save({name: torch.empty(SIZE // 4096 // tensors, 1024) for name in names}, folder / "net.pt")
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    flags = [str(folder / word) if "." in word and word != "1.0" else word for word in FLAGS.split()]
+    run([*MARPACK, "build", *flags, "--extra-files", folder / "index_to_name.json", "--export-path", folder])
+    (folder / "net.pt").unlink()
     return folder / "net.mar"
-
-
-def contenders(archive: Path, url: str) -> dict[str, list[str]]:
-    inspect = ["-m", "marpack", "inspect"]
-    return {
-        "import click": ["-c", "import click"],
-        "marpack --help": ["-m", "marpack", "--help"],
-        "imports alone": ["-c", IMPORTS],
-        "marpack inspect": [*inspect, str(archive)],
-        "marpack inspect --json": [*inspect, str(archive), "--json"],
-        "marpack inspect http://": [*inspect, url],
-    }
-
-
-def race(commands: dict[str, list[str]], rounds: int) -> dict[str, list[float]]:
-    """Time every command once a round, in turn, so that a slow minute of the machine hits all of them."""
-    times: dict[str, list[float]] = {name: [] for name in commands}
-    for command in commands.values():  # bytecode is compiled, as it is once a package is installed
-        python(command)
-    for _ in range(rounds):
-        for name, command in commands.items():
-            started = time.perf_counter()
-            python(command)
-            times[name].append(time.perf_counter() - started)
-    return times
-
-
-def python(command: list[str]) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL, env=environment)
-
-
-def marpack(source: str) -> None:
-    python(["-m", "marpack", "inspect", source])
 
 
 @contextmanager
 def served(folder: Path) -> Iterator[tuple[str, list[int]]]:
-    """Serve a folder by range; yield its address, and a list that grows by the bytes of each answer."""
+    """Serve a folder by range; yield its address, and a list that grows by the bytes of each response."""
     counts: list[int] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -138,24 +96,10 @@ def served(folder: Path) -> Iterator[tuple[str, list[int]]]:
         def log_message(self, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", counts
-    server.shutdown()
-    server.server_close()
-
-
-def show_times(times: dict[str, list[float]]) -> bool:
-    print(f"{'':<26}{'median':>9}{'fastest':>10}{'slowest':>10}")
-    for name, runs in times.items():
-        print(f"{name:<26}{statistics.median(runs) * 1e3:>6.0f} ms{min(runs) * 1e3:>7.0f} ms{max(runs) * 1e3:>7.0f} ms")
-    return True
-
-
-def show_fetched(requests: int, fetched: int) -> bool:
-    met = fetched <= FETCHED_MOST
-    print(f"fetched {fetched:,} bytes in {requests} requests, at most {FETCHED_MOST:,}: {'ok' if met else 'MISSED'}")
-    return met
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", counts
+        server.shutdown()
 
 
 if __name__ == "__main__":

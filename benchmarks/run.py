@@ -1,33 +1,32 @@
-"""What running costs, as ratios against bare scripts in the same run: first answer, throughput, a no-op handler.
+"""Running, as ratios against bare scripts in the same run: first response, throughput, loading, tracing, `--watch`.
 
-    python -m benchmarks.run [--repeat N] [--inputs N]
+    python -m benchmarks.run [--repeat N] [--inputs N] [--copies N] [--peer VENV/bin]
 
 The bare scripts take the digits handler's own steps: read, preprocess, predict, name the three likeliest digits, print
-them, one picture at a time or as many at once as marpack does. Contenders run in turn, so that what else the machine
-does slows all of them; torch's threads are as many as it makes by itself, and once more one. One comparison runs beside
-a process that keeps a core busy. Each figure has the system's load average beside it. With MARPACK_PEER set to the
-`bin` of an environment that has TorchServe, its own time from start to first answer stands beside ours.
+them, one picture at a time or as many at once as marpack does. torch's threads are as many as it makes by itself, and
+then one. `--copies`: of the sample pictures. `--peer`: the `bin` of an environment with TorchServe, whose own time to
+the first response is printed.
 """
 
-import argparse
 import json
 import os
+import pty
+import re
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
-from benchmarks.busy import other_processes, system_load
-from benchmarks.peer import start_to_first_answer
+from benchmarks.timing import DIGITS, MARPACK, Command, Race, build_digits, busy, parse, run, seconds, show, write_no_op
 
-ROOT = Path(__file__).parents[1]
-DIGITS = ROOT / "examples" / "digits"
-MARPACK = [sys.executable, "-m", "marpack", "run"]
-
-# What an author would write instead. It tells its own loop's time, imports and loading apart, on stderr.
+BOUNDED_SPIN = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}  # as in marpack's workers
+# The script of an author without marpack. It prints its own loop's seconds, without imports and loading, at the end.
 BARE = """
 import json, sys, time
 from pathlib import Path
@@ -44,7 +43,7 @@ with torch.inference_mode():
         scans = tensor_of(b"".join([read_scan(Path(path).read_bytes()) for path in batch]))
         for path, probabilities in zip(batch, model(scans).softmax(dim=1).tolist()):
             print(path, json.dumps(likeliest(probabilities)))
-print(time.perf_counter() - started, file=sys.stderr)
+print(time.perf_counter() - started)
 """
 # The same steps as in examples/digits/handler.py, without its base class.
 STEPS = """
@@ -64,18 +63,14 @@ def likeliest(probabilities):
     named.sort(key=lambda pair: -pair[1])
     return dict(named[:3])
 """
-# OpenMP's threads in the bare loop spin as little as in marpack's workers.
-BOUNDED_SPIN = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
-BUSY_INPUTS = 3000
-NO_OP = "def handle(data, context):\n    return ['ok'] * len(data) if data is not None else None\n"
 # A request through all that marpack puts around a handler, against the handler called as it is.
 OVERHEAD = """
 import logging, os, sys, timeit
 from marpack.protocol.messages import Load, Predict, ToWorker
 from marpack.torchserve.http import Part, Request
 from marpack.torchserve.metrics import LogHandler
-from marpack.worker.model_loader import HandlerLoader
 from marpack.worker.captured_output import StdoutWriter
+from marpack.worker.model_loader import HandlerLoader
 import msgspec
 
 out = os.dup(1)
@@ -99,222 +94,165 @@ def directly():
 times = [min(timeit.repeat(call, number=1000, repeat=10)) / 1000 for call in (through_marpack, directly)]
 os.write(out, str(times[0] - times[1]).encode())
 """
-
-# Seconds per input of a model's iterator and of the runner alone, medians of pairs, and the median of their ratios.
-MANY = """
-import statistics, sys, time
-from collections import deque
-import marpack
-from marpack.runner.inputs import RequestDefaults, request_id
-from marpack.runner.results import answered_inputs
-
-count, shape, pairs = int(sys.argv[2]), RequestDefaults(), []
-
-def spent(answers):
-    started = time.perf_counter()
-    deque(answers, maxlen=0)
-    return (time.perf_counter() - started) / count
-
-with marpack.load(sys.argv[1]) as model:
-    for _ in range(7):
-        requests = (shape.input(request_id(number), number, "", b"x" * 100) for number in range(count))
-        many = spent(model.predict_many(b"x" * 100 for _ in range(count)))
-        pairs.append((many, spent(answered_inputs(model._session.pool, requests))))
-ours, theirs = zip(*pairs)
-print(statistics.median(ours), statistics.median(theirs), statistics.median(a / b for a, b in pairs))
+# Loading 400 MB through BaseHandler and by torch alone; starting Python and importing torch are the same for both.
+MAKE = """
+import sys, torch
+layers = torch.nn.Sequential(*(torch.nn.Linear(2048, 2048, bias=False) for _ in range(24)))
+torch.jit.script(layers).save(sys.argv[1])
+"""
+LOAD = """
+import sys, time, torch
+from pathlib import Path
+from marpack.testing import context
+from marpack.worker.handlers.base import BaseHandler
+path = Path(sys.argv[1])
+handler, given = BaseHandler(), context(path.parent, model={"serializedFile": path.name})
+start = time.perf_counter()
+if sys.argv[2] == "bare":
+    torch.jit.load(path, map_location=torch.device("cpu")).eval()
+else:
+    handler.initialize(given)
+print(time.perf_counter() - start)
 """
 
 
 def main() -> int:
-    options = parse()
+    options = parse(__doc__, repeat=7, inputs=20_000, copies=800, peer=None)
     with tempfile.TemporaryDirectory(prefix="marpack-benchmark-") as name:
         folder = Path(name)
-        prepare(folder, options.inputs)
-        verdicts = [
-            first_answer(folder, options.repeat),
-            digits_throughput(folder, options.repeat),
-            digits_throughput(folder, options.repeat, threads=1),
-            busy_throughput(folder, options.repeat),
-            no_op_throughput(folder, options.repeat),
-            from_python(folder, options.inputs),
-            handler_overhead(folder),
-            change_to_answer(folder),
+        build_digits(folder)
+        for file, text in (("bare_steps", STEPS), ("bare", BARE), ("overhead", OVERHEAD), ("load", LOAD)):
+            (folder / f"{file}.py").write_text(text)
+        met = [
+            first_response(folder, options.repeat),
+            *(throughput(folder, options, size, threads) for threads in ("", "1") for size in (1, 32)),
+            busy_throughput(folder, options),
+            no_op(folder, options.repeat, options.inputs),
+            loading(folder, options.repeat),
+            tracing(options.repeat),
+            watching(folder),
         ]
-        show_peer(folder)
-    return 0 if all(verdicts) else 1
+        if options.peer:
+            print(f"TorchServe, start to first response {peer_start(options.peer, folder):>10.2f} s")
+    return 0 if all(met) else 1
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--repeat", type=int, default=7, help="runs of each contender [7]")
-    parser.add_argument(
-        "--inputs", type=int, default=20_000, help="small files for the handler that does nothing [20,000]"
-    )
-    return parser.parse_args()
+def first_response(folder: Path, repeat: int) -> bool:
+    """Time whole processes, from start to end, for one picture; the archive was extracted before."""
+    image = str(DIGITS / "samples" / "seven.png")
+    bare: Command = [sys.executable, folder / "bare.py", folder, DIGITS / "digits.pt", "1"]
+    ours: Command = [*MARPACK, "run", folder / "digits.mar", "--input", image]
+    race = Race(repeat, {
+        "ours": lambda: seconds(partial(run, ours)), "bare": lambda: seconds(partial(run, bare, None, image)),
+    })  # fmt: skip
+    return race.show("first response / bare script", "ours", "bare", "s", most=1.15)
 
 
-def prepare(folder: Path, inputs: int) -> None:
-    subprocess.run([sys.executable, "-m", "marpack", "build", DIGITS, "-o", folder / "digits.mar"], check=True,
-                   capture_output=True)  # fmt: skip
-    (folder / "bare_steps.py").write_text(STEPS)
-    (folder / "bare.py").write_text(BARE)
-    (folder / "overhead.py").write_text(OVERHEAD)
-    (folder / "many.py").write_text(MANY)
-    samples = sorted((DIGITS / "samples").glob("*.png"))
-    (folder / "paths").write_text("".join(f"{path}\n" for path in samples * 800))
-    write_no_op(folder / "noop")
+def contenders(folder: Path, copies: int, size: int, ours: Mapping[str, str], bare: Mapping[str, str]) -> dict[
+    str, Callable[[], float]
+]:  # fmt: skip
+    """Return the measurements of inputs per second once loaded, by marpack and by the bare loop before and after."""
+    paths = [str(path) for path in sorted((DIGITS / "samples").glob("*.png")) * copies]
+    listed = folder / f"paths-{copies}"
+    listed.write_text("\n".join(paths))
+    loop: Command = [sys.executable, folder / "bare.py", folder, DIGITS / "digits.pt", str(size)]
+    command: Command = [*MARPACK, "run", folder / "digits.mar", "--input", f"@{listed}", "--batch-size", str(size)]
+
+    def measure_bare() -> float:
+        return len(paths) / float(run(loop, bare, listed.read_text()).split()[-1])
+
+    return {"before": measure_bare, "ours": lambda: pace(command, ours), "after": measure_bare}
+
+
+def pace(command: Command, environment: Mapping[str, str] | None = None) -> float:
+    """Return the inputs per second of a run's own summary."""
+    figure: float = json.loads(run([*command, "--json"], environment))["summary"]["throughput"]
+    return figure
+
+
+def throughput(folder: Path, options: Namespace, size: int, threads: str) -> bool:
+    environment = {"OMP_NUM_THREADS": threads} if threads else {}
+    race = Race(options.repeat, contenders(folder, options.copies, size, environment, environment))
+    ratio, least = race.ratio("ours", "before", "after"), 0.8 if size == 1 else 1.0
+    name = f"digits, batch {size}{', 1 thread' if threads else ''} / bare loop"
+    return show(name, f"{race.median('ours'):,.0f}/s", f"{race.median('after'):,.0f}/s", ratio, least=least)
+
+
+def busy_throughput(folder: Path, options: Namespace) -> bool:
+    """Compare while another process keeps a core busy."""
+    with busy(1):
+        race = Race(options.repeat, contenders(folder, min(300, options.copies), 1, {}, BOUNDED_SPIN))
+    return race.show("bare loop / digits, batch 1, busy", "after", "ours", "/s", most=1.3)
+
+
+def no_op(folder: Path, repeat: int, inputs: int) -> bool:
+    model = write_no_op(folder / "noop")
     (folder / "in").mkdir()
     for number in range(inputs):
         (folder / "in" / f"{number}.bin").write_bytes(b"x" * 100)
+    race = Race(repeat, {"ours": lambda: pace([*MARPACK, "run", model, "--input", folder / "in"])})
+    each, around = race.median("ours"), float(run([sys.executable, folder / "overhead.py", model])) * 1e6
+    return all([
+        show("no-op handler, small files", f"{each:,.0f}/s", "10,000/s", each / 10_000, least=1),
+        show("around handle, per request", f"{around:.0f} us", "60 us", around / 60, most=1),
+    ])  # fmt: skip
 
 
-def write_no_op(folder: Path) -> None:
-    """Make a model folder whose handler does nothing."""
-    (folder / "MAR-INF").mkdir(parents=True)
-    (folder / "handler.py").write_text(NO_OP)
-    manifest = '{"runtime": "python", "model": {"modelName": "noop", "handler": "handler.py"}}'
-    (folder / "MAR-INF" / "MANIFEST.json").write_text(manifest)
+def loading(folder: Path, repeat: int) -> bool:
+    weights = folder / "net.pt"
+    run([sys.executable, "-W", "ignore", "-c", MAKE, weights])
+    commands = {name: [sys.executable, "-W", "ignore", folder / "load.py", weights, name] for name in ("ours", "bare")}
+    race = Race(repeat, {name: lambda name=name: float(run(commands[name])) for name in commands})
+    return race.show("load 400 MB / torch.jit.load", "ours", "bare", "s", most=1.05)
 
 
-class Race:
-    """Contenders that ran in turn, round after round, after one warm-up each."""
-
-    def __init__(self, repeat: int, *contenders: Callable[[], float]) -> None:
-        self._rounds = [[contender() for contender in contenders] for _ in range(repeat + 1)][1:]
-
-    def median(self, contender: int) -> float:
-        return statistics.median(figures[contender] for figures in self._rounds)
-
-    def ratio(self, contender: int, *others: int) -> float:
-        """Return the median of the rounds' own ratios: what slows the machine for a while slows all of a round.
-
-        Args:
-            contender: Whose figure is looked at.
-            others: One other contender, or those that ran before and after, whose mean is taken.
-        """
-        return statistics.median(
-            figures[contender] / statistics.mean(figures[other] for other in others) for figures in self._rounds
-        )
+def tracing(repeat: int) -> bool:
+    command: Command = [*MARPACK, "run", DIGITS, "--input", DIGITS / "samples", "--json"]
+    race = Race(repeat, {
+        "plain": lambda: seconds(partial(run, command)), "traced": lambda: seconds(partial(run, [*command, "--trace"])),
+    })  # fmt: skip
+    return race.show("run --trace / run", "traced", "plain", "s")
 
 
-def told(name: str, *, ours: str, theirs: str, ratio: float, bound: str, met: bool) -> bool:
-    verdict = "ok" if met else "MISSED"
-    print(f"{name:<38} {ours:>12} {theirs:>12} {ratio:>7.2f}  {bound:<14} {verdict:<6} {system_load()}", flush=True)
-    return met
+def watching(folder: Path, rounds: int = 6) -> bool:
+    """Time `run --watch` from a change of a copy of the digits project to the new response on the screen."""
+    copy = folder / "watched"
+    shutil.copytree(DIGITS, copy, ignore=shutil.ignore_patterns("*.mar", "__pycache__"))
+    screen, theirs = pty.openpty()
+    command = [*MARPACK, "run", "--watch", "--input", "samples/seven.png"]
+    process = subprocess.Popen(command, cwd=copy, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+
+    def wait_for(pattern: str) -> None:
+        seen = ""
+        while not re.search(pattern, seen):
+            seen += re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", os.read(screen, 65536).decode("utf-8", "replace"))
+
+    handler, times = (copy / "handler.py").read_text(), []
+    try:
+        wait_for("Ctrl-C ends")
+        for number in range(rounds):
+            changed = re.sub(r"^TOP = .*$", f"TOP = {1 + number % 3}", handler, flags=re.MULTILINE)
+            started = time.perf_counter()
+            (copy / "handler.py").write_text(f"{changed}\n# {number}\n")
+            wait_for(r"seven\.png +200 ")
+            times.append(time.perf_counter() - started)
+            wait_for("Ctrl-C ends")
+            time.sleep(2)  # the next worker imports torch
+    finally:
+        process.terminate()
+        process.wait()
+        os.close(screen)
+    elapsed = statistics.median(times[1:])
+    return show("--watch, from change to response", f"{elapsed:.2f} s", "0.50 s", elapsed / 0.5, most=1)
 
 
-def first_answer(folder: Path, repeat: int) -> bool:
-    """Time whole processes, from start to end, for one picture; the archive was extracted before."""
-    image = str(DIGITS / "samples" / "seven.png")
+def peer_start(programs: Path, folder: Path) -> float:
+    """Return the seconds from the start of a TorchServe to its first response."""
+    from benchmarks.servers import Body, torchserve
 
-    def ours() -> float:
-        return seconds([*MARPACK, folder / "digits.mar", "--input", image])
-
-    def bare() -> float:
-        return seconds([sys.executable, folder / "bare.py", folder, DIGITS / "digits.pt", "1"], stdin=image)
-
-    race = Race(repeat, ours, bare)
-    ratio = race.ratio(0, 1)
-    return told("first answer / bare script", ours=f"{race.median(0):.2f} s", theirs=f"{race.median(1):.2f} s",
-                ratio=ratio, bound="at most 1.15", met=ratio <= 1.15)  # fmt: skip
-
-
-def seconds(command: list[str | Path], stdin: str = "") -> float:
-    started = time.perf_counter()
-    subprocess.run(command, check=True, capture_output=True, input=stdin, text=True)
-    return time.perf_counter() - started
-
-
-def digits_throughput(folder: Path, repeat: int, threads: int | None = None) -> bool:
-    """Compare inputs per second once loaded, marpack's as its own summary tells it; None: torch's own threads."""
-    environment = {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
-    verdicts = []
-    for size, least in ((1, 0.8), (32, 1.0)):
-        contenders = bare_loop(folder, "paths", size, environment), ours(folder, "paths", size, environment)
-        race = Race(repeat, *contenders, contenders[0])
-        ratio = race.ratio(1, 0, 2)
-        verdicts.append(
-            told(f"digits, batch {size}{'' if threads is None else f', {threads} thread'} / bare loop",
-                 ours=f"{race.median(1):,.0f}/s", theirs=f"{race.median(2):,.0f}/s", ratio=ratio,
-                 bound=f"at least {least:.2f}", met=ratio >= least)
-        )  # fmt: skip
-    return all(verdicts)
-
-
-def busy_throughput(folder: Path, repeat: int) -> bool:
-    """Compare as `digits_throughput` does, while another process keeps a core busy."""
-    (folder / "few").write_text("".join((folder / "paths").read_text().splitlines(keepends=True)[:BUSY_INPUTS]))
-    with other_processes(1):
-        race = Race(repeat, bare_loop(folder, "few", 1, BOUNDED_SPIN), ours(folder, "few", 1, {}))
-    ratio = race.ratio(0, 1)
-    return told("bare loop / digits, batch 1, busy", ours=f"{race.median(1):,.0f}/s", theirs=f"{race.median(0):,.0f}/s",
-                ratio=ratio, bound="at most 1.30", met=ratio <= 1.3)  # fmt: skip
-
-
-def bare_loop(folder: Path, inputs: str, size: int, environment: Mapping[str, str]) -> Callable[[], float]:
-    """Return what measures the bare loop's inputs per second; the paths are in the file `inputs`."""
-    command = [sys.executable, folder / "bare.py", folder, DIGITS / "digits.pt", str(size)]
-    paths = (folder / inputs).read_text()
-
-    def pace() -> float:
-        env = os.environ | environment
-        done = subprocess.run(command, check=True, capture_output=True, input=paths, text=True, env=env)
-        return len(paths.splitlines()) / float(done.stderr)
-
-    return pace
-
-
-def ours(folder: Path, inputs: str, size: int, environment: Mapping[str, str]) -> Callable[[], float]:
-    """Return what measures marpack's inputs per second, as `bare_loop` does."""
-    command = [*MARPACK, folder / "digits.mar", "--input", f"@{folder / inputs}", "--batch-size", str(size)]
-    return lambda: throughput(command, os.environ | environment)
-
-
-def throughput(command: list[str | Path], environment: Mapping[str, str] | None = None) -> float:
-    done = subprocess.run([*command, "--json"], check=True, capture_output=True, env=environment)
-    pace: float = json.loads(done.stdout)["summary"]["throughput"]
-    return pace
-
-
-def no_op_throughput(folder: Path, repeat: int) -> bool:
-    pace = Race(repeat, lambda: throughput([*MARPACK, folder / "noop", "--input", folder / "in"])).median(0)
-    return told("no-op handler, small files", ours=f"{pace:,.0f}/s", theirs="10,000/s", ratio=pace / 10_000,
-                bound="at least 1.00", met=pace >= 10_000)  # fmt: skip
-
-
-def from_python(folder: Path, inputs: int) -> bool:
-    """Compare `Model.predict_many` with the runner that is behind it."""
-    done = subprocess.run(
-        [sys.executable, folder / "many.py", folder / "noop", str(inputs)], check=True, capture_output=True, text=True
-    )
-    ours, theirs, ratio = map(float, done.stdout.split())
-    return told("predict_many / the runner behind it", ours=f"{ours * 1e6:.0f} us", theirs=f"{theirs * 1e6:.0f} us",
-                ratio=ratio, bound="at most 1.20", met=ratio <= 1.2)  # fmt: skip
-
-
-def handler_overhead(folder: Path) -> bool:
-    command = [sys.executable, folder / "overhead.py", folder / "noop"]
-    elapsed = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout) * 1e6
-    return told("around handle, per request", ours=f"{elapsed:.0f} us", theirs="60 us", ratio=elapsed / 60,
-                bound="at most 1.00", met=elapsed <= 60)  # fmt: skip
-
-
-def change_to_answer(folder: Path) -> bool:
-    """Time `--watch` from a change of the digits handler to the new answer."""
-    from benchmarks.watching import change_to_answer as measure
-
-    elapsed = statistics.median(measure(DIGITS, folder))
-    return told("--watch, from change to answer", ours=f"{elapsed:.2f} s", theirs="0.50 s", ratio=elapsed / 0.5,
-                bound="at most 1.00", met=elapsed <= 0.5)  # fmt: skip
-
-
-def show_peer(folder: Path) -> None:
-    peer = os.environ.get("MARPACK_PEER")
-    if not peer:
-        print("TorchServe, start to first answer     not measured: MARPACK_PEER names no environment that has it")
-        return
-    image = DIGITS / "samples" / "seven.png"
-    print(f"TorchServe, start to first answer {start_to_first_answer(Path(peer), folder, image):>10.2f} s")
+    with torchserve(programs, [folder / "digits.mar"], folder, logs=True) as server:
+        return server.wait_until_answers("digits", Body(DIGITS / "samples" / "seven.png", "image/png"))
 
 
 if __name__ == "__main__":

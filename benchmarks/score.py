@@ -1,32 +1,41 @@
-"""What scoring tables costs: rows per second against a bare loop over the same Parquet, and the parent's memory.
+"""Scoring tables: rows per second against a bare loop over the same Parquet, memory, and the cost of a Ray cluster.
 
-    python -m benchmarks.score [--repeat N] [--pictures N] [--rows N]
+    python -m benchmarks.score [--repeat N] [--pictures N] [--rows N] [--parts N] [--ray 0]
 
-The bare loop reads batches of 32 rows, takes the digits handler's own steps, and writes Parquet; marpack does the same
-by `marpack score --batch-size 32`. Both tell the time of their loop, once loaded, with as many threads as torch makes
-by itself. Memory is that of the process that reads and writes, over small rows that a handler does nothing with.
+The bare loop reads batches of 32 rows, takes the digits handler's own steps, and writes Parquet, as
+`marpack score --batch-size 32` does. On Ray two actors on a cluster of two nodes score the same rows as two workers of
+`marpack score` alone, both on this machine; then an actor and a node are killed. CPU seconds are those of the actors
+and their workers, sampled twice a second. `--parts` of a few rows measure the driver's own work.
 """
 
-import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.run import DIGITS, STEPS, Race, told, write_no_op
+from benchmarks.run import STEPS
+from benchmarks.timing import DIGITS, MARPACK, Command, Race, build_digits, parse, run, show, write_no_op
 
-Command = list[str | Path]
-BATCH = 32
-LEAST, MOST = 0.9, 500  # of the bare loop's pace; MB
+BATCH, ACTORS = 32, 2
+SMALL = 15  # rows of a part that measures the driver
+MOST_MB = 500
+NODE = {"num_cpus": 2, "num_gpus": 0, "memory": 4 << 30, "object_store_memory": 80 << 20}
 BARE = """
 import json, sys, time
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow as pa, pyarrow.parquet as pq
 import torch
 from bare_steps import likeliest, read_scan, tensor_of
 
@@ -49,7 +58,7 @@ with torch.inference_mode(), pq.ParquetWriter(sys.argv[3], pa.schema(fields)) as
         writer.write_table(pa.Table.from_batches(waiting))
 print(time.perf_counter() - started)
 """
-# The command, which tells its own memory at the end: what the system counts for a process includes its maker's.
+# The command, which prints its own peak memory at the end: the system counts that of a process's maker, too.
 MEASURED = """
 import sys
 from pathlib import Path
@@ -64,61 +73,23 @@ finally:
 
 
 def main() -> int:
-    options = parse()
+    options = parse(__doc__, repeat=5, pictures=400_000, rows=2_000_000, parts=3_000, ray=1)
     with tempfile.TemporaryDirectory(prefix="marpack-benchmark-") as name:
         folder = Path(name)
-        prepare(folder)
-        verdicts = [digits_pace(folder, options.repeat, options.pictures), memory(folder, options.rows)]
-    return 0 if all(verdicts) else 1
+        build_digits(folder)
+        (folder / "bare_steps.py").write_text(STEPS)
+        (folder / "bare.py").write_text(BARE)
+        write_no_op(folder / "noop")
+        pictures = [path.read_bytes() for path in sorted((DIGITS / "samples").glob("*.png"))]
+        write(folder / "scans.parquet", options.pictures, "png", pictures)
+        met = [bare_pace(folder, options), memory(folder, options.rows)]
+        if options.ray:
+            met.append(on_ray(folder, options))
+    return 0 if all(met) else 1
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--repeat", type=int, default=5, help="runs of each contender [5]")
-    parser.add_argument("--pictures", type=int, default=40_000, help="rows with a picture [40,000]")
-    parser.add_argument("--rows", type=int, default=2_000_000, help="small rows, for memory [2,000,000]")
-    return parser.parse_args()
-
-
-def prepare(folder: Path) -> None:
-    subprocess.run([sys.executable, "-m", "marpack", "build", DIGITS, "-o", folder / "digits.mar"], check=True,
-                   capture_output=True)  # fmt: skip
-    (folder / "bare_steps.py").write_text(STEPS)
-    (folder / "bare.py").write_text(BARE)
-    write_no_op(folder / "noop")
-
-
-def digits_pace(folder: Path, repeat: int, pictures: int) -> bool:
-    scans, outputs = folder / "scans.parquet", count()
-    write(scans, pictures, "png", samples())
-
-    def bare() -> float:
-        command: Command = [sys.executable, folder / "bare.py", DIGITS / "digits.pt", scans,
-                                     folder / "bare.parquet", str(BATCH)]  # fmt: skip
-        return pictures / float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-    def ours() -> float:
-        command: Command = [sys.executable, "-m", "marpack", "score", folder / "digits.mar", "--body", "png"]
-        command += ["--input", scans, "--keep", "id", "--batch-size", str(BATCH), "--json"]
-        command += ["--output", folder / f"{next(outputs)}"]
-        summary = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-        assert summary["answered"] == pictures
-        pace: float = summary["throughput"]
-        return pace
-
-    race = Race(repeat, bare, ours, bare)
-    ratio = race.ratio(1, 0, 2)
-    return told(f"digits in Parquet, batch {BATCH} / bare loop", ours=f"{race.median(1):,.0f}/s",
-                theirs=f"{race.median(2):,.0f}/s", ratio=ratio, bound=f"at least {LEAST:.2f}",
-                met=ratio >= LEAST)  # fmt: skip
-
-
-def samples() -> list[bytes]:
-    return [path.read_bytes() for path in sorted((DIGITS / "samples").glob("*.png"))]
-
-
-def write(path: Path, rows: int, name: str, values: list[bytes], group: int = 100_000) -> None:
-    """Write rows of a number and one of some values, in row groups that memory holds easily."""
+def write(path: Path, rows: int, name: str, values: list[bytes], group: int = 5_000) -> None:
+    """Write rows of a number and one of some values, in row groups that fit into memory."""
     with pq.ParquetWriter(path, pa.schema([("id", pa.int64()), (name, pa.binary())])) as writer:
         for first in range(0, rows, group):
             numbers = range(first, min(rows, first + group))
@@ -126,14 +97,139 @@ def write(path: Path, rows: int, name: str, values: list[bytes], group: int = 10
             writer.write_table(pa.Table.from_arrays(columns, names=["id", name]))
 
 
+def scoring(folder: Path, model: str, table: str, column: str) -> Command:
+    """Return a command that scores a table; it lacks the output."""
+    command: Command = ["score", folder / model, "--input", folder / table, "--body", column, "--keep", "id"]
+    return [*command, "--batch-size", str(BATCH), "--json"]
+
+
+def bare_pace(folder: Path, options: Namespace) -> bool:
+    outputs = count()
+    bare: Command = [sys.executable, folder / "bare.py", DIGITS / "digits.pt", folder / "scans.parquet"]
+    bare += [folder / "bare.parquet", str(BATCH)]
+    command = [*MARPACK, *scoring(folder, "digits.mar", "scans.parquet", "png")]
+
+    def measure_bare() -> float:
+        return float(options.pictures / float(run(bare)))
+
+    def ours() -> float:
+        summary = json.loads(run([*command, "--output", folder / f"out-{next(outputs)}"]))
+        assert summary["answered"] == options.pictures
+        return float(summary["throughput"])
+
+    race = Race(options.repeat, {"before": measure_bare, "ours": ours, "after": measure_bare})
+    figures = [f"{race.median(name):,.0f}/s" for name in ("ours", "after")]
+    return show(
+        f"digits in Parquet, batch {BATCH} / bare loop", *figures, race.ratio("ours", "before", "after"), least=0.9
+    )
+
+
 def memory(folder: Path, rows: int) -> bool:
-    write(folder / "small.parquet", rows, "body", [b"x" * 20])
-    command: Command = [sys.executable, "-c", MEASURED, "score", folder / "noop", "--body", "body", "--keep", "id"]
-    command += ["--input", folder / "small.parquet", "--batch-size", str(BATCH), "--json", "--output", folder / "small"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    """Measure the process that reads and writes small rows, with a handler that does nothing."""
+    write(folder / "small.parquet", rows, "body", [b"x" * 20], 100_000)
+    command = [sys.executable, "-c", MEASURED, *scoring(folder, "noop", "small.parquet", "body")]
+    done = subprocess.run([*command, "--output", folder / "small"], check=True, capture_output=True, text=True)
     pace, peak = json.loads(done.stdout)["throughput"], int(done.stderr.split()[-1]) / 1000
-    return told(f"memory over {rows:,} rows, {pace:,.0f}/s", ours=f"{peak:,.0f} MB", theirs=f"{MOST} MB",
-                ratio=peak / MOST, bound="at most 1.00", met=peak <= MOST)  # fmt: skip
+    name = f"memory over {rows:,} rows, {pace:,.0f}/s"
+    return show(name, f"{peak:,.0f} MB", f"{MOST_MB} MB", peak / MOST_MB, most=1)
+
+
+class CpuMeter(threading.Thread):
+    """Adds up the CPU seconds of processes and their children, also of those that end meanwhile."""
+
+    def __init__(self, roots: Callable[[], list[psutil.Process]]) -> None:
+        super().__init__(daemon=True)
+        self._roots = roots
+        self._seen: dict[tuple[int, float], float] = {}
+        self._over = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while not self._over.wait(0.5):
+            with suppress(psutil.NoSuchProcess):
+                for process in [each for root in self._roots() for each in (root, *root.children(recursive=True))]:
+                    times = process.cpu_times()
+                    self._seen[process.pid, process.create_time()] = times.user + times.system
+
+    def seconds(self) -> float:
+        self._over.set()
+        self.join()
+        return sum(self._seen.values())
+
+
+@contextmanager
+def two_nodes(folder: Path) -> Iterator[Any]:
+    """Keep a Ray cluster of two nodes on this machine."""
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(folder)}
+    import ray.cluster_utils
+
+    cluster = ray.cluster_utils.Cluster()
+    try:
+        cluster.add_node(include_dashboard=False, **NODE)
+        cluster.add_node(**NODE)
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+def actors(nodes: list[Any]) -> list[psutil.Process]:
+    """Return the actors' processes on some nodes."""
+    found = []
+    for info in (info for node in nodes for info in node.all_processes["raylet"]):
+        with suppress(psutil.NoSuchProcess):
+            children = psutil.Process(info.process.pid).children()
+            found += [child for child in children if "PartScorer" in " ".join(child.cmdline())]
+    return found
+
+
+def kill(cluster: Any, number: int) -> None:
+    """Kill an actor, or in every second turn a node with all of its actors, and add another node."""
+    if number % 2 == 0:
+        actors(cluster.list_all_nodes())[0].kill()
+        return
+    node = next(each for each in cluster.worker_nodes if actors([each]))
+    cluster.remove_node(node, allow_graceful=False)
+    cluster.add_node(**NODE)
+
+
+def on_ray(folder: Path, options: Namespace) -> bool:
+    """Compare the CPU µs of a row; then score with kills, and many small parts."""
+    rows, parts = options.pictures, 40
+    command = [*MARPACK, *scoring(folder, "digits.mar", "scans.parquet", "png"), "--part-rows", str(-(-rows // parts))]
+    with two_nodes(folder) as cluster:
+        ray: Command = ["--on", "ray", "--address", cluster.address, "--actors", str(ACTORS)]
+
+        def score(flags: Command, roots: Callable[[], list[psutil.Process]] | None = None, kills: int = 0) -> float:
+            with tempfile.TemporaryDirectory(prefix="score-") as name:
+                output = Path(name) / "out"
+                process = subprocess.Popen([*command, *flags, "--output", output], stdout=subprocess.PIPE)
+                meter = CpuMeter(roots or (lambda: [psutil.Process(process.pid)]))
+                for number in range(kills):
+                    while len([*output.glob("part-*")]) < parts * (number + 1) // (kills + 1):
+                        time.sleep(0.1)
+                    kill(cluster, number)
+                assert json.loads(process.communicate()[0])["answered"] == rows
+                assert sorted(pq.read_table(output, columns=["row"])["row"].to_pylist()) == [*range(rows)]
+                return meter.seconds() / rows * 1e6
+
+        def scorers() -> list[psutil.Process]:
+            return actors(cluster.list_all_nodes())
+
+        race = Race(
+            options.repeat, {"alone": lambda: score(["--workers", str(ACTORS)]), "ray": lambda: score(ray, scorers)}
+        )
+        met = race.show("CPU time of a row, on Ray / alone", "ray", "alone", "µs", most=1.25)
+        started = time.monotonic()
+        cpu = score(ray, scorers, kills=2)
+        print(f"an actor and a node killed: {rows / (time.monotonic() - started):,.0f} rows/s, {cpu:,.0f} µs a row")
+        write(folder / "few.parquet", options.parts * SMALL, "body", [b"x" * 20])
+        small = [*MARPACK, *scoring(folder, "noop", "few.parquet", "body"), "--part-rows", str(SMALL), *ray]
+        process = subprocess.Popen([*small, "--output", folder / "few"], stdout=subprocess.PIPE)
+        meter = CpuMeter(lambda: [psutil.Process(process.pid)])
+        summary = json.loads(process.communicate()[0])
+        each = meter.seconds() / options.parts * 1000
+        print(f"{summary['parts'] / summary['seconds']:,.0f} parts/s, {each:.1f} ms of the driver's CPU time a part")
+    return met
 
 
 if __name__ == "__main__":

@@ -1,39 +1,37 @@
-"""What `marpack serve` costs beside a real TorchServe in the same run: CPU, requests, latency, memory, its start.
+"""Serving, beside a real TorchServe: CPU of a request, throughput, latency, memory, restarts, and minutes under load.
 
-    MARPACK_PEER=BIN python -m benchmarks.serve [--repeat N] [--seconds N] [--json FILE]
+    python -m benchmarks.serve [--part compare|restart|soak] [--repeat N] [--seconds N] [--minutes N] [--peer VENV/bin]
 
-Both serve the same archives with one worker each, at their default settings, digits with one thread of torch as well;
-TorchServe once more with its logs off, which is what it is measured against. wrk sends 1 kB over 16 kept connections.
-Contenders run in turn, and a ratio is the median of the rounds' own, so that what else the machine does slows both
-sides. CPU is that of all processes. Each figure has the system's load average beside it.
-Without MARPACK_PEER, what needs a TorchServe is left out.
+compare: a handler that does nothing and the digits, each server in turn; `--peer` is the `bin` of an environment with
+TorchServe, without which its side is left out. restart: from `kill -9` of an idle worker to the next 200, without the
+handler's own imports and initialize. soak: minutes at 70 % of the maximum rate; nothing fails and nothing grows.
 """
 
-import argparse
-import json
 import os
 import resource
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import zipfile
-from collections.abc import Callable, Mapping
+import time
+from argparse import Namespace
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
-from benchmarks.busy import other_processes, system_load
-from benchmarks.servers import Body, Load, Server, marpack, torchserve
-from benchmarks.steady_load import Latencies, send_steadily
+from benchmarks.servers import Body, Load, Server, marpack, send_steadily, torchserve
+from benchmarks.timing import DIGITS, MARPACK, NO_OP, ROOT, busy, parse, run, show
 
-ROOT = Path(__file__).parents[1]
-DIGITS = ROOT / "examples" / "digits"
 _WARM_UP = 10  # seconds: the JVM compiles what is called often
 _STARTS = 3
 _SLOW = 1500  # connections that are idle or slow
-_NO_OP = "def handle(data, context):\n    return [b'ok'] * len(data) if data else None\n"
-# name: what its model config says; each has workers of its own
+_SETTLED = 30.0  # seconds for the zygote to be ready
+_RESTART_MOST = 150.0  # ms, without the handler's own
+_SHARE, _GROWTH = 0.7, 0.02  # of the maximum rate; of memory from the first minute to the last
+# name: its model config; each has workers of its own
 _NO_OPS = {
     "noop": "minWorkers: 1\nmaxWorkers: 1\n",
     "batches": "minWorkers: 1\nmaxWorkers: 1\nbatchSize: 8\nmaxBatchDelay: 5\n",
@@ -66,263 +64,234 @@ print(f"\\n{pace}")
 """
 
 
-class Table:
-    """The figures as they come: printed at once, kept for the JSON."""
-
-    def __init__(self) -> None:
-        self.rows: list[dict[str, object]] = []
-
-    def add(
-        self, name: str, *, ours: str, theirs: str, ratio: float, least: float | None = None, most: float | None = None
-    ) -> None:
-        """Add a figure: a ratio with its bound, or with none."""
-        met, bound = None, ""
-        if most is not None:
-            met, bound = ratio <= most, f"at most {most:.3g}"
-        elif least is not None:
-            met, bound = ratio >= least, f"at least {least:.3g}"
-        verdict = {None: "", True: "ok", False: "MISSED"}[met]
-        load = system_load()
-        print(f"{name:<44} {ours:>12} {theirs:>12} {ratio:>8.3f}  {bound:<14} {verdict:<6} {load}", flush=True)
-        row = {"name": name, "ours": ours, "theirs": theirs, "ratio": ratio, "bound": bound, "met": met}
-        self.rows.append({**row, "load": load})
-
-    @property
-    def is_met(self) -> bool:
-        """Whether no bound was missed."""
-        return all(row["met"] is not False for row in self.rows)
-
-
 def main() -> int:
-    options = parse()
-    if shutil.which("wrk") is None:
+    options = parse(__doc__, part="compare", repeat=5, seconds=4, minutes=10, peer=None)
+    if options.part != "restart" and shutil.which("wrk") is None:
         raise SystemExit("wrk is needed: apt-get install wrk")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    peer = Path(os.environ["MARPACK_PEER"]).absolute() if os.environ.get("MARPACK_PEER") else None
-    if peer is None:
-        print("MARPACK_PEER names no environment that has a TorchServe: its side is left out")
-    table = Table()
+    parts = {"compare": compare, "restart": restart, "soak": soak}
     with tempfile.TemporaryDirectory(prefix="marpack-benchmark-") as name:
         folder = Path(name)
         prepare(folder)
-        starts(table, folder, peer)
-        with ExitStack() as stack:
-            archives = [folder / f"{model}.mar" for model in _NO_OPS]
-            ours = stack.enter_context(marpack(archives, folder))
-            for model in _NO_OPS:
-                ours.wait_until_answers(model, kilobyte(folder))
-            silent = logging = None
-            if peer is not None:
-                silent = stack.enter_context(torchserve(peer, archives, folder))
-                logging = stack.enter_context(torchserve(peer, archives, folder, logs=True))
-            pace = no_op(table, folder, options, ours, silent, logging)
-            latency(table, folder, options, ours, pace)
-            memory(table, ours, silent)
-            beside_slow_clients(table, folder, options, ours)
-        for threads in ("", "1"):
-            digits(table, folder, options, peer, threads)
-        with other_processes(1):
-            digits(table, folder, options, peer, "", ", busy")
-    if options.json:
-        options.json.write_text(json.dumps(table.rows, indent=2) + "\n")
-    return 0 if table.is_met else 1
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--repeat", type=int, default=5, help="rounds of all contenders [5]")
-    parser.add_argument("--seconds", type=int, default=4, help="of load in each [4]")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
-    return parser.parse_args()
+        return 0 if parts[options.part](folder, options) else 1
 
 
 def prepare(folder: Path) -> None:
-    write_archives(folder)
-    digits = folder / "project"
-    shutil.copytree(DIGITS, digits, ignore=shutil.ignore_patterns("*.mar", "__pycache__"))
-    text = (digits / "marpack.yaml").read_text().replace("batchSize: 4", "batchSize: 1")
-    (digits / "marpack.yaml").write_text(text)
-    archive = folder / "digits.mar"
-    for command in (["build", digits, "-o", archive], ["unpack", archive, "-d", folder / "digits"]):
-        subprocess.run([sys.executable, "-m", "marpack", *command], check=True, capture_output=True)
+    """Build the archives: three whose handler does nothing, and the digits one by one."""
+    (folder / "handler.py").write_text(NO_OP)
+    for name, config in _NO_OPS.items():
+        (folder / f"{name}.yaml").write_text(config)
+        flags = ["--model-name", name, "--version", "1.0", "--handler", folder / "handler.py", "--export-path", folder]
+        run([*MARPACK, "build", *flags, "--config-file", folder / f"{name}.yaml"])
+    shutil.copytree(DIGITS, folder / "project", ignore=shutil.ignore_patterns("*.mar", "__pycache__"))
+    project = folder / "project" / "marpack.yaml"
+    project.write_text(project.read_text().replace("batchSize: 4", "batchSize: 1"))
+    run([*MARPACK, "build", folder / "project", "-o", folder / "digits.mar"])
+    run([*MARPACK, "unpack", folder / "digits.mar", "-d", folder / "digits"])
     (folder / "bare.py").write_text(_BARE)
+    (folder / "kilobyte").write_bytes(b"x" * 1024)
     shutil.copyfile(DIGITS / "samples" / "seven.png", folder / "seven.png")
 
 
-def write_archives(folder: Path) -> None:
-    """Write the archives whose handler does nothing."""
-    for name, config in _NO_OPS.items():
-        model = {"modelName": name, "modelVersion": "1.0", "handler": "handler.py", "configFile": "model-config.yaml"}
-        with zipfile.ZipFile(folder / f"{name}.mar", "w") as archive:
-            archive.writestr("MAR-INF/MANIFEST.json", json.dumps({"runtime": "python", "model": model}))
-            archive.writestr("handler.py", _NO_OP)
-            archive.writestr("model-config.yaml", config)
-
-
-def kilobyte(folder: Path) -> Body:
-    (folder / "kilobyte").write_bytes(b"x" * 1024)
+def body_of(folder: Path, model: str) -> Body:
+    if model == "digits":
+        return Body(folder / "seven.png", "image/png")
     return Body(folder / "kilobyte", "application/octet-stream")
 
 
-def pixels(folder: Path) -> Body:
-    return Body(folder / "seven.png", "image/png")
-
-
-def rounds(repeat: int, contenders: Mapping[str, Callable[[], Load]]) -> dict[str, list[Load]]:
-    """Return what became of each contender's loads, which ran in turn."""
-    loads: dict[str, list[Load]] = {name: [] for name in contenders}
-    for _ in range(repeat):
-        for name, contender in contenders.items():
-            loads[name].append(contender())
-    return loads
+def compare(folder: Path, options: Namespace) -> bool:
+    met = []
+    if options.peer:
+        met = [starts(folder, options.peer, model, most) for model, most in (("noop", 0.5), ("digits", 0.9))]
+    with ExitStack() as stack:
+        archives = [folder / f"{model}.mar" for model in _NO_OPS]
+        servers = {"ours": stack.enter_context(marpack(archives, folder))}
+        if options.peer:
+            servers["silent"] = stack.enter_context(torchserve(options.peer, archives, folder))
+            servers["logging"] = stack.enter_context(torchserve(options.peer, archives, folder, logs=True))
+        met += no_op(folder, options, servers)
+    for threads, others in (("", 0), ("1", 0), ("", 1)):
+        with busy(others):
+            met.append(digits(folder, options, threads, others))
+    return all(met)
 
 
 def median_ratio(ours: list[float], theirs: list[float]) -> float:
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
 
 
-def starts(table: Table, folder: Path, peer: Path | None) -> None:
-    """Time servers from their start to their first answer: of a handler that imports torch, and of one that does not.
-
-    TorchServe's logs are on: what takes its time at the start are the JVM and a worker's imports. `import torch` takes
-    as long for both.
-    """
-    if peer is None:
-        return
-    for model, body, most in (("noop", kilobyte(folder), 0.5), ("digits", pixels(folder), 0.9)):
-        times = []
-        for _ in range(_STARTS + 1):
-            with marpack([folder / f"{model}.mar"], folder) as server:
-                ours = server.wait_until_answers(model, body)
-            with torchserve(peer, [folder / f"{model}.mar"], folder, logs=True) as server:
-                times.append((ours, server.wait_until_answers(model, body)))
-        figures = [statistics.median(column) for column in zip(*times[1:], strict=True)]
-        table.add(f"start to first answer, {model}", ours=f"{figures[0]:.2f} s", theirs=f"{figures[1]:.2f} s",
-                  ratio=statistics.median(a / b for a, b in times[1:]), most=most)  # fmt: skip
+def starts(folder: Path, peer: Path, model: str, most: float) -> bool:
+    """Time servers from their start to their first response; `import torch` takes as long for both."""
+    archives, body, times = [folder / f"{model}.mar"], body_of(folder, model), []
+    for _ in range(_STARTS + 1):
+        with marpack(archives, folder) as server:
+            ours = server.wait_until_answers(model, body)
+        with torchserve(peer, archives, folder, logs=True) as server:
+            times.append((ours, server.wait_until_answers(model, body)))
+    columns = [list(column) for column in zip(*times[1:], strict=True)]
+    texts = [f"{statistics.median(column):.2f} s" for column in columns]
+    return show(f"start to first response, {model}", *texts, median_ratio(*columns), most=most)
 
 
-def no_op(
-    table: Table, folder: Path, options: argparse.Namespace, ours: Server, silent: Server | None, logging: Server | None
-) -> float:
-    """Compare what a request costs whose handler does nothing; return our requests a second."""
-    body = kilobyte(folder)
-    contenders = {name: loader(ours, name, body, options.seconds) for name in _NO_OPS}
-    for name, server in (("silent", silent), ("logging", logging)):
-        if server is not None:
-            server.wait_until_answers("noop", body)
-            contenders[name] = loader(server, "noop", body, options.seconds)
-            server.load("noop", body, _WARM_UP)
-    for name in _NO_OPS:
-        ours.load(name, body, 1)
-    loads = rounds(options.repeat, contenders)
+def rounds(repeat: int, contenders: dict[str, Callable[[], Load]]) -> dict[str, list[Load]]:
+    """Return the loads of each contender, which ran in turn."""
+    taken = [{name: contender() for name, contender in contenders.items()} for _ in range(repeat)]
+    return {name: [each[name] for each in taken] for name in contenders}
+
+
+def no_op(folder: Path, options: Namespace, servers: dict[str, Server]) -> list[bool]:
+    """Compare the cost of requests to a handler that does nothing, alone and beside slow clients."""
+    ours, body = servers["ours"], body_of(folder, "noop")
+    targets = {model: (ours, model) for model in _NO_OPS}
+    targets |= {name: (server, "noop") for name, server in servers.items() if name != "ours"}
+    for server, model in targets.values():
+        server.wait_until_answers(model, body)
+        server.load(model, body, 1 if server is ours else _WARM_UP)
+    loads = rounds(options.repeat, {
+        name: partial(server.load, model, body, options.seconds) for name, (server, model) in targets.items()
+    })  # fmt: skip
     cpu = {name: [load.cpu_each for load in taken] for name, taken in loads.items()}
     pace = {name: [load.pace for load in taken] for name, taken in loads.items()}
 
-    def compare(name: str, kind: Mapping[str, list[float]], one: str, other: str, unit: str, **bounds: float) -> None:
-        figures = [f"{statistics.median(kind[side]):,.0f}{unit}" for side in (one, other)]
-        table.add(name, ours=figures[0], theirs=figures[1], ratio=median_ratio(kind[one], kind[other]), **bounds)
+    def ratio(name: str, kind: dict[str, list[float]], one: str, other: str, unit: str, **bounds: float) -> bool:
+        texts = [f"{statistics.median(kind[side]):,.0f}{unit}" for side in (one, other)]
+        return show(name, *texts, median_ratio(kind[one], kind[other]), **bounds)
 
-    if silent is not None:
-        compare("CPU a request, no-op / TorchServe, logs off", cpu, "noop", "silent", " us", most=1 / 6)
-        compare("CPU a request, no-op / TorchServe, logs on", cpu, "noop", "logging", " us")
-        compare("requests/s, no-op / TorchServe, logs off", pace, "noop", "silent", "/s", least=5)
-        compare("requests/s, no-op / TorchServe, logs on", pace, "noop", "logging", "/s")
-    compare("CPU a request, batches of 8 / single", cpu, "batches", "noop", " us", most=0.9)
-    compare("CPU a request, 2 workers / 1", cpu, "two", "noop", " us", most=1.3)
-    return statistics.median(pace["noop"])
+    met = [
+        ratio("CPU a request, batches of 8 / single", cpu, "batches", "noop", " us", most=0.9),
+        ratio("CPU a request, 2 workers / 1", cpu, "two", "noop", " us", most=1.3),
+    ]
+    for name, least, most in (("silent", 5.0, 1 / 6), ("logging", 0.0, 1.0)) if "silent" in servers else ():
+        met.append(ratio(f"CPU a request, no-op / TorchServe, {name}", cpu, "noop", name, " us", most=most))
+        met.append(ratio(f"requests/s, no-op / TorchServe, {name}", pace, "noop", name, "/s", least=least))
+    rate = statistics.median(pace["noop"]) / 2
+    taken = [steady(ours, body, rate, options.seconds) for _ in range(options.repeat)]
+    for index, (part, most) in enumerate(((50, 1.0), (99, 5.0))):
+        added = statistics.median(one[index] for one in taken)
+        met.append(show(f"ms added at half load, p{part}", f"{added:.2f} ms", f"{most:.2f} ms", added / most, most=1))
+    front = ours.memory()[0] / 1e6
+    met.append(show("MB of the front after load / 90", f"{front:.0f} MB", "90 MB", front / 90, most=1))
+    if "silent" in servers:
+        theirs = servers["silent"].memory()[0] / 1e6
+        show("MB of the front after load / TorchServe", f"{front:.0f} MB", f"{theirs:.0f} MB", front / theirs)
+    alone, beside = [], []
+    for _ in range(max(2, options.repeat // 2)):
+        alone.append(steady(ours, body, 500, options.seconds)[1])
+        command = [sys.executable, "-m", "benchmarks.servers", str(ours.port), "noop", str(_SLOW)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as slow:
+            slow.stdout.readline()
+            beside.append(steady(ours, body, 500, options.seconds)[1])
+            slow.terminate()
+    texts = [f"{statistics.median(each):.2f} ms" for each in (beside, alone)]
+    show(f"p99 beside {_SLOW} slow clients / without", *texts, statistics.median(beside) / statistics.median(alone))
+    return met
 
 
-def loader(server: Server, model: str, body: Body, seconds: int) -> Callable[[], Load]:
-    return lambda: server.load(model, body, seconds)
+def steady(server: Server, body: Body, rate: float, seconds: float) -> tuple[float, float]:
+    """Return the milliseconds of p50 and p99 at a fixed rate; SystemExit if a request fails."""
+    taken = send_steadily(server.port, "noop", body, rate=rate, seconds=seconds)
+    if taken.failures:
+        raise SystemExit(f"{taken.failures} requests were not answered with 200")
+    return taken.percentile(50), taken.percentile(99)
 
 
-def digits(
-    table: Table, folder: Path, options: argparse.Namespace, peer: Path | None, threads: str, beside: str = ""
-) -> None:
-    """Compare pictures a second of a small model, one a call everywhere.
-
-    Args:
-        table: Takes the figures.
-        folder: Holds the archive.
-        options: Rounds and seconds.
-        peer: Where TorchServe is.
-        threads: How many torch takes for one call; "": its default, one for each core.
-        beside: What is said of the machine's other work.
-    """
-    body = pixels(folder)
+def digits(folder: Path, options: Namespace, threads: str, others: int) -> bool:
+    """Compare pictures a second of a small model, one a call everywhere; `threads` of torch, "" for its default."""
     environment = {"OMP_NUM_THREADS": threads} if threads else {}
+    body, archives = body_of(folder, "digits"), [folder / "digits.mar"]
     command = [sys.executable, folder / "bare.py", folder / "digits", body.path, str(options.seconds)]
 
     def bare() -> Load:
-        env = os.environ | environment
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
-        return Load(int(float(done.stdout.splitlines()[-1]) * options.seconds), options.seconds, 0.0)
+        return Load(int(float(run(command, environment).split()[-1]) * options.seconds), options.seconds, 0.0)
 
     with ExitStack() as stack:
-        servers = {"ours": stack.enter_context(marpack([folder / "digits.mar"], folder, environment))}
-        if peer is not None:
-            servers["silent"] = stack.enter_context(torchserve(peer, [folder / "digits.mar"], folder, environment))
+        servers = {"ours": stack.enter_context(marpack(archives, folder, environment))}
+        if options.peer:
+            servers["silent"] = stack.enter_context(torchserve(options.peer, archives, folder, environment))
         for server in servers.values():
             server.wait_until_answers("digits", body)
             server.load("digits", body, _WARM_UP)
-        contenders = {name: loader(server, "digits", body, options.seconds) for name, server in servers.items()}
+        contenders: dict[str, Callable[[], Load]] = {
+            name: partial(server.load, "digits", body, options.seconds) for name, server in servers.items()
+        }
         loads = rounds(options.repeat, contenders | {"bare": bare})
     pace = {name: [load.pace for load in taken] for name, taken in loads.items()}
-    # A bare loop has no client beside it: on two cores it is no bound.
+    met = True
+    at = f", {threads} thread" if threads else ", busy" if others else ""
+    # A bare loop has no client beside it: on two cores it has no bound.
     for name, label, least in (("silent", "TorchServe, logs off", 2), ("bare", "bare loop", None)):
         if name in pace:
-            figures = [f"{statistics.median(pace[side]):,.0f}/s" for side in ("ours", name)]
-            at = f", {threads} thread" if threads else beside
-            table.add(f"digits/s{at} / {label}", ours=figures[0], theirs=figures[1],
-                      ratio=median_ratio(pace["ours"], pace[name]), least=least)  # fmt: skip
+            texts = [f"{statistics.median(pace[side]):,.0f}/s" for side in ("ours", name)]
+            met &= show(f"digits/s{at} / {label}", *texts, median_ratio(pace["ours"], pace[name]), least=least)
+    return met
 
 
-def latency(table: Table, folder: Path, options: argparse.Namespace, ours: Server, pace: float) -> None:
-    """Tell what a server adds to a handler that does nothing, at half of the requests a second that it can take."""
-    taken = [
-        send_steadily(ours.port, "noop", kilobyte(folder), rate=pace / 2, seconds=options.seconds)
-        for _ in range(options.repeat)
-    ]
-    refuse_failures(taken)
-    for part, most in ((50, 1.0), (99, 5.0)):
-        milliseconds = statistics.median(one.percentile(part) for one in taken)
-        table.add(f"ms added at half load, p{part}", ours=f"{milliseconds:.2f} ms", theirs=f"{most:.2f} ms",
-                  ratio=milliseconds / most, most=1)  # fmt: skip
+def restart(folder: Path, options: Namespace) -> bool:
+    """Measure the milliseconds from the kill of a worker to the next 200."""
+    from marpack.protocol.messages import Load as LoadModel
+    from marpack.runner.client import Worker
+    from marpack.runner.process import Zygote
+
+    def children(pid: int) -> list[int]:
+        tasks = Path(f"/proc/{pid}/task").glob("*/children")
+        return [int(each) for task in tasks for each in task.read_text().split()]
+
+    def restart_ms(server: Server) -> float:
+        # The handler's process is the only one with a supervisor between itself and the server.
+        (pid,) = [inner for outer in children(server.processes()[0]) for inner in children(outer)]
+        start = time.perf_counter()
+        os.kill(pid, signal.SIGKILL)
+        while not server.answers("digits", body):
+            pass
+        return (time.perf_counter() - start) * 1000
+
+    def own_ms() -> float:
+        with Worker.spawn(zygote=zygote) as worker:
+            stages = worker.load(LoadModel(model_dir=str(folder / "digits"))).stages
+        return stages["import"] + stages["initialize"]
+
+    body, zygote = body_of(folder, "digits"), Zygote(None)
+    zygote.start()
+    try:
+        with marpack([folder / "digits.mar"], folder) as server:
+            first = server.wait_until_answers("digits", body) * 1000
+            zygote.wait()
+            until = time.monotonic() + _SETTLED
+            while len(children(server.processes()[0])) < 2 and time.monotonic() < until:
+                time.sleep(0.1)
+            time.sleep(first / 1000)  # it imports what the first worker has imported
+            taken = [(restart_ms(server), own_ms()) for _ in range(options.repeat)]
+    finally:
+        zygote.close()
+    away, own = (statistics.median(figures) for figures in zip(*taken, strict=True))
+    name = f"restart, first start {first:.0f} ms / {_RESTART_MOST:.0f} ms"
+    return show(name, f"{away:.0f} ms", f"own {own:.0f} ms", (away - own) / _RESTART_MOST, most=1)
 
 
-def memory(table: Table, ours: Server, silent: Server | None) -> None:
-    """Tell what the process in front of the workers has resident after all that load."""
-    front = ours.memory()[0] / 1e6
-    table.add("MB of the front after load / 90", ours=f"{front:.0f} MB", theirs="90 MB", ratio=front / 90, most=1)
-    if silent is not None:
-        theirs = silent.memory()[0] / 1e6
-        table.add("MB of the front after load / TorchServe", ours=f"{front:.0f} MB", theirs=f"{theirs:.0f} MB",
-                  ratio=front / theirs)  # fmt: skip
-
-
-def beside_slow_clients(table: Table, folder: Path, options: argparse.Namespace, ours: Server) -> None:
-    """Tell how much a normal client feels of very many that hold connections and hardly use them."""
-    body = kilobyte(folder)
-    without, beside = [], []
-    for _ in range(max(2, options.repeat // 2)):
-        without.append(send_steadily(ours.port, "noop", body, rate=500, seconds=options.seconds))
-        command = [sys.executable, "-m", "benchmarks.slow_clients", str(ours.port), "noop", str(_SLOW)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as slow:
-            slow.stdout.readline()
-            beside.append(send_steadily(ours.port, "noop", body, rate=500, seconds=options.seconds))
-            slow.terminate()
-    refuse_failures(without + beside)
-    figures = [statistics.median(one.percentile(99) for one in taken) for taken in (beside, without)]
-    table.add(f"p99 beside {_SLOW} slow clients / without", ours=f"{figures[0]:.2f} ms", theirs=f"{figures[1]:.2f} ms",
-              ratio=figures[0] / figures[1])  # fmt: skip
-
-
-def refuse_failures(taken: list[Latencies]) -> None:
-    """End the benchmark where a request was not answered."""
-    failures = sum(one.failures for one in taken)
-    if failures:
-        raise SystemExit(f"{failures} requests were not answered with 200")
+def soak(folder: Path, options: Namespace) -> bool:
+    """Load a server for minutes; each prints responses, memory and open files of the front and of the worker."""
+    body, figures, failures = body_of(folder, "noop"), [], 0
+    with marpack([folder / "noop.mar"], folder) as server:
+        server.wait_until_answers("noop", body)
+        rate = _SHARE * server.load("noop", body, _WARM_UP).pace
+        print(f"{rate:,.0f} requests a second", flush=True)
+        for number in range(1, max(2, options.minutes) + 1):
+            taken = send_steadily(server.port, "noop", body, rate=rate, seconds=60)
+            memory, files = server.memory(), server.descriptors()
+            figures.append((memory, files))
+            failures += taken.failures
+            requests = (
+                f"{len(taken.milliseconds):,} answered, {taken.failures} failed, p99 {taken.percentile(99):.1f} ms"
+            )
+            sizes = " + ".join(f"{size / 1e6:.1f}" for size in memory)
+            print(f"minute {number}: {requests}, {sizes} MB, {' + '.join(map(str, files))} open files", flush=True)
+    (memory, files), (last_memory, last_files) = figures[0], figures[-1]
+    grown = [after > before * (1 + _GROWTH) for before, after in zip(memory, last_memory, strict=False)]
+    grown += [after > before for before, after in zip(files, last_files, strict=False)]
+    is_stable = not failures and len(memory) == len(last_memory) and not any(grown)
+    print("nothing failed, nothing grew" if is_stable else "MISSED: requests failed, a worker ended, or something grew")
+    return is_stable
 
 
 if __name__ == "__main__":

@@ -1,13 +1,22 @@
-"""marpack and a real TorchServe as servers: started the same way, asked the same way, their processes' costs read."""
+"""marpack and a real TorchServe as servers, and their clients: wrk, one at a fixed rate, and many that are slow.
 
+    python -m benchmarks.servers PORT MODEL COUNT
+
+holds COUNT slow connections: a third is silent, a third sends a head byte by byte, a third a body. Closed ones come
+back. It prints a line once all are connected.
+"""
+
+import asyncio
 import os
 import re
+import selectors
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -16,6 +25,9 @@ from typing import NamedTuple, Self
 HOST = "127.0.0.1"
 CONNECTIONS = 16
 _START_SECONDS = 90.0
+_PATIENCE = 10.0  # seconds after the last request that responses are waited for
+_LOOK = 0.05  # seconds that are waited at once where nothing is to be sent
+_PAUSE = 1.0  # seconds between two bytes of a slow client
 _TICK = os.sysconf("SC_CLK_TCK")
 _PROPERTIES = """\
 inference_address=http://{host}:{inference}
@@ -31,20 +43,20 @@ _WRK += 'wrk.body = file:read("*a")\n'
 
 
 class Body(NamedTuple):
-    """What is sent, again and again."""
+    """The body of every request."""
 
     path: Path
     kind: str  # its content type
 
-    def script(self) -> Path:
-        """Write down for wrk what to send; return where."""
-        script = self.path.with_suffix(".lua")
-        script.write_text(_WRK.format(kind=self.kind, body=self.path))
-        return script
+    def message(self, model: str) -> bytes:
+        """Return a whole request."""
+        content = self.path.read_bytes()
+        head = f"POST /predictions/{model} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: {self.kind}\r\n"
+        return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
 
 
 class Load(NamedTuple):
-    """What became of a load."""
+    """The result of a load."""
 
     requests: int
     seconds: float
@@ -80,18 +92,18 @@ class Server:
         return time.perf_counter() - self.started
 
     def answers(self, model: str, body: Body) -> bool:
-        """Say whether a prediction gets a 200."""
-        content = body.path.read_bytes()
-        head = f"POST /predictions/{model} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: {body.kind}\r\n"
+        """Return whether a prediction gets a 200."""
         with suppress(OSError), socket.create_connection((HOST, self.port), timeout=10) as client:
-            client.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+            client.sendall(body.message(model))
             return client.recv(65536).startswith(b"HTTP/1.1 200")
         return False
 
     def load(self, model: str, body: Body, seconds: int) -> Load:
-        """Send a body over kept connections as fast as answers come."""
+        """Send a body over kept connections as fast as responses come."""
+        script = body.path.with_suffix(".lua")
+        script.write_text(_WRK.format(kind=body.kind, body=body.path))
         address = f"http://{HOST}:{self.port}/predictions/{model}"
-        command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}", "-s", body.script(), address]
+        command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}", "-s", script, address]
         before = self.cpu()
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         cpu = self.cpu() - before
@@ -117,7 +129,8 @@ class Server:
 
     def memory(self) -> list[int]:
         """Return the bytes resident of each process, the front's first."""
-        return [_status(pid, "VmRSS") * 1024 for pid in self.processes()]
+        statuses = [Path(f"/proc/{pid}/status").read_text() for pid in self.processes()]
+        return [int(re.search(r"VmRSS:\s+(\d+)", status)[1]) * 1024 for status in statuses]
 
     def descriptors(self) -> list[int]:
         """Return how many files each process has open, the front's first."""
@@ -153,15 +166,7 @@ def torchserve(
     *,
     logs: bool = False,
 ) -> Server:
-    """Start a real TorchServe, everything at its defaults but the addresses and, where asked for, its logs.
-
-    Args:
-        programs: The `bin` of an environment that has it.
-        archives: Are served under the names of their files.
-        folder: The server works in a new one within it.
-        environment: Comes on top of our own.
-        logs: Whether it writes what it writes by default; else nothing.
-    """
+    """Start a real TorchServe from the `bin` of its environment, with defaults except for addresses and logs."""
     names = ("inference", "management", "metrics", "grpc_inference", "grpc_management")
     given = dict(zip(names, ports(len(names)), strict=True))
     home = folder / f"torchserve-{given['inference']}"
@@ -187,5 +192,114 @@ def ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-def _status(pid: int, field: str) -> int:
-    return int(re.search(rf"{field}:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1])
+class Latencies(NamedTuple):
+    """The result of a steady load."""
+
+    milliseconds: list[float]  # of responses with 200, ascending
+    failures: int  # other responses, and missing ones
+
+    def percentile(self, part: float) -> float:
+        """Return the milliseconds that so many of a hundred stay under."""
+        return self.milliseconds[min(len(self.milliseconds) - 1, int(len(self.milliseconds) * part / 100))]
+
+
+class _Client:
+    """A kept connection, and what it waits for."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection((HOST, port), timeout=_PATIENCE)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.due = 0.0
+        self._arrived = b""
+
+    def send(self, message: bytes, due: float) -> None:
+        self.due, self._arrived = due, b""
+        self.socket.sendall(message)
+
+    def receive(self) -> int | None:
+        """Return the status once the whole answer is here; 0: the connection was closed."""
+        try:
+            piece = self.socket.recv(65536)
+        except ConnectionResetError:
+            piece = b""
+        if not piece:
+            return 0
+        self._arrived += piece
+        head, end, body = self._arrived.partition(b"\r\n\r\n")
+        if not end:
+            return None
+        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
+        return int(head[9:12]) if len(body) >= length else None
+
+
+def send_steadily(port: int, model: str, body: Body, *, rate: float, seconds: float, clients: int = 32) -> Latencies:
+    """Send `rate` requests a second over kept connections, evenly spaced; a late one counts from its due time."""
+    message = body.message(model)
+    taken, sent, answered = [], 0, 0
+    with selectors.SelectSelector() as selector:  # its timeouts are the only ones finer than a millisecond
+        idle = deque(_connected(port, selector) for _ in range(clients))
+        begun = now = time.perf_counter()
+        while now < begun + seconds or (answered < sent and now < begun + seconds + _PATIENCE):
+            while idle and begun + sent / rate <= now < begun + seconds:
+                idle.popleft().send(message, begun + sent / rate)
+                sent += 1
+            wait = begun + sent / rate - now if idle and now < begun + seconds else _LOOK
+            for key, _ in selector.select(max(0.0, wait)):
+                client: _Client = key.data
+                status = client.receive()
+                if status is None:
+                    continue
+                answered += 1
+                if status == 200:
+                    taken.append((time.perf_counter() - client.due) * 1000)
+                else:  # the server closes such a connection, or has done so
+                    selector.unregister(client.socket)
+                    client.socket.close()
+                    client = _connected(port, selector)
+                idle.append(client)
+            now = time.perf_counter()
+        for key in list(selector.get_map().values()):
+            key.data.socket.close()
+    return Latencies(sorted(taken), sent - len(taken))
+
+
+def _connected(port: int, selector: selectors.BaseSelector) -> _Client:
+    client = _Client(port)
+    selector.register(client.socket, selectors.EVENT_READ, client)
+    return client
+
+
+async def hold(port: int, begin: bytes, drip: bytes, connected: asyncio.Semaphore) -> None:
+    first = True
+    while True:
+        with suppress(OSError):
+            reader, writer = await asyncio.open_connection(HOST, port)
+            if first:
+                connected.release()
+                first = False
+            writer.write(begin)
+            while not reader.at_eof():
+                writer.write(drip)
+                await writer.drain()
+                await asyncio.sleep(_PAUSE)
+            writer.close()
+        await asyncio.sleep(_PAUSE)
+
+
+async def hold_slowly(port: int, model: str, count: int) -> None:
+    line = f"POST /predictions/{model} HTTP/1.1\r\nHost: {HOST}\r\n".encode()
+    kinds = ((b"", b""), (line + b"x-slow: ", b"x"), (line + b"Content-Length: 1000000\r\n\r\n", b"x"))
+    connected = asyncio.Semaphore(0)
+    tasks = []
+    for number in range(count):
+        tasks.append(asyncio.create_task(hold(port, *kinds[number % 3], connected)))
+        if number % 50 == 49:
+            await asyncio.sleep(0.05)  # all at once would overflow any backlog
+    for _ in range(count):
+        await connected.acquire()
+    print("connected", flush=True)
+    await asyncio.gather(*tasks)
+
+
+if __name__ == "__main__":
+    asyncio.run(hold_slowly(int(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -99,7 +99,7 @@ def _converse(load: Load, pipe: Pipe, prints: StdoutWriter, tracer: "Tracer | No
             os._exit(0)  # the handler forked and let its child return: only one of them may respond
         prints.end_batch()
         if tracer is not None:
-            reply = replace(reply, touched=tracer.taken())
+            reply = replace(reply, touched=tracer.take())
         pipe.send(reply)
         if isinstance(reply, LoadFailed | Dying):
             return 1

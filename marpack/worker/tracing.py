@@ -1,6 +1,6 @@
-"""What a handler touches beside its archive and its packages, by Python's audit events (PEP 578).
+"""Accesses of a handler outside its archive and its packages, from Python's audit events (PEP 578).
 
-Native code raises no such events, and of a process that is started only its start is seen.
+Native code raises no such events; of a process that the handler starts, only the start is recorded.
 """
 
 import _posixsubprocess
@@ -35,121 +35,117 @@ _LIBRARIES = frozenset({"libc", "libm", "libdl", "libpthread", "librt", "libgcc_
 _SHELLS = frozenset({"sh", "bash", "dash"})
 _BYTECODE = re.compile(r".*/__pycache__(/[^/]*\.pyc(\.\d+)?)?")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_ANEW = os.O_TRUNC | os.O_EXCL | getattr(os, "O_TMPFILE", 0)  # of what was there before nothing is left
+_ANEW = os.O_TRUNC | os.O_EXCL | getattr(os, "O_TMPFILE", 0)  # nothing of an earlier file is left
 _PROCESS = re.compile(r"/proc/(\d+)(/|$)")
-_START = "marpack.fork_exec"  # raised for processes that are started by a way that raises nothing
-_LISTEN = "marpack.listen"  # raised for sockets that listen without having been bound: Python raises nothing
+_START = "marpack.fork_exec"  # raised for multiprocessing, whose starts raise nothing
+_LISTEN = "marpack.listen"  # raised for sockets that listen unbound: Python raises nothing
 _Found = Iterator[tuple[Access, str]]
 
 
 class _Places:
-    """What may be read and written without a word."""
+    """The paths that a handler may read and write without a record."""
 
     def __init__(self, model_dir: str) -> None:
-        self.names: dict[str, str] = {}  # address → the name that it was found by
+        self.names: dict[str, str] = {}  # address → the name that resolved to it
         self._since = time.time() - _TICK
         paths = sysconfig.get_paths()
         packages = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
         packages += [path for path in sys.path if path.endswith(("/site-packages", "/dist-packages"))]
-        self._packages = _beginnings((*packages, str(Path(__file__).parents[1])))
-        self._temporary = _beginnings((tempfile.gettempdir(), "/tmp", "/dev/shm"))  # noqa: S108 - only compared
+        self._packages = _prefixes((*packages, str(Path(__file__).parents[1])))
+        self._temporary = _prefixes((tempfile.gettempdir(), "/tmp", "/dev/shm"))  # noqa: S108 - only compared
         facts = (*_FACTS, *zoneinfo.TZPATH, f"{sys.base_prefix}/share/locale")
-        self._writable = _beginnings((model_dir, f"/proc/{os.getpid()}"))
-        self._readable = (*self._packages, *self._writable, *_beginnings(facts))
+        self._writable = _prefixes((model_dir, f"/proc/{os.getpid()}"))
+        self._readable = (*self._packages, *self._writable, *_prefixes(facts))
         zipped = f"{sys.base_prefix}/{sys.platlibdir}/python{sys.version_info.major}{sys.version_info.minor}.zip"
         files = [*(f"/etc/{name}" for name in _NAMES), sys.executable, zipped, *mimetypes.knownfiles]
         files += [ssl.get_default_verify_paths().openssl_cafile]
         self._files = _DEVICES.union(files, map(os.path.realpath, files))
 
-    def read(self, given: Any) -> _Found:  # Any: whatever names a file
-        """Yield what is read from elsewhere; from the temporary folder only what was there before."""
+    def read(self, given: Any) -> _Found:  # Any: text, bytes or a path
+        """Yield a read outside these paths; in the temporary folder only of a file older than the worker."""
         name = os.fsdecode(given)
-        if name.startswith(self._packages) and "/.." not in name:  # as nearly always, and imports wait for it
+        if name.startswith(self._packages) and "/.." not in name:  # nearly always, and imports wait for it
             return
         path = os.path.realpath(name)
-        if path in self._files or (f"{path}/".startswith(self._readable) and not _is_of_other_process(path)):
+        process = _PROCESS.match(path)  # its environment, for example
+        other = process is not None and int(process[1]) != os.getpid()
+        if path in self._files or (f"{path}/".startswith(self._readable) and not other):
             return
         if not path.startswith(self._temporary) or self._is_old(path):
             yield Access.READ, path
 
-    def made(self, given: Any, *, kept: bool = False) -> _Found:  # Any: as above
-        """Yield what is made, emptied or removed elsewhere; of the temporary folder what was there and is `kept`."""
+    def write(self, given: Any, *, kept: bool = False) -> _Found:  # Any: as above
+        """Yield a file made, emptied or removed elsewhere; in the temporary folder only an older one that is `kept`."""
         path = os.path.realpath(os.fsdecode(given))
         if path in _DEVICES or f"{path}/".startswith(self._writable) or _BYTECODE.fullmatch(path):
             return
         if not f"{path}/".startswith(self._temporary) or (kept and Path(path).exists() and self._is_old(path)):
             yield Access.WRITE, path
 
-    def changed(self, given: Any) -> _Found:  # Any: as above
-        """Yield what is changed elsewhere."""
-        return self.made(given, kept=True)
+    def change(self, given: Any) -> _Found:  # Any: as above
+        """Yield a file changed elsewhere."""
+        return self.write(given, kept=True)
 
     def _is_old(self, path: str) -> bool:
-        """Say whether a file of the temporary folder has not come into being, nor changed, since the beginning."""
+        """Return whether a file of the temporary folder is older than the worker, and unchanged."""
         try:
             return Path(path).stat().st_ctime < self._since
-        except OSError:  # it is not there: elsewhere it might be
+        except OSError:  # it does not exist, or cannot be tested
             return True
 
 
-def _is_of_other_process(path: str) -> bool:
-    """Say whether /proc tells something of another process there, such as its environment."""
-    process = _PROCESS.match(path)
-    return process is not None and int(process[1]) != os.getpid()
-
-
-def _beginnings(folders: Iterable[str]) -> tuple[str, ...]:
-    """Return how the paths of all that is in some folders begin."""
+def _prefixes(folders: Iterable[str]) -> tuple[str, ...]:
+    """Return the prefixes of all paths in some folders."""
     return tuple({f"{each.rstrip('/')}/" for folder in folders for each in (folder, os.path.realpath(folder))})
 
 
-# What an event tells, by its arguments; the author's may be anything that names a file, a host or a program.
+# Readers of an event's arguments; the author's may be anything that names a file, a host or a program.
 
 
-def _opened(places: _Places, path: Any, _mode: object, flags: int) -> _Found:
+def _read_open(places: _Places, path: Any, _mode: object, flags: int) -> _Found:
     written, kept = flags & _WRITES, not flags & _ANEW
     if written:
-        yield from places.made(path, kept=kept)
+        yield from places.write(path, kept=kept)
     if not flags & os.O_WRONLY and (kept or not written):
         yield from places.read(path)
 
 
-def _listed(places: _Places, path: Any) -> _Found:
-    if path not in sys.path:  # where imports look; what they find there is opened
+def _read_listing(places: _Places, path: Any) -> _Found:
+    if path not in sys.path:  # imports list it, and open what they find
         yield from places.read(path or ".")
 
 
 def _each(*ways: Callable[[_Places, Any], _Found]) -> Callable[..., _Found]:
-    """Return what tells of the first arguments, each in its way."""
+    """Return a reader of the first arguments, each by its own method."""
     return lambda places, *given: chain(*(way(places, each) for way, each in zip(ways, given, strict=False)))
 
 
-def _queried(places: _Places, database: Any) -> _Found:
+def _read_database(places: _Places, database: Any) -> _Found:
     name = os.fsdecode(database).removeprefix("file:").partition("?")[0]
     if name not in ("", ":memory:"):
-        yield from places.read(name) if Path(name).exists() else places.made(name)
+        yield from places.read(name) if Path(name).exists() else places.write(name)
 
 
-def _library(places: _Places, given: Any) -> _Found:
+def _read_library(places: _Places, given: Any) -> _Found:
     name = os.fsdecode(given)
     if any(places.read(name)) if "/" in name else name.partition(".so")[0] not in _LIBRARIES:
         yield Access.LOAD, name
 
 
-def _addressed(kind: Access) -> Callable[..., _Found]:
+def _read_address(kind: Access) -> Callable[..., _Found]:
     """Return a reader of a socket's address."""
 
     def find(places: _Places, _socket: object, address: Any) -> _Found:  # Any: as above
         if isinstance(address, str | bytes):
             yield kind, os.fsdecode(address).replace("\0", "@")
-        elif isinstance(address[0], str | bytes):  # else the kernel itself
+        elif isinstance(address[0], str | bytes):  # otherwise the kernel itself
             host = os.fsdecode(address[0])
             yield kind, f"{places.names.get(host, host)}:{address[1]}"
 
     return find
 
 
-def _resolved(_places: _Places, host: Any, *_: object) -> _Found:
+def _read_host(_places: _Places, host: Any, *_: object) -> _Found:
     name = os.fsdecode(host)
     families = (socket.AF_INET, socket.AF_INET6)
     is_address = any(isinstance(attempt(partial(socket.inet_pton, family, name)), bytes) for family in families)
@@ -157,10 +153,10 @@ def _resolved(_places: _Places, host: Any, *_: object) -> _Found:
         yield Access.RESOLVE, name
 
 
-def _started(_places: _Places, program: Any, arguments: Any = (), *_: object) -> _Found:
-    """Yield a program's name; of a shell's the command, which could be any."""
+def _read_program(_places: _Places, program: Any, arguments: Any = (), *_: object) -> _Found:
+    """Yield a program's name; for a shell its command."""
     name, words = os.fsdecode(program), [os.fsdecode(word) for word in arguments]
-    if words == ["uname", "-p"]:  # by which Python's own `platform` asks for the machine
+    if words == ["uname", "-p"]:  # from Python's own `platform`
         return
     if Path(name).name in _SHELLS and words[1:2] == ["-c"]:
         name = f"{Path(name).name} -c {words[2]}"
@@ -168,36 +164,36 @@ def _started(_places: _Places, program: Any, arguments: Any = (), *_: object) ->
 
 
 _READERS: dict[str, Callable[..., _Found]] = {
-    "open": _opened,
+    "open": _read_open,
     "import": lambda places, _name, file, *_: places.read(file),  # a compiled module, which Python does not open
-    "sqlite3.connect": _queried,
-    "socket.getnameinfo": lambda places, address: _resolved(places, address[0]),
-    "os.system": lambda places, command: _started(places, "sh", ("sh", "-c", command)),
-    "ctypes.dlopen": _library,
-    "os.rename": _each(_Places.changed, _Places.made),
-    "os.link": _each(_Places.read, _Places.made),
-    "os.symlink": lambda places, _target, path, _folder: places.made(path),
-    **dict.fromkeys(("subprocess.Popen", "os.posix_spawn", "os.exec"), _started),
-    **dict.fromkeys(("pty.spawn", _START), lambda places, words: _started(places, words[0], words)),
-    **dict.fromkeys(("os.fork", "os.forkpty"), lambda places: _started(places, "fork")),
-    **dict.fromkeys(("socket.connect", "socket.sendto", "socket.sendmsg"), _addressed(Access.CONNECT)),
-    **dict.fromkeys(("socket.bind", _LISTEN), _addressed(Access.LISTEN)),
-    **dict.fromkeys(("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"), _resolved),
-    **dict.fromkeys(("os.listdir", "os.scandir"), _listed),
-    **dict.fromkeys(("os.mkdir", "os.remove", "os.rmdir"), _each(_Places.made)),
+    "sqlite3.connect": _read_database,
+    "socket.getnameinfo": lambda places, address: _read_host(places, address[0]),
+    "os.system": lambda places, command: _read_program(places, "sh", ("sh", "-c", command)),
+    "ctypes.dlopen": _read_library,
+    "os.rename": _each(_Places.change, _Places.write),
+    "os.link": _each(_Places.read, _Places.write),
+    "os.symlink": lambda places, _target, path, _folder: places.write(path),
+    **dict.fromkeys(("subprocess.Popen", "os.posix_spawn", "os.exec"), _read_program),
+    **dict.fromkeys(("pty.spawn", _START), lambda places, words: _read_program(places, words[0], words)),
+    **dict.fromkeys(("os.fork", "os.forkpty"), lambda places: _read_program(places, "fork")),
+    **dict.fromkeys(("socket.connect", "socket.sendto", "socket.sendmsg"), _read_address(Access.CONNECT)),
+    **dict.fromkeys(("socket.bind", _LISTEN), _read_address(Access.LISTEN)),
+    **dict.fromkeys(("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"), _read_host),
+    **dict.fromkeys(("os.listdir", "os.scandir"), _read_listing),
+    **dict.fromkeys(("os.mkdir", "os.remove", "os.rmdir"), _each(_Places.write)),
     **dict.fromkeys(("os.getxattr", "os.listxattr"), _each(_Places.read)),
-    **dict.fromkeys(("os.truncate", "os.chmod", "os.chflags", "os.chown", "os.utime"), _each(_Places.changed)),
-    **dict.fromkeys(("os.setxattr", "os.removexattr"), _each(_Places.changed)),
+    **dict.fromkeys(("os.truncate", "os.chmod", "os.chflags", "os.chown", "os.utime"), _each(_Places.change)),
+    **dict.fromkeys(("os.setxattr", "os.removexattr"), _each(_Places.change)),
 }
-# Of these the second argument says what it is about.
+# Events whose subject is the second argument.
 _SECOND = frozenset({"import", "socket.bind", "socket.connect", "socket.sendto", "socket.sendmsg", _LISTEN})
 
 
 class Tracer:
-    """Keeps what is touched, by the stage at hand; one per process, as no hook can be taken away."""
+    """Records accesses by stage; one per process, because an audit hook cannot be removed."""
 
     def __init__(self, model_dir: str) -> None:
-        """Watch this process from here on, but for this thread, which is watched while it runs the author's code."""
+        """Watch this process from now on; this thread only while it runs the author's code."""
         self._places = _Places(model_dir)
         self._main = threading.get_ident()
         self._stage = "import"
@@ -205,25 +201,25 @@ class Tracer:
         self._seen: dict[str, set[tuple[Access, str]]] = {}
         self._news: list[Touched] = []
         self._wrap()
-        sys.addaudithook(self._hear)
+        sys.addaudithook(self._record)
 
     @contextmanager
     def during(self, stage: str) -> Iterator[None]:
-        """Watch what this thread does from here on, as that of a stage of the author's code."""
+        """Watch this thread, as a stage of the author's code."""
         self._stage, self._watching = stage, True
         try:
             yield
         finally:
             self._watching = False
 
-    def taken(self) -> tuple[Touched, ...]:
-        """Return what was touched for the first time since the last call."""
+    def take(self) -> tuple[Touched, ...]:
+        """Return the first accesses since the last call."""
         news, self._news = self._news, []
         return tuple(news)
 
     def _wrap(self) -> None:
-        """Learn the addresses that names stand for, of the processes that multiprocessing starts, and who listens."""
-        hear = socket.socket.listen
+        """Record the addresses that names resolve to, the processes of multiprocessing, and unbound listeners."""
+        listen_unwatched = socket.socket.listen
         look_up, start = socket.getaddrinfo, _posixsubprocess.fork_exec
 
         def getaddrinfo(host: Any, *args: Any, **options: Any) -> Any:  # Any: as it is
@@ -239,17 +235,17 @@ class Tracer:
             address = self.getsockname()
             if isinstance(address, tuple) and address[1] == 0:  # not bound: the system chooses a port
                 sys.audit(_LISTEN, self, address)
-            hear(self, *backlog)
+            listen_unwatched(self, *backlog)
 
         socket.getaddrinfo, _posixsubprocess.fork_exec = getaddrinfo, fork_exec
         socket.socket.listen = listen  # type: ignore[assignment,method-assign]
 
-    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:  # Any: each event has its own
+    def _record(self, event: str, arguments: tuple[Any, ...]) -> None:  # Any: each event has its own
         reader = _READERS.get(event)
         if reader is None or (not self._watching and threading.get_ident() == self._main):
             return
         subject = arguments[event in _SECOND] if arguments else ""
-        if isinstance(subject, int) or (subject is None and reader is not _listed):  # a descriptor, or nothing
+        if isinstance(subject, int) or (subject is None and reader is not _read_listing):  # a descriptor, or nothing
             return
         found = attempt(lambda: tuple(reader(self._places, *arguments)))
         if isinstance(found, Exception):

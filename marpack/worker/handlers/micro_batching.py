@@ -1,4 +1,4 @@
-"""A batch cut into micro-batches whose stages run side by side in threads (contract §9)."""
+"""Micro-batches of a batch, with their stages side by side in threads (contract §9)."""
 
 import os
 import queue
@@ -15,24 +15,24 @@ from marpack.torchserve.response import WorkerDeath
 
 HANDLER_METHODS = ["preprocess", "inference", "postprocess"]
 
-_LOOKS_EVERY = 0.1  # seconds, at its event
+_POLL = 0.1  # seconds between two looks at a thread's event
 
 
 @dataclass
 class WorkerThread:
-    """One thread of a stage, and what ends it."""
+    """One thread of a stage, and the event that ends it."""
 
     event: threading.Event
     thread: threading.Thread
 
 
 class MicroBatching:
-    """Takes the place of a handler's `handle`, pipelining its three stages.
+    """Replaces a handler's `handle`: its three stages run as a pipeline.
 
     Args:
         parent_handler: The handler whose stages are called.
         micro_batch_size: Rows per micro-batch.
-        parallelism: Threads per stage; a stage that is not named has one.
+        parallelism: Threads per stage, 1 by default.
     """
 
     def __init__(
@@ -66,24 +66,20 @@ class MicroBatching:
                 raise AssertionError(f"{stage} cannot have {wanted} threads")
             group = self.thread_groups[stage]
             while len(group) < wanted:
-                group.append(self._started(index, stage))
+                event = threading.Event()
+                places = self._queues[index], self._queues[index + 1]
+                target = partial(self._work, getattr(self.handler, stage), *places, event)
+                group.append(WorkerThread(event, threading.Thread(target=target, daemon=True)))
+                group[-1].thread.start()
             _end(group[wanted:])
             del group[wanted:]
-
-    def _started(self, index: int, stage: str) -> WorkerThread:
-        event = threading.Event()
-        call = getattr(self.handler, stage)
-        places = self._queues[index], self._queues[index + 1]
-        thread = threading.Thread(target=self._work, args=(call, *places, event), daemon=True)
-        thread.start()
-        return WorkerThread(event, thread)
 
     def _work(
         self, call: Callable[[Any], Any], source: queue.Queue[Any], sink: queue.Queue[Any], ended: threading.Event
     ) -> None:
         while not ended.is_set():
             try:
-                index, value, failure = source.get(timeout=_LOOKS_EVERY)
+                index, value, failure = source.get(timeout=_POLL)
             except queue.Empty:
                 continue
             self.thread_local_data.micro_batch_idx = index
@@ -95,30 +91,29 @@ class MicroBatching:
         _end([each for group in self.thread_groups.values() for each in group])
 
     def handle(self, data: list[Any]) -> list[Any]:
-        """Return the rows' answers in the rows' order; the first failure of a micro-batch is raised."""
+        """Return the rows' responses in the rows' order; the first failure of a micro-batch is raised.
+
+        On the server the failing thread ends, and the batch hangs: there the failure becomes a WorkerDeath.
+        """
         starts = range(0, len(data), self.micro_batch_size)
         for index, start in enumerate(starts):
             self._queues[0].put((index, data[start : start + self.micro_batch_size], None))
         done = sorted((self._queues[-1].get() for _ in starts), key=lambda item: item[0])
         for _, _, failure in done:
-            if failure is not None:
-                raise self._fate(failure)
+            if failure is None:
+                continue
+            if settings_for(self.handler).target.has(TargetDifference.MICRO_BATCH_FAILURES):
+                raise failure
+            message = f"a stage raised {type(failure).__name__} under MicroBatching: the server hangs here"
+            raise WorkerDeath(message) from failure
         return [answer for _, answers, _ in done for answer in answers]
-
-    def _fate(self, failure: Exception) -> BaseException:
-        """Return what a stage's failure comes to: on the server its thread ends, and the batch waits for ever."""
-        if settings_for(self.handler).target.has(TargetDifference.MICRO_BATCH_FAILURES):
-            return failure
-        death = WorkerDeath(f"a stage raised {type(failure).__name__} under MicroBatching: the server hangs here")
-        death.__cause__ = failure
-        return death
 
     def get_micro_batch_idx(self) -> int | None:
         """Return the number of the micro-batch that the calling thread works on."""
         return getattr(self.thread_local_data, "micro_batch_idx", None)
 
     def __call__(self, data: list[Any], context: Any) -> Any:
-        """Answer one batch: the handler's `handle` with its three stages pipelined."""
+        """Respond to one batch as the handler's `handle` does, with its three stages in a pipeline."""
         start = time.perf_counter()
         handler = self.handler
         handler.context = context
