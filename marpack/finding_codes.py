@@ -963,3 +963,302 @@ PT2_OFF = Code(
 )
 PT2_OFF_WORD = PT2_OFF.saying("'pt2: {word}' compiles nothing")
 PT2_OFF_EXPORT = PT2_OFF.saying("'pt2.export' does not set 'aot_compile: true', and so has no effect")
+
+# Checks ---------------------------------------------------------------------------------------------------------------
+
+DOES_NOT_LOAD = Code(
+    "does-not-load",
+    _ERROR,
+    "{reason}",
+    "Run `marpack run` to see the traceback.",
+    "The handler cannot be imported, constructed or initialized.",
+)
+LACKING_HERE = Code(
+    "lacking-here",
+    _WARNING,
+    "{reason}",
+    "Install the package, or check the archive with --env isolated.",
+    "The model cannot be loaded on this machine, where a package is missing. The archive is not proved.",
+)
+SAMPLE_UNREADABLE = Code(
+    "sample-unreadable",
+    _ERROR,
+    "invalid sample: {reason}",
+    "Build the archive again: marpack build.",
+    "This version of marpack cannot read a packed sample or its expectation.",
+)
+SAMPLE_MISSING = Code(
+    "sample-missing",
+    _ERROR,
+    "the sample {sample} is listed and not packed",
+    "Build the archive again: marpack build.",
+    "MAR-INF/marpack.json lists a sample that is not in the archive.",
+)
+SAMPLE_MISSED = Code(
+    "sample-missed",
+    _ERROR,
+    "{difference}",
+    "",
+    "The response to a sample is not the expected one, or an input does not get a 2xx.",
+)
+SAMPLE_RAISED = Code(
+    "sample-raised",
+    _ERROR,
+    "{sample} gets the expected response by an exception: {reason}",
+    "",
+    "An exception causes the expected response: an error if the code is broken, otherwise a note.",
+)
+BATCH_REFUSED = Code(
+    "batch-refused",
+    _ERROR,
+    "a batch of {size} gets {status}{reason}",
+    "Handle every row of `data` by itself, or set batchSize: 1.",
+    "The handler fails for a batch, or returns another number of responses.",
+)
+BATCH_DIFFERS = Code(
+    "batch-differs",
+    _ERROR,
+    "{sample} in a batch of {size}: {difference}",
+    BATCH_REFUSED.hint,
+    "A request gets another response in a batch than alone.",
+)
+_FORMS = "Decode bytes, text and form fields alike in `preprocess`, or refuse the other forms."
+FORM_KILLS = Code(
+    "form-kills",
+    _ERROR,
+    "{place}: {reason}",
+    _FORMS,
+    "A form of a sample's request kills the worker.",
+)
+FORM_BREAKS = Code(
+    "form-breaks",
+    _ERROR,
+    "{place}: {reason}",
+    _FORMS,
+    "A form of a sample's request reaches code that fails for every request.",
+)
+FORM_DIFFERS = Code(
+    "form-differs",
+    _ERROR,
+    "{place}: {difference}",
+    _FORMS,
+    "A form of a sample's request gets another response.",
+)
+FORM_IGNORED = Code(
+    "form-ignored",
+    _WARNING,
+    "{place} gets the response to an empty request",
+    _FORMS,
+    "The handler ignores the content of a form.",
+)
+FORM_NOT_ACCEPTED = Code(
+    "form-not-accepted",
+    _NOTE,
+    "{place} is not accepted: {reason}",
+    "",
+    "The handler refuses a form of a sample's request.",
+)
+NOT_REPEATABLE = Code(
+    "not-repeatable",
+    _ERROR,
+    "{sample}, sent again: {difference}",
+    "Keep nothing between requests, call model.eval() and fix seeds. If responses are meant to vary, set"
+    " checks: {repeatable: warning} in marpack.yaml.",
+    "A sample gets another response when it is sent again.",
+)
+UNKNOWN_LABEL = Code(
+    "unknown-label",
+    _ERROR,
+    "responses name {names}, which {file} does not contain",
+    "Give the labels in the order of the model's outputs, one each.",
+    "Responses name a class that the labels do not contain.",
+)
+UNUSED_LABELS = Code(
+    "unused-labels",
+    _WARNING,
+    "responses name classes, but no label of {file}",
+    UNKNOWN_LABEL.hint,
+    "Responses name classes, but none by a label.",
+)
+IDLE_LABEL = Code(
+    "idle-label",
+    _ERROR,
+    "the model has {outputs} outputs, {file} names {labels}",
+    UNKNOWN_LABEL.hint,
+    "There are more labels than outputs of the model.",
+)
+MISSING_LABEL = Code(
+    "missing-label",
+    _ERROR,
+    IDLE_LABEL.message,
+    UNKNOWN_LABEL.hint,
+    "There are fewer labels than outputs of the model.",
+)
+COMPILED_DIFFERS = Code(
+    "compiled-differs",
+    _ERROR,
+    "{sample}, not compiled: {difference}",
+    "Set pt2: {compile: {enable: false}}, or another backend.",
+    "The compiled model gives another response than the eager one.",
+)
+WORN_OUT = Code(
+    "worn-out",
+    _ERROR,
+    "after {requests} more requests, a sample gets {status}{reason}",
+    "Keep no inputs or outputs on the handler. Tensors under torch.inference_mode() hold no graph.",
+    "The model stops responding after some requests.",
+)
+MEMORY_GROWS = Code(
+    "memory-grows",
+    _ERROR,
+    "the worker grows by {size:.1f} KiB per request",
+    WORN_OUT.hint,
+    "The worker's memory grows with the number of requests.",
+)
+MEMORY_UNDECIDED = Code(
+    "memory-undecided",
+    _WARNING,
+    "whether memory grows is undecided: {reason}",
+    "Give the check more time with --patience.",
+    "The check cannot decide whether memory grows.",
+)
+MODEL_FOLDER_WRITTEN = Code(
+    "model-folder-written",
+    _ERROR,
+    "{name} was written, changed or removed in the model folder",
+    "Write to a temporary folder (tempfile) instead.",
+    "The handler changes the model folder, which workers share and which may be read-only on a server.",
+)
+NO_INPUTS = Code(
+    "no-inputs",
+    _ERROR,
+    "no request was sent",
+    "Give an input with --input, or record one with `marpack run --record`.",
+    "There are no samples and no inputs, so nothing shows that the model responds.",
+)
+NO_ANSWER = Code(
+    "no-answer",
+    _ERROR,
+    "no request got a 2xx, as none was expected to",
+    NO_INPUTS.hint,
+    "All samples expect an error, so nothing shows that the model responds.",
+)
+UNEXPECTED_STATUS = Code(
+    "unexpected-status",
+    _ERROR,
+    "{missed} of {requests} did not get the status expected",
+    "Run `marpack check --only samples` to see which, and why.",
+    "A request got another status than expected.",
+)
+GENERATED_SAMPLE = Code(
+    "generated-sample",
+    _ERROR,
+    "every sample that succeeded (2xx) was generated by marpack init ({names}); record a real input: {command}",
+    "If it is a real input, delete its key `generated` in marpack.yaml.",
+    "Only samples that `marpack init` generated got a 2xx. They prove nothing.",
+)
+BATCH_UNPROVED = Code(
+    "batch-unproved",
+    _ERROR,
+    "a batch of 2 gets {status}{reason}",
+    BATCH_REFUSED.hint,
+    "The handler fails for a batch of two.",
+)
+ONE_INPUT = Code(
+    "one-input",
+    _NOTE,
+    "with one input in every row, mixed-up rows would go unnoticed",
+    "",
+    "The batch of two has the same input twice.",
+)
+GPU_UNPROVED = Code(
+    "gpu-unproved",
+    _ERROR,
+    "deviceType is gpu, but the model ran on the CPU",
+    "Check it on a machine with a GPU.",
+    "The model config asks for a GPU, and the model did not run on one.",
+)
+CPU_DIFFERS = Code(
+    "cpu-differs",
+    _WARNING,
+    "{sample} on the CPU: {difference}, tolerance {tolerance:g}",
+    "",
+    "The CPU gives another response than the GPU.",
+)
+ALLOWED_UNPROVED = Code(
+    "allowed-unproved",
+    _NOTE,
+    "{reason} (--allow-unproved {name})",
+    "",
+    "A missing proof that --allow-unproved waives.",
+)
+NOTHING_ASKED = Code(
+    "nothing-asked",
+    _ERROR,
+    "{reason}, so no request was sent",
+    "",
+    "A downgraded failure kept the model from running, so there is no proof.",
+)
+NO_STAND_IN = Code(
+    "no-stand-in",
+    _NOTE,
+    "no requests were made up: {reason}",
+    "Use --stand-ins on to send some.",
+    "There are no inputs, and made-up ones might change something outside the model.",
+)
+STAND_IN_FAILED = Code(
+    "stand-in-failed",
+    _WARNING,
+    "{input}, made up and sent {way}, gets {status}{reason}",
+    "",
+    "A made-up request fails. It proves nothing.",
+)
+STAND_IN_ANSWERED = Code(
+    "stand-in-answered",
+    _NOTE,
+    "{input}, made up, gets a 2xx {ways}",
+    "",
+    "A made-up request succeeds. It proves nothing.",
+)
+NOT_HERMETIC = Code(
+    "not-hermetic",
+    _ERROR,
+    "the handler accesses {target} ({kind}, in {stage})",
+    "",
+    "The handler accesses something outside its archive and its packages.",
+)
+ALLOWED_NEED = Code(
+    "allowed-need",
+    _NOTE,
+    "the handler accesses {target} ({kind}, in {stage}), as marpack.yaml allows",
+    "",
+    "The handler accesses something outside, which marpack.yaml allows.",
+)
+DIFFERS = Code(
+    "differs",
+    _ERROR,
+    "{sample}: {difference}",
+    "If they are meant to differ, use --skip alike.",
+    "The archive compared with gives another response.",
+)
+NOT_COMPARED = Code(
+    "not-compared",
+    _ERROR,
+    "no request got a 2xx from both",
+    "Name inputs that get one: --input FILE…",
+    "Without a successful response from both archives, they cannot be compared.",
+)
+SLOWER = Code(
+    "slower",
+    _ERROR,
+    "a request costs over {share:.4g} % more: {figures}",
+    "Run `marpack run --repeat 100` to see how long each stage takes.",
+    "A request costs more than with the archive compared with.",
+)
+SLOWER_UNDECIDED = Code(
+    "slower-undecided",
+    _WARNING,
+    "whether it is slower is undecided after {starts} of both",
+    "Stop other programs on this machine.",
+    "The check cannot decide whether a request costs more.",
+)

@@ -14,6 +14,7 @@ from marpack.errors import (
     UsageError,
     did_you_mean,
 )
+from marpack.finding_codes import NOTHING_ASKED
 from marpack.findings import Severity
 from marpack.gate import process, proof, responses, speed, static
 from marpack.gate.candidate import Candidate
@@ -27,7 +28,6 @@ from marpack.gate.verdicts import (
     GateVerdict,
     Verdict,
     judge,
-    problem,
     problem_of,
     skip,
 )
@@ -166,7 +166,7 @@ class _Examination:
                 outcome = self._outcome(each)
             elif each.name in (PROOF, HERMETIC) and why != LEFT_OUT and not self._blocking:
                 # A downgraded failure kept the model from running: there is no proof.
-                outcome = judge("", [problem("nothing-asked", f"{why}, so no request was sent")])
+                outcome = judge("", [NOTHING_ASKED.at(reason=why)])
             else:
                 outcome = skip(why)
             self._note(each, outcome, time.perf_counter() - start)

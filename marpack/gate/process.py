@@ -10,10 +10,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.errors import TorchrunError, WorkerError
+from marpack.finding_codes import (
+    ALLOWED_NEED,
+    DOES_NOT_LOAD,
+    LACKING_HERE,
+    MEMORY_GROWS,
+    MEMORY_UNDECIDED,
+    MODEL_FOLDER_WRITTEN,
+    NOT_HERMETIC,
+    WORN_OUT,
+)
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.samples import SampleRunner
-from marpack.gate.verdicts import CheckOutcome, judge, problem, problem_of, skip
+from marpack.gate.verdicts import CheckOutcome, judge, problem_of, skip
 from marpack.project.schema import Allowance
 from marpack.protocol.messages import Access, Touched
 from marpack.runner.client import LoadError
@@ -37,7 +47,6 @@ _CHUNK = 10  # requests sent ahead of their responses
 _LEAK = 512  # bytes per request
 _NOTICED = 32 << 10  # bytes per request: a leak of that size must be visible before memory counts as stable
 _GROWTH = 512 << 10  # bytes per window: allocators waver by less, or by about the size of one response
-_LEAK_HINT = "keep no inputs or outputs on the handler; tensors under torch.inference_mode() hold no graph"
 
 
 def check_loading(candidate: Candidate) -> CheckOutcome:
@@ -47,13 +56,12 @@ def check_loading(candidate: Candidate) -> CheckOutcome:
     except TorchrunError as error:  # no fault of the archive, and no proof either
         return skip(error.what, replace(problem_of(error), severity=Severity.WARNING))
     except LoadError as error:
-        found = problem("does-not-load", error.what, where=candidate.place(error.trouble.frames), hint=error.hint)
+        place = candidate.place(error.trouble.frames)
         if error.trouble.only_here:  # no fault of the archive, and no proof either
-            found = replace(found, code="lacking-here", severity=Severity.WARNING)
-            return skip("the model cannot be loaded here", found)
-        return judge("", [found])
+            return skip("the model cannot be loaded here", LACKING_HERE.at(place, hint=error.hint, reason=error.what))
+        return judge("", [DOES_NOT_LOAD.at(place, hint=error.hint, reason=error.what)])
     except WorkerError as error:
-        return judge("", [problem("does-not-load", error.what, hint=error.hint)])
+        return judge("", [DOES_NOT_LOAD.at(hint=error.hint, reason=error.what)])
     findings = [
         Finding(
             code=trouble.kind,
@@ -77,12 +85,7 @@ def check_model_folder(candidate: Candidate) -> CheckOutcome:
     """
     runner = candidate.sample_runner
     _ = runner.pool, runner.successful  # loading and handling requests are what might write
-    hint = "write to a temporary folder (tempfile) instead"
-    problems = [
-        problem("model-folder-written", f"{name} was written, changed or removed in the model folder", hint=hint)
-        for name in runner.written()
-    ]
-    return judge("unchanged", problems[:_WRITTEN_SHOWN])
+    return judge("unchanged", [MODEL_FOLDER_WRITTEN.at(name=name) for name in runner.written()[:_WRITTEN_SHOWN]])
 
 
 def check_hermetic(candidate: Candidate) -> CheckOutcome:
@@ -98,11 +101,9 @@ def check_hermetic(candidate: Candidate) -> CheckOutcome:
             pack = "pack it, or " if need.kind is Access.READ else ""
             file = "marpack.yaml" if candidate.resolved.project else "its project's marpack.yaml, and check the project"
             hint = f"{pack}allow it in {file}: hermetic: {_KEYS.get(need.kind, need.kind)}: […]"
-        message = f"the handler accesses {need.target} ({need.kind}, in {need.stage})"
-        findings.append(problem("not-hermetic", message, hint=hint))
-    for need in needs_of(allowed):
-        message = f"the handler accesses {need.target} ({need.kind}, in {need.stage}), as marpack.yaml allows"
-        findings.append(Finding(code="allowed-need", severity=Severity.NOTE, message=message))
+        findings.append(NOT_HERMETIC.at(hint=hint, target=need.target, kind=need.kind, stage=need.stage))
+    needs = needs_of(allowed)
+    findings += [ALLOWED_NEED.at(target=need.target, kind=need.kind, stage=need.stage) for need in needs]
     network = "in a network namespace of its own"
     if not runner.pool.is_offline:
         why = "marpack.yaml allows some" if allowance.connect else "this user or system may not"
@@ -196,8 +197,7 @@ def check_memory(candidate: Candidate) -> CheckOutcome:
             windows, judged, count = windows[::2], count, count * 2
     if load.failure is not None:
         why = f": {load.failure.troubles[0].message}" if load.failure.troubles else ""
-        message = f"after {load.sent} more requests, a sample gets {load.failure.status}{why}"
-        return judge("", [problem("worn-out", message, hint=_LEAK_HINT)])
+        return judge("", [WORN_OUT.at(requests=load.sent, status=load.failure.status, reason=why)])
     if judged >= requests_to_notice(wavering):
         why, patience = f"after {load.sent} requests it grows in some windows only", 2 * load.seconds
     else:
@@ -243,7 +243,7 @@ def judge_windows(windows: list[Window], count: int, wavering: int, sent: int) -
     growth, least = _growth(windows), max(wavering, _LEAK * count)
     if all(grown > least for grown in growth):
         rate = sum(growth) / len(growth) / count / 1024
-        return judge("", [problem("memory-grows", f"the worker grows by {rate:.1f} KiB per request", hint=_LEAK_HINT)])
+        return judge("", [MEMORY_GROWS.at(size=rate)])
     if count < requests_to_notice(wavering) or sum(growth[-2:]) > least:
         return None
     return judge(f"{sent} requests, {sum(growth) / (1 << 20):+.1f} MiB")
@@ -255,5 +255,4 @@ def _growth(windows: list[Window]) -> list[int]:
 
 
 def _undecided(why: str, *, hint: str) -> CheckOutcome:
-    message = f"whether memory grows is undecided: {why}"
-    return skip("undecided", Finding(code="memory-undecided", severity=Severity.WARNING, message=message, hint=hint))
+    return skip("undecided", MEMORY_UNDECIDED.at(hint=hint, reason=why))

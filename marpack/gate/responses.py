@@ -11,12 +11,31 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from marpack.finding_codes import (
+    BATCH_DIFFERS,
+    BATCH_REFUSED,
+    COMPILED_DIFFERS,
+    DIFFERS,
+    FORM_BREAKS,
+    FORM_DIFFERS,
+    FORM_IGNORED,
+    FORM_KILLS,
+    FORM_NOT_ACCEPTED,
+    IDLE_LABEL,
+    MISSING_LABEL,
+    NOT_COMPARED,
+    NOT_REPEATABLE,
+    SAMPLE_MISSED,
+    SAMPLE_RAISED,
+    UNKNOWN_LABEL,
+    UNUSED_LABELS,
+)
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate, compiles
 from marpack.gate.compare import compare, value_of
 from marpack.gate.expectations import find_shortfalls
 from marpack.gate.samples import Sample
-from marpack.gate.verdicts import NOT_COMPARED, CheckOutcome, Verdict, judge, pluralize, problem, skip
+from marpack.gate.verdicts import CheckOutcome, Verdict, judge, pluralize, skip
 from marpack.protocol.messages import ModelOutput, Trouble
 from marpack.torchserve.http import Part, Request
 from marpack.torchserve.labels import LABELS_NAME, parse_labels
@@ -29,24 +48,14 @@ _VARYING = "responses vary when a sample is sent again, so they cannot be compar
 _SIZES = 8  # batch sizes up to here are all tried; beyond, only powers of two and the largest
 _BATCH_PROBLEMS = 10
 _BATCH_BYTES = 128 << 20  # of the inputs of all batches
-_BATCH_HINT = "handle every row of `data` by itself, or set batchSize: 1"
 
 _FORM_SAMPLES = 3
 _JSON = "application/json"
 _TRACES = {"base64": b"base64", "json": b".loads("}
 _PICTURES = {row.name: row.cls for row in BUILT_INS.values() if row.pictures}
-_FORM_HINT = (
-    "decode bytes, text and form fields alike in preprocess, or refuse the forms that the handler does not take"
-)
-
-_REPEAT_HINT = (
-    "keep nothing between requests, call model.eval(), fix seeds; if responses are meant to vary, "
-    "set checks: {repeatable: warning} in marpack.yaml"
-)
 
 _NUMBERED = re.compile(r"(class|label|idx|index)?[ _-]?\d+", re.IGNORECASE)
 _ROUNDING = 0.02  # of a sum of probabilities
-_LABELS_HINT = "give the labels in the order of the model's outputs, one each"
 
 Named = dict[str, float]  # label → probability
 
@@ -82,16 +91,15 @@ def _judge_sample(candidate: Candidate, sample: Sample) -> list[Finding]:
             hint = find_missing_label(candidate, trouble) or trouble.hint
             why = f"{trouble.kind}: {trouble.message}{f'; {hint}' if hint else ''}"
         where = f"{candidate.source}!{sample.name}" if sample.is_packed else sample.name
-        return [problem("sample-missed", sentence, where=where, hint=why) for sentence in shortfalls]
+        return [SAMPLE_MISSED.at(where, hint=why, difference=sentence) for sentence in shortfalls]
     # An exception may cause the expected response. A handler states its response with PredictionException.
-    expected = f"{sample.short_name} gets the expected response by an exception"
     return [
-        Finding(
-            code="sample-raised",
+        SAMPLE_RAISED.at(
+            candidate.line_of(trouble.frames),
             severity=Severity.ERROR if trouble.code_fault else Severity.NOTE,
-            message=f"{expected}: {trouble.kind}: {trouble.message}",
-            where=candidate.line_of(trouble.frames),
             hint=trouble.hint,
+            sample=sample.short_name,
+            reason=f"{trouble.kind}: {trouble.message}",
         )
         for trouble in result.troubles
         if trouble.frames and trouble.kind != PredictionException.__name__
@@ -133,10 +141,10 @@ def check_batches(candidate: Candidate) -> CheckOutcome:
         refused = next((result for result in results if not result.ok), None)
         if refused is not None:
             why = f": {refused.troubles[0].message}" if refused.troubles else ""
-            problems.append(problem("batch-refused", f"a batch of {size} gets {refused.status}{why}", hint=_BATCH_HINT))
+            problems.append(BATCH_REFUSED.at(size=size, status=refused.status, reason=why))
             break  # larger batches are refused also, and waiting for each may take long
         problems += [
-            problem("batch-differs", f"{sample.short_name} in a batch of {size}: {sentence}", hint=_BATCH_HINT)
+            BATCH_DIFFERS.at(sample=sample.short_name, size=size, difference=sentence)
             for sample, result in zip(batch, results, strict=True)
             if sample in comparable
             for sentence in runner.contradictions(sample, result)[:1]
@@ -262,28 +270,24 @@ def _try_form(candidate: Candidate, sample: Sample, form: BodyVariant) -> FormRe
     runner, place = candidate.sample_runner, f"{sample.short_name} {form.name}"
     (result,) = runner.send([(sample.name, form.request)])
     if result.restarted:
-        message = f"{place}: {result.troubles[0].message}"
-        return FormResult(problem("form-kills", message, hint=_FORM_HINT), is_fault=True)
+        return FormResult(FORM_KILLS.at(place=place, reason=result.troubles[0].message), is_fault=True)
     broken = next((trouble for trouble in result.troubles if trouble.code_fault), None)
     if broken is not None:  # code that fails for every request
-        message, where = f"{place}: {broken.kind}: {broken.message}", candidate.line_of(broken.frames)
-        return FormResult(problem("form-breaks", message, where=where, hint=broken.hint), is_fault=True)
+        where, reason = candidate.line_of(broken.frames), f"{broken.kind}: {broken.message}"
+        return FormResult(FORM_BREAKS.at(where, hint=broken.hint, place=place, reason=reason), is_fault=True)
     if not result.ok:
         trouble = next((trouble for trouble in result.troubles if trouble.frames), None)
         where = candidate.line_of(trouble.frames) if trouble else None
         line = f", {where.rpartition('!')[2]}" if where else ""
         refusal = f"{trouble.kind if trouble else result.status}{line}"
-        message = f"{place} is not accepted: {refusal}"
-        note = Finding(code="form-not-accepted", severity=Severity.NOTE, message=message, where=where)
-        return FormResult(note, refusal)
+        return FormResult(FORM_NOT_ACCEPTED.at(where, place=place, reason=refusal), refusal)
     sentences = runner.contradictions(sample, result)
     if not sentences:
         return FormResult()
     (empty,) = runner.send([(sample.name, form.empty)])
     if runner.differences(result, empty):
-        return FormResult(problem("form-differs", f"{place}: {sentences[0]}", hint=_FORM_HINT))
-    message = f"{place} gets the response to an empty request"
-    return FormResult(Finding(code="form-ignored", severity=Severity.WARNING, message=message, hint=_FORM_HINT))
+        return FormResult(FORM_DIFFERS.at(place=place, difference=sentences[0]))
+    return FormResult(FORM_IGNORED.at(place=place))
 
 
 def check_repetition(candidate: Candidate) -> CheckOutcome:
@@ -294,7 +298,7 @@ def check_repetition(candidate: Candidate) -> CheckOutcome:
     again = runner.comparable  # were sent in reversed order
     runner.repeat(again)
     problems = [
-        problem("not-repeatable", f"{name.removeprefix('MAR-INF/')}, sent again: {sentence}", hint=_REPEAT_HINT)
+        NOT_REPEATABLE.at(sample=name.removeprefix("MAR-INF/"), difference=sentence)
         for name, sentence in runner.unsteady.items()
     ]
     return judge(f"{pluralize(len(again), 'sample')}, each sent three times", problems)
@@ -311,9 +315,8 @@ def check_compiled(candidate: Candidate) -> CheckOutcome:
         return skip(_VARYING)
     with runner.other(compile=False) as eager:
         results = runner.replay(runner.comparable, pool=eager)
-    hint = "set pt2: {compile: {enable: false}}, or another backend"
     problems = [
-        problem("compiled-differs", f"{sample.short_name}, not compiled: {sentence}", hint=hint)
+        COMPILED_DIFFERS.at(sample=sample.short_name, difference=sentence)
         for sample, result in zip(runner.comparable, results, strict=True)
         for sentence in runner.contradictions(sample, result)[:1]
     ]
@@ -327,12 +330,9 @@ def check_alike(candidate: Candidate) -> CheckOutcome:
         compare(others[sample.name], runner.result_of(sample), candidate.options.tolerance)
         for sample in candidate.samples
     ]
-    hint = "if they are meant to differ: --skip alike"
-    problems = [
-        problem("differs", f"{each.input}: {each.differences[0]}", hint=hint) for each in compared if not each.alike
-    ]
+    problems = [DIFFERS.at(sample=each.input, difference=each.differences[0]) for each in compared if not each.alike]
     if not problems and not candidate.successful_in_both:
-        problems.append(NOT_COMPARED)
+        problems.append(NOT_COMPARED.at())
     return judge(f"{pluralize(len(compared), 'response')} as from {candidate.old.source}", problems)
 
 
@@ -386,11 +386,9 @@ def _unknown_labels(answers: list[Named], known: set[str], handler: str) -> Iter
     certain = row is not None and (row.classifies or row.detects)
     wrong = sorted({name for answer in answers for name in unknown_labels(answer, known, certain=certain)})
     if wrong:
-        message = f"responses name {', '.join(wrong[:5])}, which {LABELS_NAME} does not contain"
-        yield problem("unknown-label", message, hint=_LABELS_HINT)
+        yield UNKNOWN_LABEL.at(names=", ".join(wrong[:5]), file=LABELS_NAME)
     elif any(_is_distribution(answer) and not answer.keys() & known for answer in answers):
-        message = f"responses name classes, but no label of {LABELS_NAME}"
-        yield Finding(code="unused-labels", severity=Severity.WARNING, message=message, hint=_LABELS_HINT)
+        yield UNUSED_LABELS.at(file=LABELS_NAME)
 
 
 def _compare_with_outputs(
@@ -407,11 +405,10 @@ def _compare_with_outputs(
         return
     (width,) = widths
     sure = any(output.classes for output in outputs)
-    message = f"the model has {width} outputs, {LABELS_NAME} names {count}"
     if width < count and (sure or (shares and width > 1)):
-        yield problem("idle-label", message, hint=_LABELS_HINT)
+        yield IDLE_LABEL.at(outputs=width, labels=count, file=LABELS_NAME)
     if width > count and (sure or lacking):
-        yield problem("missing-label", message, hint=_LABELS_HINT)
+        yield MISSING_LABEL.at(outputs=width, labels=count, file=LABELS_NAME)
 
 
 def unknown_labels(answer: Named, known: set[str], *, certain: bool) -> set[str]:

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from marpack.archive.index import index_of
 from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.errors import MarpackError
+from marpack.finding_codes import SAMPLE_MISSING, SAMPLE_UNREADABLE
 from marpack.findings import Finding
 from marpack.gate.compare import find_differences
-from marpack.gate.verdicts import problem
 from marpack.project.schema import Expectation, SampleSpec
 from marpack.protocol.messages import Load, Loaded
 from marpack.runner.client import Worker
@@ -33,7 +33,6 @@ Named = tuple[str, Request]
 
 _COPIES = 1 << 20  # number of the first request that is a copy of another one in its batch
 _CONFIRMATIONS = 2
-_REBUILD = "build the archive again: marpack build"
 
 
 class Sample(Struct, frozen=True, kw_only=True):
@@ -80,11 +79,10 @@ def packed_samples(archive: Archive, shape: RequestDefaults | None = None) -> Pa
         try:
             spec = msgspec.convert(item, SampleSpec)
         except msgspec.ValidationError as error:
-            problems.append(problem("sample-unreadable", f"invalid sample: {error}", where=where, hint=_REBUILD))
+            problems.append(SAMPLE_UNREADABLE.at(where, reason=error))
             continue
         if spec.input not in archive.entries:
-            message = f"the sample {spec.input} is listed and not packed"
-            problems.append(problem("sample-missing", message, where=where, hint=_REBUILD))
+            problems.append(SAMPLE_MISSING.at(where, sample=spec.input))
             continue
         with archive.open(spec.input) as file:
             data = file.read()

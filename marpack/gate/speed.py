@@ -13,9 +13,9 @@ from operator import truediv
 from statistics import median
 
 from marpack.errors import HandlerError
-from marpack.findings import Finding, Severity
+from marpack.finding_codes import NOT_COMPARED, SLOWER, SLOWER_UNDECIDED
 from marpack.gate.candidate import Candidate
-from marpack.gate.verdicts import NOT_COMPARED, CheckOutcome, Cost, Costs, Speed, judge, pluralize, problem, skip
+from marpack.gate.verdicts import CheckOutcome, Cost, Costs, Speed, judge, pluralize, skip
 from marpack.runner.pool import LocalPool
 
 # Numbers of starts after which the result is judged. Fewer than twelve that all agree may be chance.
@@ -67,7 +67,7 @@ def speed_of(costs: Sequence[Cost], slower: float) -> Speed:
 def check_speed(candidate: Candidate) -> CheckOutcome:
     """Start both archives again and again until it is clear whether the new one is slower, or the time is up."""
     if not candidate.successful_in_both:
-        return judge("", [NOT_COMPARED])
+        return judge("", [NOT_COMPARED.at()])
     candidate.stop()  # the worker used so far must not run beside those that are measured
     meter, begin, spent = _Meter(candidate), time.monotonic(), 0.0
     while meter.starts < LOOKS[-1] and spent * (meter.starts + 1) <= candidate.options.slower_time * meter.starts:
@@ -81,20 +81,10 @@ def check_speed(candidate: Candidate) -> CheckOutcome:
     if costs.speed is Speed.NOT_SLOWER:
         return judge(figures)
     if costs.speed is Speed.SLOWER:
-        hint = "marpack run --repeat 100 shows how long each stage takes"
-        return judge(
-            "", [problem("slower", f"a request costs over {100 * costs.slower:.4g} % more: {figures}", hint=hint)]
-        )
+        return judge("", [SLOWER.at(share=100 * costs.slower, figures=figures)])
     needed = next((look / meter.starts for look in LOOKS if look > meter.starts), 0) * spent
-    finding = Finding(
-        code="slower-undecided",
-        severity=Severity.WARNING,
-        message=f"whether it is slower is undecided after {pluralize(costs.starts, 'start')} of both",
-        hint=f"give it more time: --slower-time {math.ceil(1.2 * needed)}"
-        if needed
-        else "stop other programs on this machine",
-    )
-    return skip("undecided", finding)
+    hint = f"Give it more time: --slower-time {math.ceil(1.2 * needed)}." if needed else None
+    return skip("undecided", SLOWER_UNDECIDED.at(hint=hint, starts=pluralize(costs.starts, "start")))
 
 
 class _Meter:

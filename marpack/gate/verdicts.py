@@ -195,14 +195,6 @@ def pluralize(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def problem(code: str, message: str, *, where: str | None = None, hint: str | None = None) -> Finding:
-    """Return a finding that fails its check."""
-    return Finding(code=code, severity=Severity.ERROR, message=message, where=where, hint=hint)
-
-
 def problem_of(error: MarpackError) -> Finding:
     """Return an error as a finding that fails its check."""
-    return problem(error.code, error.what, where=error.where, hint=error.hint)
-
-
-NOT_COMPARED = problem("not-compared", "no request got a 2xx from both", hint="name inputs that get one: --input FILE…")
+    return Finding(code=error.code, severity=Severity.ERROR, message=error.what, where=error.where, hint=error.hint)

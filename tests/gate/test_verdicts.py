@@ -13,14 +13,14 @@ from marpack.gate.verdicts import (
     Verdict,
     judge,
     pluralize,
-    problem,
     problem_of,
     skip,
 )
 
 NOTE = Finding(code="fyi", severity=Severity.NOTE, message="by the way")
 WARNING = Finding(code="odd", severity=Severity.WARNING, message="it is odd")
-BAD, WORSE = problem("bad", "it is bad", where="x", hint="mend it"), problem("worse", "it is worse")
+BAD = Finding(code="bad", severity=Severity.ERROR, message="it is bad", where="x", hint="mend it")
+WORSE = Finding(code="worse", severity=Severity.ERROR, message="it is worse")
 
 
 def test_the_outcome_of_a_check():
@@ -35,8 +35,9 @@ def test_the_outcome_of_a_check():
 
 def test_an_error_is_a_problem_with_its_place():
     error = NotAnArchiveError("no zip", where="x.mar", hint="build it")
-    assert problem_of(error) == problem("not-an-archive", "no zip", where="x.mar", hint="build it")
-    assert problem("a", "b").severity is Severity.ERROR
+    assert problem_of(error) == Finding(
+        code="not-an-archive", severity=Severity.ERROR, message="no zip", where="x.mar", hint="build it"
+    )
 
 
 def done(verdict: Verdict, reason: str = "", **values: Any) -> CheckResult:

@@ -19,6 +19,7 @@ CHAPTERS = {
     "Weights": "weights-missing",
     "Labels": "labels-encoding",
     "Model config": "config-missing",
+    "Checks": "does-not-load",
 }
 
 
@@ -38,7 +39,7 @@ def findings() -> str:
         (
             "marpack reports problems as findings. Each finding has a stable code, a severity, a place, a message and a"
             " hint. The static checks of `marpack build` and `marpack inspect` read an archive without executing,"
-            " importing or unpickling anything of it."
+            " importing or unpickling anything of it; the checks of `marpack check` also run the model."
         ),
         (
             "- **error**: the server certainly fails: it refuses the model, a worker fails, or every request is a 503."
@@ -57,7 +58,8 @@ def findings() -> str:
         if name in headings:
             parts.append(f"## {headings[name]}")
         severities = " or ".join(dict.fromkeys(code.severity.value for code in codes))
-        parts += [f"### {name}", codes[0].cause, f"*Severity:* {severities}. *Fix:* {codes[0].hint}"]
+        fix = f" *Fix:* {codes[0].hint}" if codes[0].hint else ""
+        parts += [f"### {name}", codes[0].cause, f"*Severity:* {severities}.{fix}"]
         messages = dict.fromkeys(re.sub(r"\{\w+[^}]*\}", "…", code.message) for code in codes)
         parts.append("\n".join(f"- {escaped(message)}" for message in messages if message.strip("…")))
     return page(*parts)
