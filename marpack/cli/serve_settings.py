@@ -28,6 +28,7 @@ from marpack.runner.process import Zygote
 from marpack.serving.access import Tokens
 from marpack.serving.http import HttpSettings
 from marpack.serving.loading import AdmissionRules, ModelLoader, ModelPlan, ModelStore
+from marpack.serving.management import ModelApi
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import log_failure
 from marpack.serving.server import ReloadableModel, Reloader, ServerOptions
@@ -168,10 +169,11 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             open_inference=bool(config.ts_open_inference_protocol),
             sample_seconds=None if config.disable_system_metrics else config.metric_time_interval or 60,
             log_requests=options.log_requests,
-            model_store=self.store,
-            model_api=self.has_model_api,
-            loader=loader,
-            default_workers=config.default_workers_per_model or 0,
+            model_api=None
+            if self.store is None or not self.has_model_api
+            else ModelApi(
+                store=ModelStore(self.store), loader=loader, default_workers=config.default_workers_per_model or 0
+            ),
             tokens=None if file is None else Tokens(file, config.token_expiration_min or 60),
             page=None if options.no_page or file is not None else page_renderer(),
             allowed_hosts=tuple(options.allowed_hosts),

@@ -286,7 +286,7 @@ class Admission:
         Args:
             tokens: One of them is required; None: none.
             kind: Of the required token.
-            guarded: Whether a guard checks requests, too; until it is set, they are refused.
+            guarded: Whether a guard also checks requests; until it is set, they are refused.
             compat: Refuse with TorchServe's status.
         """
         self.tokens = tokens

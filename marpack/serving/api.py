@@ -207,7 +207,7 @@ class Api:
             raise not_found()
         path = path.partition("#")[0]
         check_escapes(path)
-        segments = tuple(unquote(path).rstrip("/")[1:].split("/"))  # an escaped slash separates, too
+        segments = tuple(unquote(path).rstrip("/")[1:].split("/"))  # an escaped slash also separates
         error = not_found()
         for route in self.routes:
             found = _match(route.path, segments)

@@ -38,7 +38,7 @@ class _Form(Struct, frozen=True):
 
     url_path: str | None = None  # None: no header for it
     explain: bool | None = None  # None: no header for it
-    query: tuple[Part, ...] = ()  # parameters that are parts, too
+    query: tuple[Part, ...] = ()  # parameters that are also parts
 
 
 _PLAIN = _Form(explain=False)

@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import parse_qsl
 
@@ -39,6 +38,7 @@ from marpack.torchserve.http import Request, RequestError, bare_type, error_resp
 
 T = TypeVar("T")
 OnEnd = Callable[[asyncio.Task[Any]], None]  # Any: tasks of all kinds
+AddModel = Callable[[ModelPlan], ServedModel]  # raises RequestError if the version exists
 _Work = Coroutine[Any, Any, T]  # Any: as in typing.Coroutine
 
 _SWITCHES = ("continuousBatching", "useJobTicket", "useVenv")  # of the model config, described unchanged
@@ -192,10 +192,9 @@ _MODEL, _VERSION = "/models/{model_name}", "/models/{model_name}/{model_version}
 _SET_BY_US = {"describe", "content-length"}  # headers
 
 
-class Registrar(Struct, frozen=True, kw_only=True):
-    """What registering a model needs."""
+class ModelApi(Struct, frozen=True, kw_only=True):
+    """How requests register models."""
 
-    add: Callable[[ModelPlan], ServedModel]  # raises RequestError if the version exists
     store: ModelStore
     loader: ModelLoader
     default_workers: int = 0  # for requests without a number
@@ -204,13 +203,21 @@ class Registrar(Struct, frozen=True, kw_only=True):
 class ManagementApi(Api):
     """The routes to list, describe, register, scale and unregister models."""
 
-    def __init__(self, core: ServingCore, *, registrar: Registrar | None, admission: Admission, on_end: OnEnd) -> None:
-        """Take the core, the rules for callers, and a function to call with each background task that ends.
+    def __init__(
+        self, core: ServingCore, *, model_api: ModelApi | None, add: AddModel, admission: Admission, on_end: OnEnd
+    ) -> None:
+        """Take the parts.
 
-        Without a registrar, models cannot be registered or unregistered.
+        Args:
+            core: The server's models.
+            model_api: None: models cannot be registered or unregistered.
+            add: Serves a planned model.
+            admission: The rules for callers.
+            on_end: Called with each background task that ends.
         """
         self.admission = admission
-        self._registrar = registrar
+        self._model_api = model_api
+        self._add_model = add
         self._on_end = on_end
         self._tasks: set[asyncio.Task[Reply | RequestError]] = set()  # the event loop keeps no references
         rows: list[tuple[str, str, Operation, type[Struct] | None]] = [
@@ -221,7 +228,7 @@ class ManagementApi(Api):
             ("GET", f"{_VERSION}/set-default", self.describe_default, None),
             ("GET", "/v1/models/{model_name}", self.v1_model, None),
         ]
-        if registrar is not None:
+        if model_api is not None:
             rows.append(("POST", "/models", self.register, Registration))
             rows += [("DELETE", path, self.unregister, None) for path in (_MODEL, _VERSION)]
         options, check, check_origin = frozenset({"OPTIONS"}), admission.check, admission.check_origin
@@ -293,16 +300,23 @@ class ManagementApi(Api):
 
     async def register(self, call: Call) -> Reply:
         """Register a model of the model store."""
-        assert self._registrar is not None  # noqa: S101 - otherwise there is no such route
+        model_api = self._model_api
+        assert model_api is not None  # noqa: S101 - otherwise there is no such route
         asked = call.parameters(Registration)
         if bare_type(call.request.header("content-type") or "").lower() == JSON:
             asked = Registration.from_json(await call.request.body(), compat=self.core.compat)
         asked.check()
-        file = self._registrar.store.find(asked.url or "")
-        return await self._finish(self._register(call, self._registrar, asked, file))
+        plan_model = partial(
+            model_api.loader.plan,
+            ResolvedSource(path=model_api.store.find(asked.url or "")),
+            name=asked.model_name or None,
+            handler=asked.handler or None,
+            tuning=asked.tuning(model_api.default_workers),
+        )
+        return await self._finish(self._register(call, asked, plan_model))
 
-    async def _register(self, call: Call, registrar: Registrar, asked: Registration, file: Path) -> Reply:
-        model = call.model = await self._unless_ending(self._add(registrar, asked, file))
+    async def _register(self, call: Call, asked: Registration, plan_model: Callable[[], ModelPlan]) -> Reply:
+        model = call.model = await self._unless_ending(self._add(plan_model, asked.url or ""))
         count = model.settings.min_workers
         registered = f'Model "{model.name}" Version: {model.version} registered with {count} initial workers'
         if not count:
@@ -313,25 +327,18 @@ class ManagementApi(Api):
         self._begin(start)
         return status_reply(call, _IN_PROGRESS, status=202)
 
-    async def _add(self, registrar: Registrar, asked: Registration, file: Path) -> ServedModel:
-        plan_model = partial(
-            registrar.loader.plan,
-            ResolvedSource(path=file),
-            name=asked.model_name or None,
-            handler=asked.handler or None,
-            tuning=asked.tuning(registrar.default_workers),
-        )
+    async def _add(self, plan_model: Callable[[], ModelPlan], url: str) -> ServedModel:
         try:
             plan = await run_in_loading_thread(plan_model)
         except MarpackError as error:
-            log_failure(quoted(file.name), error)
+            log_failure(quoted(url), error)
             if isinstance(error, UsageError):
                 raise bad_request(error.what) from None
             if isinstance(error, ArchiveError):
                 raise RequestError(error.what, status=400, kind="InvalidModelException") from None
             raise RequestError(error.what, status=500, kind="InternalServerException") from None
         try:
-            return registrar.add(plan)
+            return self._add_model(plan)
         except RequestError:
             plan.prepared.archive.close()
             raise

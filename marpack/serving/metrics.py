@@ -46,16 +46,6 @@ class Sample(Protocol):
         """Take one value."""
 
 
-class _IgnoredSample:
-    """Ignores the values of metrics that are not declared, and of too many samples."""
-
-    def put(self, value: float) -> None:
-        """Do nothing."""
-
-
-_IGNORED = _IgnoredSample()
-
-
 class _LoggedSample:
     """Logs each value."""
 
@@ -98,6 +88,9 @@ class _Number:
         """Yield name, labels and value, once there is one."""
         if self.value is not None:
             yield name, self.labels, self.value
+
+
+_IGNORED = _Number("", is_sum=False)  # of metrics that are not declared, and of too many samples
 
 
 class _Histogram:
@@ -180,7 +173,7 @@ def _prometheus_problem(declared: Declared) -> str | None:
         return f"its dimension {wrong} has other characters than letters, digits and _, or begins with a digit or __"
     if declared.kind is MetricTypes.HISTOGRAM and "le" in declared.labels:
         return "every histogram has its own label le"
-    return "a dimension is there twice" if len(set(declared.labels)) < len(declared.labels) else None
+    return "it has a dimension twice" if len(set(declared.labels)) < len(declared.labels) else None
 
 
 # --- The lines of handlers ----------------------------------------------------------------------------------------

@@ -15,13 +15,12 @@ from msgspec import Struct
 
 from marpack.archive.index import content_digest
 from marpack.errors import ExitCode, MarpackError, UsageError
-from marpack.protocol.messages import Load
 from marpack.serving.access import Admission, Guard, TokenKind, Tokens
 from marpack.serving.api import Api, ServerStatistics, ServingCore
 from marpack.serving.http import HttpServer, HttpSettings, run
 from marpack.serving.inference import InferenceApi
-from marpack.serving.loading import ModelLoader, ModelPlan, ModelStore, interrupt_loading, run_in_loading_thread
-from marpack.serving.management import ManagementApi, MetricsApi, Registrar
+from marpack.serving.loading import ModelPlan, interrupt_loading, run_in_loading_thread
+from marpack.serving.management import ManagementApi, MetricsApi, ModelApi
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import Registry, ServedModel
 from marpack.serving.page import PageApi, PageRenderer
@@ -59,10 +58,7 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     compat: bool = False
     open_inference: bool = False
     log_requests: bool = False
-    model_store: Path | None = None
-    model_api: bool = False  # allow requests that register and unregister models
-    loader: ModelLoader = ModelLoader(load=Load(model_dir=""))  # for registered models
-    default_workers: int = 0  # of a registered model whose request has no number
+    model_api: ModelApi | None = None  # None: requests cannot register or unregister models
     tokens: Tokens | None = None
     page: PageRenderer | None = None  # None: no page to try models on
     allowed_hosts: tuple[str, ...] = ()  # additional host names of the server
@@ -188,7 +184,14 @@ class Server:
             Admission(tokens=options.tokens, kind=TokenKind.INFERENCE, compat=options.compat),
             page.routes if page else (),
         )
-        management, metrics = self._management_api(), MetricsApi(self.core)
+        management = ManagementApi(
+            self.core,
+            model_api=options.model_api,
+            add=self.add,
+            admission=Admission(tokens=options.tokens, kind=TokenKind.MANAGEMENT, guarded=True, compat=options.compat),
+            on_end=self._end_on_bug,
+        )
+        metrics = MetricsApi(self.core)
         merged = options.inference.shares(options.management)
         if merged:  # one port for everything
             inference.include(management.shared_routes())
@@ -216,18 +219,6 @@ class Server:
         bound = await self.http.listen(address, api.handle)
         _LOG.info(Listening(what, str(bound)))
         return bound
-
-    def _management_api(self) -> ManagementApi:
-        options, registrar = self.options, None
-        if options.model_api and options.model_store is not None:
-            registrar = Registrar(
-                add=self.add,
-                store=ModelStore(options.model_store),
-                loader=options.loader,
-                default_workers=options.default_workers,
-            )
-        admission = Admission(tokens=options.tokens, kind=TokenKind.MANAGEMENT, guarded=True, compat=options.compat)
-        return ManagementApi(self.core, registrar=registrar, admission=admission, on_end=self._end_on_bug)
 
     def _guard(self, bound: Address) -> Guard:
         options = self.options

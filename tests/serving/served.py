@@ -18,7 +18,8 @@ from workers import launch
 from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load
 from marpack.serving.http import HttpSettings
-from marpack.serving.loading import ModelLoader
+from marpack.serving.loading import ModelLoader, ModelStore
+from marpack.serving.management import ModelApi
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import ModelState
 from marpack.serving.server import Server, ServerOptions
@@ -102,18 +103,29 @@ class Served:
 
 
 @contextmanager
-def served(*archives: Path, loader: ModelLoader = LOADER, loaded: bool = True, **options: Any) -> Iterator[Served]:
+def served(
+    *archives: Path,
+    loader: ModelLoader = LOADER,
+    loaded: bool = True,
+    model_store: Path | None = None,
+    default_workers: int = 0,
+    **options: Any,
+) -> Iterator[Served]:
     """Serve archives on all three ports, or as the options say, until the block ends.
 
     Args:
         archives: Served from the start.
         loader: Plans how.
         loaded: Wait until they answer.
+        model_store: Models can be registered from it.
+        default_workers: Of a registered model.
         options: Those of `ServerOptions` that differ.
     """
     log, box, done = Recorded(), list[Server](), threading.Event()
     http = HttpSettings(max_request_size=65_536, max_connections=100, drain=2.0)
     given = {"inference": ANYWHERE, "management": Address("127.0.0.2", 0), "metrics": Address("127.0.0.3", 0)} | options
+    if model_store is not None:
+        given["model_api"] = ModelApi(store=ModelStore(model_store), loader=loader, default_workers=default_workers)
     plans = [loader.plan(ResolvedSource(path=path)) for path in archives]
     loops: list[asyncio.AbstractEventLoop] = []
     errors: list[BaseException] = []
@@ -121,7 +133,7 @@ def served(*archives: Path, loader: ModelLoader = LOADER, loaded: bool = True, *
     async def main() -> None:
         loops.append(asyncio.get_running_loop())
         log.owner = threading.get_ident()
-        box.append(Server(ServerOptions(http=http, loader=loader, **given), ServerMetrics(hostname="here")))
+        box.append(Server(ServerOptions(http=http, **given), ServerMetrics(hostname="here")))
         with recording(log):
             await box[0].serve(plans)
 

@@ -15,7 +15,7 @@ from marpack.serving.access import Admission, TokenKind
 from marpack.serving.api import Call, ServerStatistics, ServingCore, openapi_document
 from marpack.serving.inference import InferenceApi
 from marpack.serving.loading import ModelLoader, ModelStore
-from marpack.serving.management import ManagementApi, MetricsApi, Registrar
+from marpack.serving.management import ManagementApi, MetricsApi, ModelApi
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import Registry
 
@@ -27,14 +27,14 @@ CORE = ServingCore(
     metrics=ServerMetrics(hostname="here"),
     statistics=ServerStatistics(),
 )
-REGISTRAR = Registrar(
-    add=lambda plan: pytest.fail("not called"),
-    store=ModelStore(Path()),
-    loader=ModelLoader(load=Load(model_dir="")),
-)
+MODEL_API = ModelApi(store=ModelStore(Path()), loader=ModelLoader(load=Load(model_dir="")))
 INFERENCE_API = InferenceApi(CORE, Admission(kind=TokenKind.INFERENCE))
 MANAGEMENT_API = ManagementApi(
-    CORE, registrar=REGISTRAR, admission=Admission(kind=TokenKind.MANAGEMENT), on_end=lambda _: None
+    CORE,
+    model_api=MODEL_API,
+    add=lambda plan: pytest.fail("not called"),
+    admission=Admission(kind=TokenKind.MANAGEMENT),
+    on_end=lambda _: None,
 )
 DOCUMENTS: dict[str, Document] = {
     "inference": openapi_document(INFERENCE_API.routes),

@@ -400,7 +400,7 @@ def serving(store: Path, **changes: Any) -> Iterator[tuple[Served, Callable[...,
     loader = ModelLoader(load=LOADER.load, settings=LOADER.settings, **changes)
     with (
         ThreadPoolExecutor(SLOW + 1) as clients,
-        served(model_store=store, model_api=True, loader=loader) as server,
+        served(model_store=store, loader=loader) as server,
     ):
 
         def register(name: str) -> "Future[tuple[int, Any]]":
@@ -447,7 +447,7 @@ def test_an_extraction_that_the_end_interrupts_leaves_nothing(tmp_path: Path):
 
 def test_a_synchronous_registration_whose_workers_do_not_load_does_not_hold_up_the_end(tmp_path: Path):
     pack(tmp_path, "hangs.mar", f"import time\ntime.sleep(3600)\n{ECHO}")
-    with ThreadPoolExecutor(2) as clients, served(model_store=tmp_path, model_api=True) as server:
+    with ThreadPoolExecutor(2) as clients, served(model_store=tmp_path) as server:
         waiting = clients.submit(server.manage, "POST", "/models?url=hangs.mar&initial_workers=1&synchronous=true")
         wait_until(lambda: any(model.workers and model.workers[0].pid for model in server.server.registry))
         scaling = clients.submit(server.manage, "PUT", "/models/hangs?min_worker=2&synchronous=true")

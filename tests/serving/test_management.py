@@ -61,21 +61,21 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def running(store: Path) -> Iterator[Served]:
     """Return a server with one model, which tests leave as they found it."""
-    with served(store / "probe.mar", model_store=store, model_api=True) as server:
+    with served(store / "probe.mar", model_store=store) as server:
         yield server
 
 
 @pytest.fixture
 def fresh(store: Path) -> Iterator[Served]:
     """Return a server of one's own, without a model."""
-    with served(model_store=store, model_api=True) as server:
+    with served(model_store=store) as server:
         yield server
 
 
 @pytest.fixture
 def as_original(store: Path) -> Iterator[Served]:
     """Return one that answers as the original does."""
-    with served(model_store=store, model_api=True, compat=True) as server:
+    with served(model_store=store, compat=True) as server:
         yield server
 
 
@@ -395,7 +395,7 @@ def test_a_handler_that_does_not_describe_itself(fresh: Served) -> None:
 def hasty(store: Path) -> Iterator[Served]:
     """Return a server that gives a worker that leaves no time for what it has in hand."""
     loader = replace(LOADER, settings=ModelSettings(leave_timeout=0))
-    with served(model_store=store, model_api=True, loader=loader) as server:
+    with served(model_store=store, loader=loader) as server:
         yield server
 
 
@@ -427,7 +427,7 @@ def test_an_archive_that_is_not_served_is_let_go(running: Served) -> None:
 
 
 def test_without_the_model_api_nothing_is_registered_or_taken_off(store: Path) -> None:
-    with served(store / "probe.mar", model_store=store) as server:
+    with served(store / "probe.mar") as server:
         for method, path in [
             ("POST", "/models?url=probe2.mar"),
             ("DELETE", "/models/probe"),
@@ -440,7 +440,7 @@ def test_without_the_model_api_nothing_is_registered_or_taken_off(store: Path) -
 
 def test_the_doors_refusal(store: Path) -> None:
     loader = replace(LOADER, rules=AdmissionRules(digests=frozenset({"sha256:x"})))
-    with served(model_store=store, model_api=True, loader=loader) as server:
+    with served(model_store=store, loader=loader) as server:
         code, found = server.manage("POST", "/models?url=probe.mar")
         assert (code, found["type"]) == (400, "InvalidModelException")
         assert INDEX_NAME in found["message"]
@@ -449,7 +449,7 @@ def test_the_doors_refusal(store: Path) -> None:
 
 
 def test_default_workers(store: Path) -> None:
-    with served(model_store=store, model_api=True, default_workers=2) as server:
+    with served(model_store=store, default_workers=2) as server:
         registered = 'Model "probe" Version: 1.0 registered with 2 initial workers'
         assert server.manage("POST", "/models?url=probe.mar") == (200, status(registered))
 
@@ -469,7 +469,7 @@ def test_as_the_original(as_original: Served) -> None:
 @pytest.mark.parametrize("compat", [False, True])
 def test_one_address_for_all(store: Path, compat: bool) -> None:
     everything = dict.fromkeys(("inference", "management", "metrics"), free_address())
-    with served(store / "probe.mar", model_store=store, model_api=True, compat=compat, **everything) as server:
+    with served(store / "probe.mar", model_store=store, compat=compat, **everything) as server:
         assert list(server.log.addresses) == ["inference"]
         assert server.request("POST", "/predictions/probe", b"x")[0] == 200
         assert server.request("POST", "/models/probe/invoke", b"x")[0] == 200
@@ -492,7 +492,7 @@ def test_one_address_for_all(store: Path, compat: bool) -> None:
 @pytest.mark.parametrize("shares", [False, True])
 def test_another_sites_page_is_refused(store: Path, headers: dict[str, str], shares: bool) -> None:
     where = dict.fromkeys(("inference", "management"), free_address()) if shares else {}
-    with served(model_store=store, model_api=True, **where) as server:
+    with served(model_store=store, **where) as server:
         for method, path in [("GET", "/models"), ("POST", "/models?url=probe.mar"), ("PUT", "/models/a/1/set-default")]:
             code, found = server.manage(method, path, **headers)
             assert (code, found["type"]) == (403, "ForbiddenException")
@@ -503,7 +503,7 @@ def test_another_sites_page_is_refused(store: Path, headers: dict[str, str], sha
 def test_tokens(store: Path, tmp_path: Path, compat: bool) -> None:
     file = tmp_path / "key_file.json"
     tokens = Tokens(file)
-    with served(model_store=store, model_api=True, tokens=tokens, compat=compat) as server:
+    with served(model_store=store, tokens=tokens, compat=compat) as server:
 
         def keys() -> dict[str, str]:
             return {kind: f"Bearer {entry['key']}" for kind, entry in json.loads(file.read_text()).items()}

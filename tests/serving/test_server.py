@@ -59,7 +59,6 @@ def test_no_port_calls_the_server_ready_before_its_models_are_there(tmp_path: Pa
         log = _Asking()
         options = ServerOptions(
             http=HttpSettings(max_request_size=65_536, max_connections=10, drain=2.0),
-            loader=LOADER,
             inference=ANYWHERE,
             management=ANYWHERE,
             metrics=None,
@@ -142,7 +141,7 @@ WAITS = "import pathlib, time\nwhile not pathlib.Path('{}').exists():\n    time.
 def server(tmp_path: Path) -> Iterator[Served]:
     """Return a server of version 1.0 of the model m, and of another model."""
     archives = [pack(tmp_path, f"{name}.mar", SAYS.format(f"{name} 1.0")) for name in ("m", "other")]
-    with served(*archives, model_store=tmp_path, model_api=True) as server:
+    with served(*archives, model_store=tmp_path) as server:
         yield server
 
 

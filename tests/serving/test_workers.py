@@ -127,22 +127,6 @@ async def test_an_answer_that_nobody_waits_for_does_not_disturb_its_neighbours(f
 
 
 @in_loop
-async def test_only_what_was_in_its_hands_dies_with_a_worker(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(workers, "_FAST", 60.0)
-    async with Owner(folder) as owner:
-        for _ in range(50):
-            await answer(owner.ask("fast")[0])
-        with stopped(owner.worker.pid):
-            batches = [owner.ask(f"mark {number}") for number in range(3)]
-            assert len(owner.worker.in_flight) == 3
-            os.kill(owner.worker.pid or 0, signal.SIGKILL)
-        assert (await answer(batches[0][0])).status == 507
-        assert owner.given_back == batches[1:]
-        await eventually(lambda: owner.worker.state is WorkerState.READY)
-        assert (await answer(owner.ask("again")[0])).body == b"again"
-
-
-@in_loop
 async def test_an_answer_that_was_sent_before_the_worker_ended_counts(folder: Path):
     async with Owner(folder) as owner:
         (job,) = owner.ask("parting 150000")
