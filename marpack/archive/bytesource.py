@@ -3,13 +3,13 @@
 import io
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import reduce
 from hashlib import blake2b
 from operator import or_
 from pathlib import Path
 from threading import Lock
-from typing import IO, Protocol
+from typing import BinaryIO, Protocol
 
 from marpack.errors import ArchiveError, DamagedArchiveError, NotAnArchiveError, describe_os_error
 
@@ -49,7 +49,7 @@ class ByteSource(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of the file or the connection."""
+        """Release the file or the connection."""
 
 
 class LocalFile(ByteSource):
@@ -111,19 +111,30 @@ def _read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
 
 
 class RangeFile(io.RawIOBase):
-    """A seekable, read-only file of `size` bytes, whose bodies know how to read at a position."""
+    """A seekable, read-only file of `size` bytes, read at a position by a function."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(
+        self, size: int, fill: Callable[[int, memoryview], int], release: Callable[[], object] | None = None
+    ) -> None:
+        """Take the size, the function, and what to call when the file is closed.
+
+        Args:
+            size: Bytes.
+            fill: Reads from an offset into the beginning of a view, which ends within the size; returns its count.
+            release: Is called when the file is closed.
+        """
         super().__init__()
         self._size = size
+        self._fill = fill
+        self._release = release
         self._place = 0
 
     def readable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
@@ -141,52 +152,42 @@ class RangeFile(io.RawIOBase):
     def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]  # collections.abc.Buffer needs 3.12
         """Fill the buffer's beginning; return how many bytes came."""
         view = memoryview(buffer).cast("B")[: max(0, self._size - self._place)]
-        count = self.fill(view) if view else 0
+        count = self._fill(self._place, view) if view else 0
         self._place += count
         return count
 
-    def fill(self, view: memoryview) -> int:
-        """Read into a view that does not reach beyond the end, at `_place`; return how many bytes came."""
-        raise NotImplementedError
+    def close(self) -> None:
+        """Close the file, and release its source."""
+        if self._release is not None and not self.closed:
+            self._release()
+        super().close()
 
 
 class Spool:
     """Decompressed bytes: in memory, or in an unnamed temporary file if there are many; `close` deletes them."""
 
     def __init__(self) -> None:
+        import tempfile  # noqa: PLC0415 - compressed archives only
+
         self.size = 0
-        self._memory: bytearray | None = bytearray()
-        self._file: IO[bytes] | None = None
+        self._lock = Lock()
+        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY, prefix="marpack-")  # noqa: SIM115 - see `close`
 
     def write(self, block: bytes | memoryview) -> None:
         """Append bytes; raises ArchiveError if the disk is full."""
         self.size += len(block)
-        if self._memory is not None and self.size <= _IN_MEMORY:
-            self._memory += block
-            return
-        import tempfile  # noqa: PLC0415 - large archives only
-
         try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="marpack-", buffering=0)  # noqa: SIM115 - see `close`
-            for part in (self._memory or b"", block):
-                left = memoryview(part)
-                while left:
-                    left = left[self._file.write(left) :]
-            self._memory = None
+            self._file.write(block)
+            self._file.flush()
         except OSError as error:
-            what = f"the archive cannot be decompressed into {tempfile.gettempdir()}: {describe_os_error(error)}"
-            raise ArchiveError(what, hint="free space there, or set TMPDIR to a folder on another disk") from error
+            what = f"the archive cannot be decompressed into a temporary file: {describe_os_error(error)}"
+            raise ArchiveError(what, hint="free space on its disk, or set TMPDIR to a folder on another one") from error
 
     def readinto_at(self, offset: int, buffer: memoryview) -> int:
         """Fill the buffer's beginning; return how many bytes came, 0 at the end."""
-        if self._file is not None:
-            return _read_at(self._file.fileno(), buffer, offset)
-        if self._memory is None:
-            raise ValueError("the archive is closed")
-        data = memoryview(self._memory)[offset : offset + len(buffer)]
-        buffer[: len(data)] = data
-        return len(data)
+        with self._lock:
+            self._file.seek(offset)
+            return self._file.readinto(buffer)
 
     def blocks(self, offset: int, size: int) -> Iterator[memoryview]:
         """Yield `size` bytes from `offset` on; the next block overwrites each block."""
@@ -199,27 +200,10 @@ class Spool:
         """Return `size` bytes, or fewer at the end."""
         return b"".join(map(bytes, self.blocks(offset, size)))
 
+    def open(self, offset: int, size: int, release: Callable[[], object] | None = None) -> BinaryIO:
+        """Open a part of the bytes as a file; `release` is called when it is closed."""
+        return io.BufferedReader(RangeFile(size, lambda place, view: self.readinto_at(offset + place, view), release))
+
     def close(self) -> None:
         """Delete the bytes."""
-        self._memory = None
-        if self._file is not None:
-            self._file.close()
-
-
-class SpooledFile(RangeFile):
-    """A part of a spool; one that owns its spool deletes it when it is closed."""
-
-    def __init__(self, spool: Spool, offset: int, size: int, *, owns: bool = False) -> None:
-        super().__init__(size)
-        self._spool = spool
-        self._offset = offset
-        self._owns = owns
-
-    def fill(self, view: memoryview) -> int:  # noqa: D102 - see `RangeFile.fill`
-        return self._spool.readinto_at(self._offset + self._place, view)
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._owns and not self.closed:
-            self._spool.close()
-        super().close()
+        self._file.close()

@@ -37,17 +37,37 @@ def check_member_names(names: Iterable[str], folders: Iterable[str] = ()) -> Non
 
     Args:
         names: The files' names.
-        folders: Names of folders that stand in the archive by themselves, without the final slash.
+        folders: Names of folders with entries of their own, without the final slash.
 
     Raises UnsafeArchiveError naming the members.
     """
-    seen = _Seen()
+    met: dict[str, tuple[str, bool]] = {}  # by the key under which names collide: a name, and whether it is a folder
+
+    def add(name: str, *, is_folder: bool) -> None:
+        parent = name.rpartition("/")[0]
+        if parent and met.get(folded(parent)) != (parent, True):
+            add(parent, is_folder=True)
+        key = folded(name)
+        before, was_folder = met.get(key, ("", is_folder))
+        problem = None
+        if was_folder != is_folder:
+            name, problem = before if is_folder else name, "is a file where another member needs a folder"
+        elif before == name and not is_folder:
+            problem = "is repeated"
+        elif before not in ("", name):
+            problem = f"differs from {quoted(before)} only in case or Unicode form"
+        if problem:
+            raise UnsafeArchiveError(
+                f"the member {quoted(name)} {problem}", hint="pack the files again, each name once"
+            )
+        met[key] = name, is_folder
+
     for folder in folders:
         check_member_name(folder)
-        seen.add(folder, folder=True)
+        add(folder, is_folder=True)
     for name in names:
         check_member_name(name)
-        seen.add(name, folder=False)
+        add(name, is_folder=False)
 
 
 def name_problem(name: str) -> str | None:
@@ -93,28 +113,3 @@ def folded(name: str) -> str:
     if name.isascii():
         return name.lower()
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-
-
-class _Seen:
-    """The files and folders met so far, by the key under which they collide."""
-
-    def __init__(self) -> None:
-        self._met: dict[str, tuple[str, bool]] = {}  # name, and whether it is a folder
-
-    def add(self, name: str, *, folder: bool) -> None:
-        parent = name.rpartition("/")[0]
-        if parent and self._met.get(folded(parent)) != (parent, True):
-            self.add(parent, folder=True)
-        key = folded(name)
-        before, was_folder = self._met.get(key, ("", folder))
-        if was_folder != folder:
-            raise _clash(before if folder else name, "is a file where another member needs a folder")
-        if before == name and not folder:
-            raise _clash(name, "is there twice")
-        if before not in ("", name):
-            raise _clash(name, f"differs from {quoted(before)} only in case or Unicode form")
-        self._met[key] = name, folder
-
-
-def _clash(name: str, trouble: str) -> UnsafeArchiveError:
-    return UnsafeArchiveError(f"the member {quoted(name)} {trouble}", hint="pack the files again, each name once")

@@ -1,6 +1,5 @@
 """A .tar.gz behind the protocol of archives: decompressed once, then read by range."""
 
-import io
 import tarfile
 from collections.abc import Collection, Mapping
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import BinaryIO
 from isal import isal_zlib
 from msgspec import Struct
 
-from marpack.archive.bytesource import ByteSource, Spool, SpooledFile
+from marpack.archive.bytesource import ByteSource, Spool
 from marpack.archive.cache import Cache, Cached
 from marpack.archive.extraction import extract_blocks, make_folders
 from marpack.archive.manifest import Manifest
@@ -296,7 +295,7 @@ class TarArchive(Archive):
     def open(self, name: str) -> BinaryIO:
         """Open one member; see `Archive.open`. The gzip stream's own CRC was checked when it was decompressed."""
         record = self._contents.files[name]
-        return io.BufferedReader(SpooledFile(self._spool, record.offset, record.size))
+        return self._spool.open(record.offset, record.size)
 
     def materialize(self) -> Path:
         """Return the extracted folder; see `Archive.materialize`."""

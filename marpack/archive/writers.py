@@ -42,7 +42,7 @@ _MTIME = 315532800  # seconds since 1970: 1980-01-01, as in the zip
 
 
 class Writer(Protocol):
-    """Where members go; three bodies: zip, tar and folder."""
+    """A new archive; three bodies: zip, tar and folder."""
 
     def add(self, name: str, source: Source, size: int, *, aligned: bool = False) -> Member:
         """Write one member and return what its bytes were.
@@ -55,7 +55,7 @@ class Writer(Protocol):
         """
 
     def finish(self) -> None:
-        """Write what stands after the last member; nothing can be added any more."""
+        """Write the end of the archive; nothing can be added any more."""
 
 
 class _Record(Struct, frozen=True):
@@ -97,12 +97,16 @@ class ZipWriter:
         raw = name.encode()
         extra = _zip64(size, size) if size >= FULL32 else b""
         if aligned:
-            extra += _padding(self._end + LOCAL.size + len(raw) + len(extra))
+            gap = -(self._end + LOCAL.size + len(raw) + len(extra) + _PADDING_HEAD.size) % ALIGNMENT
+            extra += _PADDING_HEAD.pack(_PADDING_EXTRA, 2 + gap, ALIGNMENT) + bytes(gap)
         start = self._end + LOCAL.size + len(raw) + len(extra)
         self._file.seek(start)
-        sums = self._copier.copy(source, size, self._file.write, skip=self._skip, offset=start)
+        file = self._file
+        sums = self._copier.copy(
+            source, size, file.write, skip=lambda count: file.seek(count, os.SEEK_CUR), offset=start
+        )
         record = _Record(raw, 0 if name.isascii() else UTF8_NAME, sums.crc, size, self._end)
-        self._put(self._end, record.local(extra))  # only now: the CRC stands in front of the data
+        self._put(self._end, record.local(extra))  # only now: the CRC precedes the data
         self._records.append(record)
         self._end = start + size
         return Member(name, size, sums.sha256)
@@ -116,9 +120,6 @@ class ZipWriter:
         self._file.seek(offset)
         self._file.write(data)
 
-    def _skip(self, count: int) -> None:
-        self._file.seek(count, os.SEEK_CUR)
-
 
 def _needed(*fields: int) -> int:
     return _ZIP64 if FULL32 in fields else _PLAIN
@@ -126,12 +127,6 @@ def _needed(*fields: int) -> int:
 
 def _zip64(*values: int) -> bytes:
     return struct.pack(f"<2H{len(values)}Q", ZIP64_ID, 8 * len(values), *values)
-
-
-def _padding(offset: int) -> bytes:
-    """Return an extra field after which the data, else at `offset`, is aligned."""
-    gap = -(offset + _PADDING_HEAD.size) % ALIGNMENT
-    return _PADDING_HEAD.pack(_PADDING_EXTRA, 2 + gap, ALIGNMENT) + bytes(gap)
 
 
 def _end(count: int, size: int, offset: int) -> bytes:
@@ -196,4 +191,4 @@ class FolderWriter:
         return Member(name, size, sums.sha256)
 
     def finish(self) -> None:
-        """Nothing stands after the last member."""
+        """Do nothing: a folder has no end."""

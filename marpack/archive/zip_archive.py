@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from isal import isal_zlib
 
-from marpack.archive.bytesource import ByteSource, LocalFile, RangeFile, Spool, SpooledFile
+from marpack.archive.bytesource import ByteSource, LocalFile, RangeFile, Spool
 from marpack.archive.cache import Cache, Cached
 from marpack.archive.extraction import BLOCK, make_folders, new_file, write_blocks
 from marpack.archive.names import quoted
@@ -86,14 +86,15 @@ class ZipArchive(Archive):
         if member.size <= self._data.whole:
             return io.BytesIO(b"".join(map(bytes, _member_blocks(self._data, member))))
         if member.stored:
-            return io.BufferedReader(_StoredFile(self._data, member), min(self._data.whole, io.DEFAULT_BUFFER_SIZE))
+            raw = RangeFile(member.size, _StoredMember(self._data, member).readinto_at)
+            return io.BufferedReader(raw, min(self._data.whole, io.DEFAULT_BUFFER_SIZE))
         spool = Spool()
         with ExitStack() as undo:
             undo.callback(spool.close)
             for block in _member_blocks(self._data, member):  # a compressed member cannot be read by range
                 spool.write(block)
             undo.pop_all()
-        return io.BufferedReader(SpooledFile(spool, 0, member.size, owns=True))
+        return spool.open(0, member.size, spool.close)
 
     def materialize(self) -> Path:
         """Return the extracted folder; see `Archive.materialize`."""
@@ -185,20 +186,20 @@ def _inflated_blocks(data: ByteSource, member: ZipMember) -> Iterator[memoryview
         raise _wrong_bytes(data, member)
 
 
-class _StoredFile(RangeFile):
+class _StoredMember:
     """A stored member, read by range in the archive; raises DamagedArchiveError at its end if the CRC is wrong."""
 
     def __init__(self, data: ByteSource, member: ZipMember) -> None:
-        super().__init__(member.size)
         self._data = data
         self._member = member
         self._crc = 0
         self._summed = 0  # bytes from the beginning that are in the CRC
 
-    def fill(self, view: memoryview) -> int:
-        count = self._data.readinto_at(self._member.offset + self._place, view)
-        new = self._place + count - self._summed
-        if self._place <= self._summed and new > 0:  # the block continues what is in the CRC
+    def readinto_at(self, offset: int, view: memoryview) -> int:
+        """Fill the view's beginning; return how many bytes came."""
+        count = self._data.readinto_at(self._member.offset + offset, view)
+        new = offset + count - self._summed
+        if offset <= self._summed and new > 0:  # the block continues what is in the CRC
             self._crc = isal_zlib.crc32(view[count - new : count], self._crc)
             self._summed += new
             if self._summed == self._member.size and self._crc != self._member.crc:

@@ -33,24 +33,22 @@ _UNICODE_PATH = 0x7075  # Info-ZIP's extra field, which Python reads since 3.13
 _FARTHEST = 1 << 62  # bytes; a file cannot be longer
 
 
-class _Stored(RangeFile):
-    def __init__(self, file: BinaryIO, offset: int, size: int) -> None:
-        super().__init__(size)
-        self._file = file
-        self._offset = offset
+def stored(file: BinaryIO, offset: int, size: int) -> BinaryIO:
+    """Return bytes [offset, offset + size) of a seekable file as a file; the file stays the caller's."""
 
-    def fill(self, view: memoryview) -> int:
-        data = read_at(self._file, self._offset + self._place, len(view))
+    def fill(place: int, view: memoryview) -> int:
+        data = read_at(file, offset + place, len(view))
         view[: len(data)] = data
         return len(data)
 
+    return cast("BinaryIO", RangeFile(size, fill))  # RawIOBase has read, seek and tell; BinaryIO only names them
 
-class _Inflated(RangeFile):
-    """A raw deflate stream whose damage reads as its end; a seek backward starts over, so readers here go forward."""
 
-    def __init__(self, file: BinaryIO, offset: int, compressed: int, size: int) -> None:
-        super().__init__(size)
-        self._source = _Stored(file, offset, compressed)
+class _Inflater:
+    """A raw deflate stream whose damage reads as its end; a read backward starts over, so readers go forward."""
+
+    def __init__(self, source: BinaryIO) -> None:
+        self._source = source
         self._restart()
 
     def _restart(self) -> None:
@@ -58,11 +56,11 @@ class _Inflated(RangeFile):
         self._engine = zlib.decompressobj(-zlib.MAX_WBITS)
         self._done = 0  # inflated bytes handed out or skipped so far
 
-    def fill(self, view: memoryview) -> int:
-        if self._place < self._done:
+    def readinto_at(self, offset: int, view: memoryview) -> int:
+        if offset < self._done:
             self._restart()
-        while self._done < self._place:
-            if not self._inflate(min(_CHUNK, self._place - self._done)):
+        while self._done < offset:
+            if not self._inflate(min(_CHUNK, offset - self._done)):
                 return 0
         data = self._inflate(len(view))
         view[: len(data)] = data
@@ -70,7 +68,7 @@ class _Inflated(RangeFile):
 
     def _inflate(self, count: int) -> bytes:
         while not self._engine.eof:
-            data = self._engine.unconsumed_tail or self._source.read(_CHUNK) or b""
+            data = self._engine.unconsumed_tail or self._source.read(_CHUNK)
             try:
                 out = self._engine.decompress(data, count)
             except zlib.error:
@@ -79,11 +77,6 @@ class _Inflated(RangeFile):
             if out or not data:
                 return out
         return b""
-
-
-def stored(file: BinaryIO, offset: int, size: int) -> BinaryIO:
-    """Return bytes [offset, offset + size) of a seekable file as a file; the file stays the caller's."""
-    return cast("BinaryIO", _Stored(file, offset, size))  # RawIOBase has read, seek and tell; BinaryIO only names them
 
 
 class ZipEntry(Struct, frozen=True):
@@ -167,7 +160,8 @@ def open_entry(file: BinaryIO, entry: ZipEntry) -> BinaryIO:
     if entry.method == STORED:
         return stored(file, start, entry.size)
     if entry.method == DEFLATED:
-        return cast("BinaryIO", _Inflated(file, start, entry.compressed_size, entry.size))  # as in `stored`
+        inflater = _Inflater(stored(file, start, entry.compressed_size))
+        return cast("BinaryIO", RangeFile(entry.size, inflater.readinto_at))  # as in `stored`
     raise NotZipError(f"{entry.name} is compressed by method {entry.method}")
 
 

@@ -182,10 +182,10 @@ CASES = {
         zip_of(*GOOD, M(name="\u00e9.py"), M(name="e\u0301.py")),
         "the member 'e\u0301.py' differs from '\u00e9.py' only in case or Unicode form",
     ),
-    "twice": (zip_of(*GOOD, M(name="h.py", data=b"evil")), "the member 'h.py' is there twice"),
+    "twice": (zip_of(*GOOD, M(name="h.py", data=b"evil")), "the member 'h.py' is repeated"),
     "manifest-twice": (
         zip_of(*GOOD, M(name="MAR-INF/MANIFEST.json", data=b"{}")),
-        "the member 'MAR-INF/MANIFEST.json' is there twice",
+        "the member 'MAR-INF/MANIFEST.json' is repeated",
     ),
     "file-for-folder": (zip_of(*GOOD, M(name="a"), M(name="a/b")), NO_FOLDER),
     "folder-for-file": (zip_of(*GOOD, M(name="a/", data=b""), M(name="a")), NO_FOLDER),

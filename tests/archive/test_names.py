@@ -61,7 +61,7 @@ def test_names_that_could_land_elsewhere(name, words):
 
 
 CLASHES = [
-    (["a.py", "a.py"], [], "'a.py' is there twice"),
+    (["a.py", "a.py"], [], "'a.py' is repeated"),
     (["a.py", "A.py"], [], "only in case or Unicode form"),
     (["straße", "STRASSE"], [], "only in case or Unicode form"),
     (["\u00e9.txt", "e\u0301.txt"], [], "only in case or Unicode form"),

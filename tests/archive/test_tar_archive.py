@@ -254,11 +254,11 @@ CASES = {
     "size-negative": (raw(header(size=b"\xff" * 12), END), "has no readable size"),
     "size-signed": (raw(header(size=b"-0000001000\0"), END), "has no readable size"),
     "extended-size-lies": (raw(GOOD, header(b"pax", b"00000001000\0", kind=b"x")), "ends in the middle of a member"),
-    "twice": (raw(GOOD, member(b"m/h.py"), END), "the member 'm/h.py' is there twice"),
-    "twice-by-roots": (raw(GOOD, member(b"n/h.py"), END), "the member 'h.py' is there twice"),
+    "twice": (raw(GOOD, member(b"m/h.py"), END), "the member 'm/h.py' is repeated"),
+    "twice-by-roots": (raw(GOOD, member(b"n/h.py"), END), "the member 'h.py' is repeated"),
     "manifest-twice": (
         raw(GOOD, member(b"n/MAR-INF/MANIFEST.json"), END),
-        "the member 'MAR-INF/MANIFEST.json' is there twice",
+        "the member 'MAR-INF/MANIFEST.json' is repeated",
     ),
     "case": (
         raw(GOOD, member(b"m/H.py"), END),
