@@ -8,7 +8,6 @@ import base64
 import http.client
 import io
 import ipaddress
-import math
 import os
 import re
 import socket
@@ -51,7 +50,7 @@ MAX_REDIRECTS = 5
 _REDIRECTS = {301, 302, 303, 307, 308}
 _BLOCK = 1 << 20  # bytes that are read at once
 _DRAINED = 1 << 16  # bytes of a rest that is read to keep the connection
-_CONNECTIONS = 16  # kept to each host
+_CONNECTIONS, _HOSTS = 16, 32  # kept to each host, and hosts
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 _HEADERS = {"User-Agent": f"marpack/{__version__}", "Accept-Encoding": "identity"}
 _BROKEN = (HTTPError, OSError, http.client.HTTPException, ValueError)  # raised by urllib3 and the modules below it
@@ -78,11 +77,6 @@ class WaitBudget:
         self.left = self._seconds = seconds
         self._idle = idle
         self._slowest = slowest
-
-    @classmethod
-    def deadline(cls, seconds: float) -> Self:
-        """Return a budget in which arriving bytes count, too."""
-        return cls(seconds, slowest=math.inf)
 
     @property
     def spent(self) -> float:
@@ -246,11 +240,11 @@ class HttpResponse:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # A connection is kept for the next request only when all of its response was read.
         left = self._raw.length_remaining
         with suppress(*_BROKEN):
-            if left is not None and left <= _DRAINED:
+            if kind is None and left is not None and left <= _DRAINED:
                 self._raw.drain_conn()
         self._raw.close()
 
@@ -354,7 +348,7 @@ class HttpClient:
         scheme, proxy = url.partition("://")[0].lower(), _proxy_for(url) if self._proxies else None
         manager = self._managers.get((scheme, proxy))
         if manager is None:
-            options: dict[str, Any] = {"maxsize": _CONNECTIONS}  # Any: urllib3's
+            options: dict[str, Any] = {"maxsize": _CONNECTIONS, "num_pools": _HOSTS}  # Any: urllib3's
             if scheme == "https":
                 bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
                 options["ssl_context"] = trusted_certificates(bundle)
@@ -430,14 +424,14 @@ def split_credentials(address: str) -> tuple[str, str | None]:
 
 def _failure(error: BaseException, url: str, budget: WaitBudget) -> HttpError:
     """Return the error for a failed request, without the secrets of its address."""
-    if isinstance(error, ValueError | http.client.InvalidURL):
-        return HttpError("not an address", code="invalid-address")
-    host = urlsplit(url).netloc.rpartition("@")[2]
+    host = url.partition("://")[2].partition("/")[0].rpartition("@")[2]
     if budget.left <= 0:
         return HttpError(f"{host} is too slow: waited {budget.spent:.1f} s", code="too-slow")
     inner: BaseException = error
     while nested := inner.__cause__ or next((each for each in inner.args if isinstance(each, Exception)), None):
         inner = nested
+    if isinstance(error, ValueError) or isinstance(inner, http.client.InvalidURL):
+        return HttpError("not an address", code="invalid-address")
     reason = shortened(describe_os_error(inner), 160)
     match error:
         case SSLError():

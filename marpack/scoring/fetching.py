@@ -5,6 +5,7 @@ and the connection. Proxies of the environment are not used, because they would 
 """
 
 import ipaddress
+import math
 
 from marpack.archive.addresses import is_http, public_address
 from marpack.archive.http import HttpClient, HttpError, WaitBudget, split_credentials
@@ -35,7 +36,7 @@ class UrlFetcher:
                 raise HttpError("only http:// and https:// addresses are fetched", code="invalid-address")
             if split_credentials(url)[1]:
                 raise HttpError("an address with a user or password is not fetched", code="invalid-address")
-            with self._client.get(url, budget=WaitBudget.deadline(self._seconds)) as response:
+            with self._client.get(url, budget=WaitBudget(self._seconds, slowest=math.inf)) as response:
                 if not 200 <= response.status < 300:
                     raise HttpError(f"the server responds {response.status} {response.reason}")
                 if response.headers.get("Content-Encoding", "identity").lower() != "identity":

@@ -116,41 +116,20 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
     "a folder": (("push", ".", "oci://HOST/a:1"), 2, "a model folder cannot be pushed"),
     "no archive": (("push", "text.mar", "oci://HOST/a:1"), 3, "text.mar"),
     "cut short": (("push", "cut.mar", "oci://HOST/a:1"), 3, "cut.mar"),
-    "another suffix": (("push", "digits.zip", "oci://HOST/a:1"), 2, "must end in .mar"),
-    "no address": (("push", "digits.mar"), 2, "Missing argument"),
     "no scheme": (("push", "digits.mar", "HOST/a:1"), 2, "a registry's address begins with oci://"),
-    "another scheme": (("push", "digits.mar", "https://HOST/a:1"), 2, "a registry's address begins with oci://"),
-    "no tag": (("push", "digits.mar", "oci://HOST/a"), 2, "neither a tag nor a digest"),
     "a digest": (("push", "digits.mar", f"oci://HOST/a@{SHA}"), 2, "pushed under a tag"),
     "capitals": (("push", "digits.mar", "oci://HOST/Digits:1"), 2, "lower-case"),
-    "a password": (("push", "digits.mar", "oci://ann:secret@HOST/a:1"), 2, "the address contains a user"),
     "nobody there": (("push", "digits.mar", "oci://127.0.0.1:1/a:1"), 1, "cannot reach 127.0.0.1:1"),
     "nothing attached": (("push", "digits.mar", "oci://HOST/a:1", "--attach", "none"), 2, "it cannot be read"),
-    "odd attachment": (
-        ("push", "digits.mar", "oci://HOST/a:1", "--attach", "text.mar"),
-        2,
-        "not a signature, attestation",
-    ),
-    "unknown option": (("push", "digits.mar", "oci://HOST/a:1", "--tls"), 2, "No such option"),
     "an address of a file": (("push", "oci://HOST/team/digits:1.0", "oci://HOST/a:1"), 2, "the file does not exist"),
-    "pull nothing": (("pull",), 2, "Missing argument"),
-    "pull no scheme": (("pull", "HOST/team/digits:1.0"), 2, "a registry's address begins with oci://"),
-    "pull a file": (("pull", "digits.mar"), 2, "a registry's address begins with oci://"),
     "no such tag": (("pull", "oci://HOST/team/digits:2.0"), 1, "not found in the registry"),
-    "no such digest": (("pull", f"oci://HOST/team/digits@{SHA}"), 1, "not found in the registry"),
-    "no digest": (("pull", "oci://HOST/team/digits@sha256:12"), 2, "is not a digest"),
     "pull from nobody": (("pull", "oci://127.0.0.1:1/a:1"), 1, "cannot reach 127.0.0.1:1"),
     "it is there": (("pull", "oci://HOST/team/digits:1.0"), 2, "the output exists already"),
-    "a wrong suffix": (("pull", "oci://HOST/team/digits:1.0", "-o", "x.zip"), 2, "must end in .mar"),
     "below a file": (("pull", "oci://HOST/team/digits:1.0", "-o", "text.mar/x.mar"), 1, "cannot be written"),
     "too large": (("pull", "oci://HOST/team/digits:1.0", "-o", "x/", "--max-size", "9"), 3, "raise it with --max-size"),
     "no size": (("pull", "oci://HOST/team/digits:1.0", "--max-size", "many"), 2, "is not a size"),
-    "an index": (("pull", "oci://HOST/team/index:1", "-o", "x/"), 3, "an index of several manifests"),
-    "another artifact": (("pull", "oci://HOST/team/helm:1", "-o", "x/"), 3, "not an archive, but"),
-    "a web page": (("pull", "oci://HOST/team/page:1", "-o", "x/"), 3, "not an OCI registry"),
     "a lie": (("pull", "oci://HOST/team/lie:1", "-o", "x/"), 3, "sends other bytes"),
     "wants credentials": (("pull", "oci://HOST/team/private:1", "-o", "x/"), 1, "none are stored for HOST"),
-    "inspect no tag": (("inspect", "oci://HOST/team/digits"), 2, "neither a tag nor a digest"),
     "inspect nothing": (("inspect", "oci://HOST/team/digits:3"), 1, "not found in the registry"),
     "inspect a lie": (("inspect", "oci://HOST/team/lie:1", "--verify"), 3, "sends other bytes"),
     "run a lie": (("run", "oci://HOST/team/lie:1", "--input", "x.json"), 3, "sends other bytes"),
@@ -181,21 +160,11 @@ def test_what_is_wrong_is_said(name: str, marpack: Marpack, fake: FakeRegistry, 
 
 
 def with_lies(fake: FakeRegistry) -> None:
-    """Let a registry answer for what is not as it should be."""
+    """Let a registry send a changed archive from one repository, and require credentials for another."""
     true = fake.manifests["1.0"]
     digest = json.loads(true)["layers"][0]["digest"]
-    answers = {
-        "index": b'{"mediaType": "application/vnd.oci.image.index.v1+json"}',
-        "helm": json.dumps({**json.loads(true), "artifactType": "application/vnd.cncf.helm"}).encode(),
-        "page": b"<html>",
-        "lie": true,
-    }
     fake.rules = [
-        lambda asked: (
-            Reply(200, answers[asked.path.split("/")[3]])
-            if asked.path.endswith("/manifests/1") and asked.path.split("/")[3] in answers
-            else None
-        ),
+        lambda asked: Reply(200, true) if asked.path.endswith("/lie/manifests/1") else None,
         lambda asked: (
             Reply(200, fake.blobs[digest][:-1] + b"x")
             if asked.method == "GET" and "/lie/blobs/" in asked.path

@@ -306,11 +306,11 @@ def test_a_disk_that_is_full_is_a_sentence(cluster: Any, mar: str, tmp_path: Pat
         (("--actors", "5"), "the cluster has room for 4 actors of 1 CPU each: others would wait for ever"),
         (("--workers", "3"), "no node of the cluster has 3 CPUs for an actor"),
         (("--device", "cuda"), "no node of the cluster has 1 CPU and 1 GPU for an actor"),
-        (("--device", "cuda:1"), "Ray deals the devices out"),
-        (("--address", "127.0.0.1:9"), "no Ray cluster answers there: [Errno 111] Connection refused"),
-        (("--address", "rubbish"), "no Ray cluster answers there: Invalid address format: rubbish"),
+        (("--device", "cuda:1"), "Ray assigns the devices"),
+        (("--address", "127.0.0.1:9"), "no Ray cluster responds: [Errno 111] Connection refused"),
+        (("--address", "rubbish"), "no Ray cluster responds: Invalid address format: rubbish"),
         (("--address", "ray://127.0.0.1:10001"), "Ray's client mode is not supported"),
-        (("--on", "local"), "this is for a cluster"),
+        (("--on", "local"), "--address requires --on ray"),
     ],
 )
 def test_what_cannot_work_is_said_before_anything_starts(
