@@ -122,31 +122,27 @@ def find_entry(handler: str) -> HandlerEntry:
     Raises whatever importing raises; EntryPointError when there is not exactly one entry point.
     """
     name = HandlerName.parse(handler)
-    module = _import_module(name.module, handler)
-    if hasattr(module, name.function or "handle"):
-        return _function_entry(module, name.function or "handle")
-    return _class_entry(module, name.function)
-
-
-def _import_module(name: str, handler: str) -> ModuleType:
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name.module)
     except ImportError:
         # The server then tries its built-ins by the handler's whole name; any other error of the module is final.
-        built_in = BUILT_INS.get(handler)
-        if built_in is None:
+        if handler not in BUILT_INS:
             raise
-    return importlib.import_module(built_in.module)
-
-
-def _function_entry(module: ModuleType, name: str) -> HandlerEntry:
-    handle = getattr(module, name)
+        module = importlib.import_module(BUILT_INS[handler].module)
+    function = name.function or "handle"
+    if not hasattr(module, function):
+        return _class_entry(module, name.function)
+    handle = getattr(module, function)
     of = getattr(module, "__name__", type(module).__name__)  # it may have put something else in its own place
-    return HandlerEntry(name=f"{of}:{name}", handle=handle, initialize=lambda context: handle(None, context))
+    return HandlerEntry(name=f"{of}:{function}", handle=handle, initialize=lambda context: handle(None, context))
 
 
 def _class_entry(module: ModuleType, function: str | None) -> HandlerEntry:
-    classes = _own_classes(module)
+    built_in = BUILT_INS.get(module.__name__.removeprefix("ts.torch_handler."))
+    if built_in is not None and module.__name__ == built_in.module:
+        classes = [getattr(module, built_in.cls)]
+    else:
+        classes = list_classes_from_module(module)
     if len(classes) != 1:
         raise _not_one(module, classes, function)
     instance = classes[0]()
@@ -158,13 +154,6 @@ def _class_entry(module: ModuleType, function: str | None) -> HandlerEntry:
                 f"derive it from ts.torch_handler.base_handler.BaseHandler, or write {method}(self, {arguments})",
             )
     return HandlerEntry(name=name, handle=instance.handle, initialize=instance.initialize, instance=instance)
-
-
-def _own_classes(module: ModuleType) -> list[type]:
-    built_in = BUILT_INS.get(module.__name__.removeprefix("ts.torch_handler."))
-    if built_in is not None and module.__name__ == built_in.module:
-        return [getattr(module, built_in.cls)]
-    return list_classes_from_module(module)
 
 
 def _not_one(module: ModuleType, classes: list[type], function: str | None) -> EntryPointError:

@@ -78,20 +78,19 @@ class JSONEnvelope(BaseEnvelope):
 
 def _instances(row: Any) -> Any:
     instances = (payload(row) or row)["instances"]
-    # Only the first tells whether they are objects, as on the server: a mixture fails there, and here.
-    return [_decoded_instance(item) for item in instances] if isinstance(instances[0], dict) else instances
-
-
-def _decoded_instance(instance: Any) -> Any:
-    if list(instance.keys()) == ["b64"]:
-        return base64.b64decode(instance["b64"])
-    return {key: _decoded(value) for key, value in instance.items()}
+    if not isinstance(instances[0], dict):  # only the first counts, as on the server: a mixture fails there, and here
+        return instances
+    return [
+        base64.b64decode(item["b64"])
+        if list(item.keys()) == ["b64"]
+        else {key: _decoded(value) for key, value in item.items()}
+        for item in instances
+    ]
 
 
 def _decoded(value: Any) -> Any:
-    if isinstance(value, dict) and list(value) == ["b64"]:
-        return base64.b64decode(value["b64"])
-    return value
+    is_base64 = isinstance(value, dict) and list(value) == ["b64"]
+    return base64.b64decode(value["b64"]) if is_base64 else value
 
 
 class KServeEnvelope(BaseEnvelope):
@@ -134,8 +133,13 @@ class KServev2Envelope(BaseEnvelope):
     def format_output(self, data: Any) -> Any:
         """Return one v2 answer, whatever the batch's size."""
         model = self.context.manifest.get("model")
+        if hasattr(self.context, "input_request_id"):
+            request_id = self.context.input_request_id
+            del self.context.input_request_id
+        else:
+            request_id = self.context.get_request_id(0)
         answer = {
-            "id": self._request_id(),
+            "id": request_id,
             "model_name": model.get("modelName"),
             "model_version": model.get("modelVersion"),
         }
@@ -143,13 +147,6 @@ class KServev2Envelope(BaseEnvelope):
         del self.context.input_names
         answer["outputs"] = [_output(item, names[index]) for index, item in enumerate(data)]
         return [answer]
-
-    def _request_id(self) -> Any:
-        if not hasattr(self.context, "input_request_id"):
-            return self.context.get_request_id(0)
-        request_id = self.context.input_request_id
-        del self.context.input_request_id
-        return request_id
 
 
 def _shaped(tensor: Any) -> Any:

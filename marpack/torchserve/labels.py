@@ -44,24 +44,21 @@ def parse_labels(data: bytes) -> ParsedLabels:
     """Parse a labels file; never raises. A byte-order mark is a fault, what comes behind it is read all the same."""
     if len(data) > MAX_LABELS:
         return ParsedLabels(fault=LabelsFault.SIZE, problem=f"it is larger than {MAX_LABELS >> 20} MiB")
-    parsed = _parsed(data.removeprefix(codecs.BOM_UTF8))
+    text = data.removeprefix(codecs.BOM_UTF8)
+    try:
+        parsed = _labels_in(text.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        line = text[: error.start].count(b"\n") + 1
+        parsed = ParsedLabels(fault=LabelsFault.ENCODING, problem="it is not UTF-8", line=line)
+    except json.JSONDecodeError as error:
+        problem = f"it is not valid JSON: {error.msg}"
+        parsed = ParsedLabels(fault=LabelsFault.SYNTAX, problem=problem, line=error.lineno)
+    except (RecursionError, ValueError) as error:
+        problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:100]
+        parsed = ParsedLabels(fault=LabelsFault.SYNTAX, problem=problem)
     if not data.startswith(codecs.BOM_UTF8):
         return parsed
     return replace(parsed, fault=LabelsFault.ENCODING, problem="it begins with a byte-order mark", line=1)
-
-
-def _parsed(data: bytes) -> ParsedLabels:
-    try:
-        return _labels_in(data.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        return ParsedLabels(fault=LabelsFault.ENCODING, problem="it is not UTF-8", line=line)
-    except json.JSONDecodeError as error:
-        problem = f"it is no valid JSON: {error.msg}"
-        return ParsedLabels(fault=LabelsFault.SYNTAX, problem=problem, line=error.lineno)
-    except (RecursionError, ValueError) as error:
-        problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:100]
-        return ParsedLabels(fault=LabelsFault.SYNTAX, problem=problem)
 
 
 def _labels_in(text: str) -> ParsedLabels:
@@ -109,15 +106,13 @@ def load_label_mapping(mapping_file_path: str) -> dict[str, str] | None:
         mapping = json.load(file)
     if not isinstance(mapping, dict):
         raise LabelError(f"{path.name} must be an object of class index to label")
-    listed = _listed(mapping)
-    return {key: _label(value, path.name) for key, value in mapping.items()} if listed is None else listed
-
-
-def _label(value: Any, where: str) -> str:  # Any: JSON
-    last = value[-1] if isinstance(value, list) else value
-    if not isinstance(last, str):
-        raise LabelError(f"{where}: a label must be text, or a list that ends in text, not {value!r}")
-    return last
+    if (listed := _listed(mapping)) is not None:
+        return listed
+    labels = {key: value[-1] if isinstance(value, list) else value for key, value in mapping.items()}
+    for key, label in labels.items():
+        if not isinstance(label, str):
+            raise LabelError(f"{path.name}: a label must be text, or a list that ends in text, not {mapping[key]!r}")
+    return labels
 
 
 def map_class_to_label(

@@ -48,22 +48,19 @@ def emit(line: str) -> None:
     if not logger.isEnabledFor(logging.INFO):
         return
     handler = logging.root.handlers[0] if len(logging.root.handlers) == 1 else None
-    if not isinstance(handler, LogHandler) or _is_changed(handler):
-        logger.info("%s", line)
-        return
-    handler.put(line)
-
-
-def _is_changed(handler: LogHandler) -> bool:
-    """Say whether an author has put something between this logger and the stream."""
-    return bool(
-        handler.formatter is not handler.plain
+    if (
+        not isinstance(handler, LogHandler)
+        # An author has put something between this logger and the stream.
+        or handler.formatter is not handler.plain
         or handler.filters
         or handler.level > logging.INFO
         or logger.filters
         or logger.handlers
         or not logger.propagate
-    )
+    ):
+        logger.info("%s", line)
+    else:
+        handler.put(line)
 
 
 class MetricTypes(enum.Enum):
@@ -185,7 +182,11 @@ class CachingMetric:
         values = dimension_values or []
         names, latest, dimensions = self._latest
         if values != latest or self.dimension_names != names or self.metric_type is MetricTypes.COUNTER:
-            problem = self._problem(value, values)
+            problem = None
+            if len(values) != len(self.dimension_names):
+                problem = f"dimensions {values} do not fit the names {self.dimension_names}"
+            elif self.metric_type is MetricTypes.COUNTER and value < 0:
+                problem = f"a counter cannot grow by {value}"
             if problem is not None:
                 logger.error("[METRICS]%s was not updated: %s", self.metric_name, problem)
                 return
@@ -201,13 +202,6 @@ class CachingMetric:
         text = ",".join(f"{name}:{dim}" for name, dim in zip(self.dimension_names, values, strict=True))
         self._latest = (list(self.dimension_names), list(values), text)
         return text
-
-    def _problem(self, value: float, dimension_values: list[str]) -> str | None:
-        if len(dimension_values) != len(self.dimension_names):
-            return f"dimensions {dimension_values} do not fit the names {self.dimension_names}"
-        if self.metric_type is MetricTypes.COUNTER and value < 0:
-            return f"a counter cannot grow by {value}"
-        return None
 
     def update(self, value: float, request_id: str = "", dimensions: list[Dimension] | None = None) -> None:
         """Emit one value under new dimensions (kept for old handlers)."""
@@ -530,7 +524,8 @@ class MetricsCacheYamlImpl:
 
 def _parsed(path: str) -> Any:  # Any: YAML as it stands
     if path == SERVERS_OWN:
-        return {"model_metrics": {"gauge": [_entry(metric) for metric in MODEL_METRICS]}}
+        declared = [{"name": it.name, "unit": it.unit, "dimensions": list(it.labels[:-1])} for it in MODEL_METRICS]
+        return {"model_metrics": {"gauge": declared}}
     if not path or not isinstance(path, str | os.PathLike):
         raise MetricsCacheTypeError("no metrics file is named")
     try:
@@ -541,10 +536,6 @@ def _parsed(path: str) -> Any:  # Any: YAML as it stands
         raise MetricsCacheIOError(f"Error reading file: {path}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise GeneralMetricsCacheError(f"Generic error: {path}: {error}") from error
-
-
-def _entry(metric: Declared) -> dict[str, Any]:  # Any: as YAML would hold it
-    return {"name": metric.name, "unit": metric.unit, "dimensions": list(metric.labels[:-1])}
 
 
 def _check(value: object, expected: type, sentence: str) -> None:

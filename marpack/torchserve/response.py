@@ -108,7 +108,12 @@ def encode_value(value: Any) -> bytes:
     try:
         if isinstance(value, str):
             return value.encode("utf-8")
-        return _saved(value) if _is_tensor(value) else _as_json(value)
+        torch = sys.modules.get("torch")  # a handler without torch cannot return a tensor
+        if torch is not None and isinstance(value, torch.Tensor):
+            buffer = io.BytesIO()
+            torch.save(value, buffer)
+            return buffer.getvalue()
+        return _as_json(value)
     except Unserialisable:
         raise
     except Exception as error:  # the value is the author's, and so is what its encoding raises
@@ -116,21 +121,17 @@ def encode_value(value: Any) -> bytes:
 
 
 def _as_json(value: Any) -> bytes:
+    """Return the bytes of `json.dumps(value, indent=2)`, which Python's own encoder makes without its C part."""
     try:
-        return _indented(value)
+        if _json_parts() != _OWN_JSON_PARTS:
+            return json.dumps(value, indent=2).encode("utf-8")
+        compact = json.dumps(value).encode("ascii")
+        try:
+            return msgspec.json.format(compact, indent=2)
+        except msgspec.DecodeError:  # NaN, Infinity and lone surrogates, which only Python takes for JSON
+            return json.dumps(value, indent=2).encode("ascii")
     except TypeError as error:
         raise Unserialisable(str(error)) from error
-
-
-def _indented(value: Any) -> bytes:
-    """Return the bytes of `json.dumps(value, indent=2)`, which Python's own encoder makes without its C part."""
-    if _json_parts() != _OWN_JSON_PARTS:
-        return json.dumps(value, indent=2).encode("utf-8")
-    compact = json.dumps(value).encode("ascii")
-    try:
-        return msgspec.json.format(compact, indent=2)
-    except msgspec.DecodeError:  # NaN, Infinity and lone surrogates, which only Python takes for JSON
-        return json.dumps(value, indent=2).encode("ascii")
 
 
 def _json_parts() -> tuple[object, ...]:
@@ -140,17 +141,6 @@ def _json_parts() -> tuple[object, ...]:
 
 
 _OWN_JSON_PARTS = _json_parts()
-
-
-def _is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")  # a handler without torch cannot return a tensor
-    return torch is not None and isinstance(value, torch.Tensor)
-
-
-def _saved(tensor: Any) -> bytes:
-    buffer = io.BytesIO()
-    sys.modules["torch"].save(tensor, buffer)
-    return buffer.getvalue()
 
 
 def checked_error(code: Any, message: Any) -> tuple[int, str]:
@@ -188,17 +178,15 @@ def response_of(idx: int, value: Any, context: Context, *, stream_next: bool = F
 
 def _headers(given: dict[str, Any]) -> tuple[tuple[tuple[str, str], ...], str | None]:
     """Return the handler's headers as the client gets them, and the content type among them."""
-    headers = sendable_headers(dict(map(_header, given.items())))
+    texts = {}
+    for key, text in given.items():
+        name, value = _text(key, "a header's name"), _text(text, f"the header {key}")
+        if not is_header_name(name) or set(value) & _NOT_IN_A_VALUE:
+            raise FrontendRefusal(f"the header {name!r}: {value!r} is not one that HTTP can carry")
+        texts[name] = value
+    headers = sendable_headers(texts)
     content_type = next((headers.pop(name) for name in list(headers) if name.lower() == "content-type"), None)
     return tuple(headers.items()), None if content_type is None else _wire_text(content_type, "the content type")
-
-
-def _header(pair: tuple[Any, Any]) -> tuple[str, str]:
-    """Return one header, or raise WorkerDeath for what HTTP cannot carry."""
-    name, value = _text(pair[0], "a header's name"), _text(pair[1], f"the header {pair[0]}")
-    if not is_header_name(name) or set(value) & _NOT_IN_A_VALUE:
-        raise FrontendRefusal(f"the header {name!r}: {value!r} is not one that HTTP can carry")
-    return name, value
 
 
 def _mark_stream(idx: int, value: Any, context: Context, *, stream_next: bool) -> None:
@@ -358,7 +346,11 @@ def assemble(pieces: Sequence[ResponseChunk], index: int, last: Response) -> Res
     """
     answers = [piece.responses[index] for piece in pieces if index in piece.responses] if pieces else ()
     if not answers:
-        return _unstarted(last) if last.headers else last
+        # What claims to end a stream that never began is not delivered; after `true` the server waits for more.
+        marker = dict(last.headers).get(NEXT)
+        if marker == "true":
+            return replace(last, pieces=(last.body,) if last.body else (), reset=True)
+        return last if marker is None else no_answer("the client waits for a stream that never began")
     first = answers[0]
     if is_final(first):
         return first  # that was the whole answer: whatever the handler sends after it reaches nobody
@@ -375,13 +367,3 @@ def assemble(pieces: Sequence[ResponseChunk], index: int, last: Response) -> Res
 def is_final(piece: Response) -> bool:
     """Say whether the frontend takes what was sent ahead for the last it gets: an error, or a plain answer."""
     return piece.failed or dict(piece.headers).get(NEXT) != "true"
-
-
-def _unstarted(last: Response) -> Response:
-    """Return an answer that no piece came before; one that claims to end a stream is never delivered."""
-    if dict(last.headers).get(NEXT) not in {None, "true"}:
-        return no_answer("the client waits for a stream that never began")
-    if dict(last.headers).get(NEXT) == "true":
-        # The server waits for more until its response timeout.
-        return replace(last, pieces=(last.body,) if last.body else (), reset=True)
-    return last

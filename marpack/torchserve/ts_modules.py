@@ -201,7 +201,10 @@ class TsFinder(MetaPathFinder):
                 hint = f"try this archive on a TorchServe that has {engine}"
                 raise NotProvidedError(message, name=fullname, hint=hint)
         if fullname not in TABLE:
-            _refuse_what_torchserve_has(fullname)
+            if has_module(fullname):
+                message = f"marpack does not provide {fullname}, which TorchServe 0.12 has"
+                hint = "try this archive on a server; marpack provides what handlers use as a rule"
+                raise NotProvidedError(message, name=fullname, hint=hint)
             return None
         is_package = any(name.startswith(f"{fullname}.") for name in TABLE)
         return ModuleSpec(fullname, TsLoader(), is_package=is_package)
@@ -228,12 +231,13 @@ class TsModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:  # Any: a class, a function, a module or a constant
         if name == "__all__":
-            return self._public()
-        value = self._found(name)
+            # What `import *` takes: of what the server's module holds, what this environment has.
+            return [each for each in dir(self) if not each.startswith("_") and self._has(each)]
+        value = self._find(name)
         setattr(self, name, value)
         return value
 
-    def _found(self, name: str) -> Any:  # Any: as above
+    def _find(self, name: str) -> Any:  # Any: as above
         target = TABLE[self.__name__].get(name) or incidental(self.__name__).get(name)
         if target is None and f"{self.__name__}.{name}" in LOADED:
             target = f"{self.__name__}.{name}"
@@ -243,10 +247,6 @@ class TsModule(ModuleType):
         if name == "logger" and has_logger(self.__name__):
             return logging.getLogger(self.__name__)
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-
-    def _public(self) -> list[str]:
-        """Return what `import *` takes: of what the server's module holds, what this environment has."""
-        return [name for name in dir(self) if not name.startswith("_") and self._has(name)]
 
     def _has(self, name: str) -> bool:
         try:
@@ -274,11 +274,3 @@ def uninstall() -> None:
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, TsFinder)]
     for name in [name for name, module in sys.modules.items() if isinstance(module, TsModule)]:
         del sys.modules[name]
-
-
-def _refuse_what_torchserve_has(module: str) -> None:
-    """Raise NotProvidedError for a module of TorchServe's; those that it has not either, nobody finds."""
-    if has_module(module):
-        message = f"marpack does not provide {module}, which TorchServe 0.12 has"
-        hint = "try this archive on a server; marpack provides what handlers use as a rule"
-        raise NotProvidedError(message, name=module, hint=hint)
