@@ -15,10 +15,10 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import TextIO
 
-from marpack.protocol.messages import DATA, METRICS, Answered, Load, Loaded, Touched, Trouble
+from marpack.protocol.messages import DATA, METRICS, Answered, Load, Loaded, Touched
 from marpack.runner.client import BatchResult, load_error
 from marpack.runner.pool import Batch
-from marpack.torchserve.http import Response, death_response
+from marpack.torchserve.http import death_response
 from marpack.worker.model_loader import HandlerLoader
 from marpack.worker.service import InferenceService
 from marpack.worker.trouble import flatten, is_inside
@@ -78,7 +78,10 @@ class InProcessPool:
 
     def start(self) -> Loaded:
         """Load the model; raises LoadError and DeviceUnavailableError."""
-        _listen_to_logs(self._lines, self._prints)
+        # Shows the handler's logging as a worker's, and keeps its metrics for the batch in hand.
+        handler = _Logs(self._lines.append, self._prints)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logging.basicConfig(handlers=[handler], level=logging.INFO)
         loader = HandlerLoader(self._load, tell=self._lines.append)
         try:
             with self._at_home():
@@ -97,22 +100,17 @@ class InProcessPool:
         for batch in batches:
             self._lines.clear()
             started = time.perf_counter()
-            answer = self._answer(batch)
-            responses = answer.responses if isinstance(answer, Answered) else self._deaths(batch)
+            answered = self._answer(batch)
             yield BatchResult(
-                responses=responses,
-                stages=answer.stages if isinstance(answer, Answered) else {},
-                troubles=answer.troubles if isinstance(answer, Answered) else (answer,),
+                responses=answered.responses,
+                stages=answered.stages,
+                troubles=answered.troubles,
                 logs="".join(f"{line}\n" for line in self._lines),
                 seconds=time.perf_counter() - started,
             )
             self.on_pause()
 
-    def _deaths(self, batch: Batch) -> tuple[Response, ...]:
-        lost = self._service is not None and self._service.mode.loses_answers
-        return tuple(death_response(None, lost=lost) for _ in batch)
-
-    def _answer(self, batch: Batch) -> Answered | Trouble:
+    def _answer(self, batch: Batch) -> Answered:
         if self._service is None:
             raise RuntimeError("start() comes first")
         try:
@@ -121,7 +119,9 @@ class InProcessPool:
         except KeyboardInterrupt:
             raise  # the user's, not the handler's
         except BaseException as error:  # noqa: BLE001 - the worker's loop: where a worker would die
-            return flatten(error, stage="handle", model_dir=self._load.model_dir, hint=_NO_WORKER)
+            trouble = flatten(error, stage="handle", model_dir=self._load.model_dir, hint=_NO_WORKER)
+            response = death_response(None, lost=self._service.mode.loses_answers)
+            return Answered(responses=(response,) * len(batch), stages={}, troubles=(trouble,))
 
     @contextmanager
     def _at_home(self) -> Iterator[None]:
@@ -149,13 +149,6 @@ class InProcessPool:
 
 
 _NO_WORKER = "a worker would have died here and been started again; without --in-process it is"
-
-
-def _listen_to_logs(lines: list[str], prints: TextIO) -> None:
-    """Show the handler's logging as a worker's is shown, and keep its metrics for the batch in hand."""
-    handler = _Logs(lines.append, prints)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    logging.basicConfig(handlers=[handler], level=logging.INFO)
 
 
 class _Logs(logging.StreamHandler[TextIO]):

@@ -141,7 +141,7 @@ class LocalPool:
         self._first = first
         self._folder = folder
         self._zygote = zygote
-        self._workers: list[_Feed] = []
+        self._workers: list[_WorkerSlot] = []
         self._number = 0  # of the batch sent last
         self._done: dict[int, BatchResult] = {}  # by number: what no stream has yielded yet
         self._unwanted: set[int] = set()  # of the batches on their way, those whose stream was given up
@@ -164,7 +164,7 @@ class LocalPool:
             for number in range(self._settings.workers):
                 if number == 1:  # the first one loads meanwhile
                     self._start_zygote()
-                self._workers.append(_Feed(self._spawn()))
+                self._workers.append(_WorkerSlot(self._spawn()))
                 self._workers[-1].worker.begin(self._load)
             for feed in self._workers:
                 self._note_load(feed.worker.finish(timeout=self._settings.startup_timeout))
@@ -220,7 +220,8 @@ class LocalPool:
         # Answers that are done wait for the one before them: the window bounds how many.
         window = _AHEAD_FAST * 2 * len(self._workers)
         while len(awaited) < window:
-            feed = self._freest()
+            # The worker with the fewest batches on their way.
+            feed = self._workers[0] if len(self._workers) == 1 else min(self._workers, key=lambda each: len(each.sent))
             if not feed.has_room():
                 return True
             batch = next(source, None)
@@ -231,29 +232,29 @@ class LocalPool:
             feed.send(self._number, batch)
         return True
 
-    def _freest(self) -> "_Feed":
-        return self._workers[0] if len(self._workers) == 1 else min(self._workers, key=_Feed.load)
-
     def _listen(self) -> None:
-        self._nap()
-        busy = tuple(feed.worker for feed in self._workers if feed.sent)
-        in_time = wait(busy, self._settings.timeout)
-        self._collect()
-        # Judged together: starting one again takes time that must not be counted against the others.
-        fallen = [feed for feed in self._workers if feed.sent and self._has_fallen(feed, in_time=in_time)]
-        for feed in fallen:
-            self._replace(feed, timed_out=not feed.worker.over)
-
-    def _nap(self) -> None:
-        """Let the workers get on, if every one of them has enough to do meanwhile."""
-        work = min(feed.outlook() for feed in self._workers)
+        # Let the workers get on, if every one of them has enough to do meanwhile.
+        work = min(feed.seconds_queued() for feed in self._workers)
         if work > 0.0:
             for feed in self._workers:
                 feed.worker.flush()
             time.sleep(min(_NAP, work / 2))
-
-    def _has_fallen(self, feed: "_Feed", *, in_time: bool) -> bool:
-        return feed.worker.over or (not in_time and feed.is_late(self._settings.timeout))
+        busy = tuple(feed.worker for feed in self._workers if feed.sent)
+        in_time = wait(busy, self._settings.timeout)
+        self._collect()
+        # Judged together: starting one again takes time that must not be counted against the others.
+        fallen = [
+            feed
+            for feed in self._workers
+            if feed.sent and (feed.worker.over or (not in_time and feed.is_late(self._settings.timeout)))
+        ]
+        for feed in fallen:
+            # Its oldest batch has failed; a new worker gets the ones behind it.
+            self._note_memory(feed.worker)
+            self._settle(feed.forget_oldest(), feed.worker.give_up(timed_out=not feed.worker.over))
+            self.restarts += 1
+            feed.lost = True
+            self._restart_lost()
 
     def _collect(self) -> None:
         for feed in self._workers:
@@ -267,14 +268,6 @@ class LocalPool:
             self._unwanted.remove(number)
         else:
             self._done[number] = outcome
-
-    def _replace(self, feed: "_Feed", *, timed_out: bool) -> None:
-        """Give up on a worker's oldest batch, and send the ones behind it to a new worker."""
-        self._note_memory(feed.worker)
-        self._settle(feed.forget_oldest(), feed.worker.give_up(timed_out=timed_out))
-        self.restarts += 1
-        feed.lost = True
-        self._restart_lost()
 
     def _restart_lost(self) -> None:
         """Start a worker in place of each that ended, and send it the batches that it had not answered."""
@@ -349,7 +342,7 @@ class LocalPool:
             self.kill()
 
 
-class _Feed:
+class _WorkerSlot:
     """One worker and the batches it was sent."""
 
     def __init__(self, worker: Worker) -> None:
@@ -359,15 +352,12 @@ class _Feed:
         self.weight = 0  # bytes of all that was sent and not answered
         self._pace = 1.0  # seconds per batch, smoothed
 
-    def load(self) -> int:
-        return len(self.sent)
-
     def has_room(self) -> bool:
         ahead = _AHEAD_FAST if self._pace < _FAST else _AHEAD_SLOW
         return len(self.sent) < ahead and (not self.sent or self.weight < _AHEAD_BYTES)
 
-    def outlook(self) -> float:
-        """Return the seconds of work that lie before a fast worker; 0 for one that is slow or will soon be idle."""
+    def seconds_queued(self) -> float:
+        """Return the seconds of work that a fast worker has queued; 0 for one that is slow or will soon be idle."""
         return len(self.sent) * self._pace if self._pace < _FAST and len(self.sent) > _AHEAD_SLOW else 0.0
 
     def send(self, number: int, batch: Batch) -> None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from marpack.errors import ScaffoldError, WorkerError
 
@@ -158,7 +158,7 @@ def _readable(descriptor: int, seconds: float) -> bool:
 
 
 def _can_fork(environment: Mapping[str, str]) -> bool:
-    """Say whether workers can be forked: on Linux, where torch finds no GPU."""
+    """Return whether workers can be forked: on Linux, where torch finds no GPU."""
     if sys.platform != "linux" or platform.machine() not in _MACHINES:
         return False
     is_hidden = environment.get("CUDA_VISIBLE_DEVICES") == ""
@@ -182,25 +182,14 @@ def _inheritance(environment: Mapping[str, str] | None) -> object:
 def uses_torch(folder: str) -> bool:
     """Say whether a model's modules name torch, or it has none; others load faster in a new process."""
     modules = [path for path in Path(folder).rglob("*.py") if path.is_file()]
-    return not modules or any(map(_names_torch, modules))
+    for module in modules:
+        with contextlib.suppress(OSError), module.open("rb") as file:  # the worker reports one that cannot be read
+            if b"torch" in file.read(_MAX_SOURCE):
+                return True
+    return not modules
 
 
-def _names_torch(module: Path) -> bool:
-    try:
-        with module.open("rb") as file:
-            return b"torch" in file.read(_MAX_SOURCE)
-    except OSError:  # the worker will report it
-        return False
-
-
-class Child(Protocol):
-    """A process that was started: the part of `subprocess.Popen` that is asked for here."""
-
-    pid: int
-    returncode: int | None  # negative: the signal that ended it
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; raises subprocess.TimeoutExpired."""
+Child = subprocess.Popen[bytes] | ForkedChild
 
 
 class WorkerProcess:
@@ -215,7 +204,11 @@ class WorkerProcess:
         self.socket = sock
         self.logs = logs
         self.marker = marker  # printed by the worker between two batches
-        self.exit = _exit_descriptor(process.pid)
+        # Becomes readable when the process ends, where the system has such descriptors. The socket proves nothing: a
+        # child of the handler may hold it open after the worker is gone.
+        self.exit: int | None = None
+        with contextlib.suppress(AttributeError, OSError):
+            self.exit = os.pidfd_open(process.pid)
         self._killed = False
 
     @classmethod
@@ -241,10 +234,15 @@ class WorkerProcess:
 
         Raises WorkerError if it cannot be started.
         """
-        try:
-            ours, theirs, logs, log_end = _connections()
-        except OSError as error:  # no descriptors are left
-            raise WorkerError(f"the worker process could not be started: {error}", where=python) from error
+        with contextlib.ExitStack() as undo:
+            try:
+                ours, theirs = socket.socketpair()
+                undo.callback(ours.close)
+                undo.callback(theirs.close)
+                logs, log_end = os.pipe()
+            except OSError as error:  # no descriptors are left
+                raise WorkerError(f"the worker process could not be started: {error}", where=python) from error
+            undo.pop_all()
         marker = secrets.token_hex(8)
         words = [marker, str(max_memory or 0), str(os.getpid())]
         words += [*(["preload"] if preload else []), *(["offline"] if offline else [])]
@@ -292,8 +290,12 @@ class WorkerProcess:
             return "did not answer in time"
         if self.signal is None:
             return f"ended with exit code {self._process.returncode}"
+        try:
+            name = signal.Signals(self.signal).name
+        except ValueError:  # of the real-time signals, only the first and the last have names
+            name = f"SIGRTMIN+{self.signal - signal.SIGRTMIN}"
         crashed = "; compiled code crashed: PYTHONFAULTHANDLER=1 marpack run --logs tells the line that called it"
-        return f"was killed by {_name_of(self.signal)}{crashed if self.signal in _CRASHES else ''}"
+        return f"was killed by {name}{crashed if self.signal in _CRASHES else ''}"
 
     def is_offline(self) -> bool:
         """Say whether the process has a network namespace of its own."""
@@ -349,33 +351,6 @@ class WorkerProcess:
         if self.exit is not None:
             os.close(self.exit)
             self.exit = None
-
-
-def _connections() -> tuple[socket.socket, socket.socket, int, int]:
-    """Return both ends of a socket and of a pipe; raises OSError."""
-    ours, theirs = socket.socketpair()
-    try:
-        return ours, theirs, *os.pipe()
-    except OSError:
-        ours.close()
-        theirs.close()
-        raise
-
-
-def _name_of(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # of the real-time signals, only the first and the last have names
-        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
-
-
-def _exit_descriptor(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when the process ends, where the system has them."""
-    # A child of the handler's may hold the socket open after the worker is gone: its closing is no proof of life.
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None
 
 
 class LogPipe:

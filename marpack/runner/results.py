@@ -385,14 +385,32 @@ def measure(
     """
     requests = tuple(item.request for item in inputs if item.refused is None)
     memory = MemoryWatch(pool, plan.repeat * len(requests) * len(plan.sizes))
-    paces = []
+    paces: list[Throughput] = []
     for size in plan.sizes:
         for _ in pool.outcomes(_batches(requests, size, plan.warmup)):
             pass
         memory.begin()
-        pace = _timed(pool, _batches(requests, size, plan.repeat), size, memory)
-        paces.append(pace)
-        on_pace(pace)
+        count = short = 0
+        samples: dict[str, Reservoir] = defaultdict(Reservoir)
+        started = time.perf_counter()
+        for outcome in pool.outcomes(_batches(requests, size, plan.repeat)):
+            count += len(outcome.responses)
+            short += sum(not 200 <= response.status < 300 or response.reset for response in outcome.responses)
+            for stage, elapsed in outcome.stages.items():
+                samples[stage].add(elapsed)
+            memory.look(len(outcome.responses), restarted=outcome.died)
+        seconds = time.perf_counter() - started
+        paces.append(
+            Throughput(
+                batch_size=size,
+                inputs=count,
+                short=short,
+                seconds=round(seconds, 6),
+                throughput=round(count / seconds, 2),
+                stages={stage: sample.percentiles() for stage, sample in samples.items()},
+            )
+        )
+        on_pace(paces[-1])
     found = memory.found()
     findings = []
     if found is not None and found.per_input is not None:
@@ -418,27 +436,6 @@ def _batches(requests: tuple[Request, ...], size: int, passes: int) -> Iterator[
     stream = chain.from_iterable(repeat(requests, passes))
     while batch := tuple(islice(stream, size)):
         yield batch
-
-
-def _timed(pool: ModelPool, batches: Iterable[Batch], size: int, memory: "MemoryWatch") -> Throughput:
-    count = short = 0
-    samples: dict[str, Reservoir] = defaultdict(Reservoir)
-    started = time.perf_counter()
-    for outcome in pool.outcomes(batches):
-        count += len(outcome.responses)
-        short += sum(not 200 <= response.status < 300 or response.reset for response in outcome.responses)
-        for stage, elapsed in outcome.stages.items():
-            samples[stage].add(elapsed)
-        memory.look(len(outcome.responses), restarted=outcome.died)
-    seconds = time.perf_counter() - started
-    return Throughput(
-        batch_size=size,
-        inputs=count,
-        short=short,
-        seconds=round(seconds, 6),
-        throughput=round(count / seconds, 2),
-        stages={stage: sample.percentiles() for stage, sample in samples.items()},
-    )
 
 
 class MemoryWatch:
