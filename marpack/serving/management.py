@@ -116,18 +116,10 @@ class Registration(Struct, frozen=True, kw_only=True):
     def tuning(self, default_workers: int) -> ModelTuning:
         """Return the settings for the model; integers out of range count as missing."""
         workers = default_workers if self.initial_workers is None else max(0, self.initial_workers)
-        return ModelTuning(
-            min_workers=workers,
-            max_workers=workers,
-            batch_size=_at_least(1, self.batch_size),
-            max_batch_delay=_at_least(0, self.max_batch_delay),
-            response_timeout=_at_least(1, self.response_timeout),
-            startup_timeout=_at_least(1, self.startup_timeout),
-        )
-
-
-def _at_least(least: int, value: int | None) -> int | None:
-    return value if value is not None and least <= value <= _MAX_INT else None
+        lowest = {"batch_size": 1, "max_batch_delay": 0, "response_timeout": 1, "startup_timeout": 1}
+        given = {name: getattr(self, name) for name in lowest}
+        valid = {name: each for name, each in given.items() if each is not None and lowest[name] <= each <= _MAX_INT}
+        return ModelTuning(min_workers=workers, max_workers=workers, **valid)
 
 
 # --- Descriptions -------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from marpack.archive.index import content_digest
-from marpack.errors import ExitCode, MarpackError, UsageError
+from marpack.errors import ExitCode, MarpackError, UsageError, describe_os_error
 from marpack.serving.access import Admission, Guard, TokenKind, Tokens
 from marpack.serving.api import Api, ServerStatistics, ServingCore
 from marpack.serving.http import HttpServer, HttpSettings, run
@@ -286,10 +286,15 @@ class Reloader:
             is_hidden = any(part.startswith((".", "__pycache__")) for part in inner.parts)
             return not is_hidden and not name.endswith(_SKIPPED)
 
-        async for changes in awatch(*folders, watch_filter=counts, recursive=is_folder):
-            if model in tuple(server.registry):  # it is not unregistered
-                names = sorted({os.path.relpath(name) for _, name in changes})
-                model = await self._reload(server, model, source, names)
+        try:
+            async for changes in awatch(*folders, watch_filter=counts, recursive=is_folder):
+                if model in tuple(server.registry):  # it is not unregistered
+                    names = sorted({os.path.relpath(name) for _, name in changes})
+                    model = await self._reload(server, model, source, names)
+        except OSError as error:
+            hint = "raise the limit of watched files (sysctl fs.inotify.max_user_watches), or omit --reload"
+            what = f"the files cannot be watched: {describe_os_error(error)}"
+            raise UsageError(what, where=str(source.path), hint=hint, code="cannot-watch") from error
 
     async def _reload(
         self, server: Server, model: ServedModel, source: ReloadableModel, changed: list[str]

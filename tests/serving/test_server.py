@@ -24,7 +24,7 @@ from marpack.serving.http import HttpSettings
 from marpack.serving.loading import ModelLoader
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import ServedModel
-from marpack.serving.server import Listening, Server, ServerOptions
+from marpack.serving.server import Listening, ReloadableModel, Reloader, Server, ServerOptions
 from marpack.serving.settings import ModelSettings
 
 _HANDLER = "def handle(data, context):\n    return data and [1 for _ in data]\n"
@@ -196,3 +196,13 @@ def test_a_reload_may_change_the_version_to_a_free_one(server: Served, tmp_path:
     assert versions(server) == ["3.0"]
     assert answer(server, "m") == (200, b"new")
     wait_until(lambda: len(list(server.server.registry)) == 2)
+
+
+def test_a_source_that_cannot_be_watched_is_an_error(server: Served, tmp_path: Path):
+    model = server.server.registry.find("m", "1.0")
+    plan = LOADER.plan(ResolvedSource(path=tmp_path / "m.mar"))
+    reloader = Reloader([ReloadableModel(plan, tmp_path / "gone" / "m.mar", lambda: plan)])
+    with pytest.raises(UsageError) as caught:
+        asyncio.run_coroutine_threadsafe(reloader.run(server.server), model._loop).result(20)
+    assert caught.value.code == "cannot-watch"
+    plan.prepared.archive.close()
