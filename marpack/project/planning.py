@@ -1,4 +1,4 @@
-"""A Project → the frozen Plan of its archive, with the local modules that its files import."""
+"""A project, or the original archiver's flags → the frozen Plan of an archive, every problem of it found."""
 
 import os
 import re
@@ -12,29 +12,22 @@ import yaml
 from msgspec import UNSET, Struct, UnsetType
 
 from marpack.archive.cache import Cache
-from marpack.archive.index import Metadata, Vendored, VendoredPackage
-from marpack.archive.manifest import Manifest
+from marpack.archive.index import Vendored, VendoredPackage
+from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.names import quoted
-from marpack.archive.protocol import Bar, no_progress
+from marpack.archive.protocol import MANIFEST_NAME, Bar, no_progress
 from marpack.errors import MarpackError, ProjectError, refuse_unusable_paths
 from marpack.inspection.lint.source import Broken, Found, ModuleFinder, parse, read_imports
 from marpack.project import metadata
 from marpack.project.label_files import labels_member
 from marpack.project.load import parse_document
-from marpack.project.members import EntryPoint, MemberCollector, add_entries, is_pattern, leads_out, matches, tree
+from marpack.project.members import EntryPoint, MemberCollector, is_pattern, leads_out, matches, tree
 from marpack.project.plan import Format, Plan, Role
-from marpack.project.preflight import (
-    SUFFIXES,
-    PlanResult,
-    as_finding,
-    choose_output,
-    finalize_plan,
-    make_manifest,
-    manifest_places,
-)
+from marpack.project.preflight import SUFFIXES, PlanResult, as_finding, choose_output, finalize_plan
 from marpack.project.schema import GENERATED_MARK, LOCK_NAME, Project, mistakes
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.server_modules import HandlerName, breaks_worker, never_found
+from marpack.version import __version__
 
 if TYPE_CHECKING:
     from marpack.project.vendoring import LockedWheel
@@ -42,12 +35,22 @@ if TYPE_CHECKING:
 _BYTECODE = (".pyc", ".pyo")
 CONFIG_NAME = "model-config.yaml"
 SAMPLES = "MAR-INF/samples/"
+_LSP_BUILT_INS = ("BaseHandler", "TorchScriptHandler")
+_LIBRARY_SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
+# Keys of the manifest, as the static checks name them, in the order of the keys and flags below.
+_MODEL_KEYS = ("modelName", "modelVersion", "handler", "serializedFile", "modelFile", "requirementsFile", "configFile")
+_MANIFEST_KEYS = (*(f"model.{key}" for key in _MODEL_KEYS), "runtime")
+_PROJECT_KEYS = ("name", "version", "handler", "weights", "model_file", "requirements", "config")
+_FLAGS = (
+    *("--model-name", "--version", "--handler", "--serialized-file"),
+    *("--model-file", "--requirements-file", "--config-file", "--runtime"),
+)
 
 
 class LocalModule(Struct, frozen=True):
     """One file that an import needs."""
 
-    name: str  # inside the archive: where `import` will find it in the model folder
+    name: str  # inside the archive: the place where `import` finds it in the model folder
     path: Path
 
 
@@ -119,7 +122,7 @@ def _module_files(finder: ModuleFinder, dotted: str) -> Iterator[LocalModule]:
 
 
 @refuse_unusable_paths()
-def plan_project(  # noqa: PLR0913 - each may be left out
+def plan_project(  # noqa: PLR0913 - each has a default
     project: Project,
     *,
     output: str | Path | None = None,
@@ -138,85 +141,83 @@ def plan_project(  # noqa: PLR0913 - each may be left out
         project: From `load_project`.
         output: The archive's path, or a folder to put it in; `<name>.mar` beside marpack.yaml if None.
         replace: Whether an existing output may be replaced.
-        form: The archive's format; if None, the output's suffix tells.
+        form: The archive's format; by default the output's suffix decides.
         created_on: The manifest's `createdOn`, as dd/mm/yyyy HH:MM:SS; left out if None.
         strict: Whether warnings stop the build too.
-        check: Whether the members' content is looked into (the preflight).
-        cache: Where vendored wheels are kept, fetched first if need be; None: this user's.
-        bar: Shows how far that is.
+        check: Whether to check the members' content (the preflight).
+        cache: The cache of vendored wheels, which are fetched if they are missing; None: this user's.
+        bar: Shows the progress of fetching.
         allow_outside: Whether every key may name files outside the project's folder, not only `weights` and `handler`.
 
-    Raises ProjectError holding every finding that stops the build; UsageError if output and form contradict.
+    Raises ProjectError with every finding that stops the build; UsageError if output and form contradict.
     """
     path, actual_form = choose_output(output, form, name=project.name, folder=project.folder)
-    gathering = MemberCollector(None if allow_outside else project.folder, path)
-    manifest = _manifest(project, created_on)
-    modules = _gather(project, gathering)
-    samples = _add_samples(project, gathering)
-    vendored = _add_vendored(project, gathering, cache or Cache(), bar) if project.is_vendored else UNSET
+    collector = MemberCollector(None if allow_outside else project.folder, path)
+    config_file = CONFIG_NAME if isinstance(project.config, dict) else project.config
+    _add_files(project, collector)
+    modules = _add_modules(project, collector)
+    samples = _add_samples(project, collector)
+    vendored = _add_vendored(project, collector, cache or Cache(), bar) if project.is_vendored else UNSET
+    invalid = list(metadata.mistakes(project.metadata))
+    for key, message, hint in invalid:
+        collector.error("metadata", message, project.place(f"metadata.{key}"), hint)
     plan = Plan(
-        manifest=manifest,
-        members=gathering.members(),
+        manifest=_make_manifest(
+            name=project.name,
+            version=project.version,
+            handler=EntryPoint.parse(project.handler, project.folder).manifest,
+            created_on=created_on,
+            # The server would install requirements into the model folder, over the vendored packages.
+            files=(
+                project.weights, project.model_file, None if project.is_vendored else project.requirements, config_file
+            ),
+        ),
+        members=collector.members(),
         output=path,
         format=actual_form,
         replace=replace,
         samples=samples,
         target=project.target.value,
-        metadata=_metadata(project, gathering),
+        metadata=UNSET if invalid else metadata.recorded(project.metadata),
         vendored=vendored,
-    )
-    places = _places(project) | gathering.places
+    )  # fmt: skip
+    places = _manifest_places(map(project.place, _PROJECT_KEYS))
+    if isinstance(project.config, dict):
+        made = parse_document(_config_text(project.config), file=CONFIG_NAME)
+        places |= {f"{CONFIG_NAME}:{line}": project.place(f"config.{key}") for key, line in made.lines.items()}
+    places |= collector.places
     home = project.folder
-    return finalize_plan(plan, gathering.findings, places, strict=strict, check=check, home=home, modules=modules)
+    return finalize_plan(plan, collector.findings, places, strict=strict, check=check, home=home, modules=modules)
 
 
-def _gather(project: Project, gathering: MemberCollector) -> tuple[str, ...]:
-    """Take everything but the samples, and return the modules that came along by themselves."""
-    gathering.check_name(project.name, where=project.place("name"))
+def _add_files(project: Project, collector: MemberCollector) -> None:
+    """Add the handler, the files that keys of marpack.yaml name, and those under `files`."""
+    collector.check_name(project.name, where=project.place("name"))
     if not project.version.strip():
-        gathering.error("version", "the version is empty", project.place("version"))
+        collector.error("version", "the version is empty", project.place("version"))
     handler = EntryPoint.parse(project.handler, project.folder).file
-    gathering.add_handler(project.handler, handler, where=project.place("handler"))
-    _add_named(project, gathering)
-    _add_labels(project, gathering)
-    _add_config(project, gathering)
-    add_entries(project, gathering)
-    return _add_modules(project, gathering)
-
-
-def _add_named(project: Project, gathering: MemberCollector) -> None:
-    """Take the files whose base names the manifest gives."""
+    collector.add_handler(project.handler, handler, where=project.place("handler"))
     for key, role in {"weights": Role.WEIGHTS, "model_file": Role.FILE, "requirements": Role.FILE}.items():
         text, where = getattr(project, key), project.place(key)
-        if text is None:
-            continue
-        if key == "requirements" and project.is_vendored:
-            # The file is of no use there, and may name a private index.
-            gathering.check_inside(project.folder / text, where=where)
-        else:
-            path, anywhere = project.folder / text, key == "weights"
-            gathering.add(Path(text).name, path, where=where, role=role, anywhere=anywhere)
-
-
-def _add_labels(project: Project, gathering: MemberCollector) -> None:
-    where = project.place("labels")
-    if project.labels is None:
-        return
-    path = project.folder / project.labels
-    if not gathering.check_inside(path, where=where) or not gathering.check_file(path, where=where):
-        return
-    try:
-        gathering.add(LABELS_NAME, labels_member(path), where=where)
-    except ProjectError as error:
-        gathering.findings.append(as_finding(error, "labels"))
-
-
-def _add_config(project: Project, gathering: MemberCollector) -> None:
-    """Take the model config, a file's or the one that stands in marpack.yaml."""
+        if text is not None and key == "requirements" and project.is_vendored:
+            # The server does not need the file, and it may name a private index.
+            collector.check_inside(project.folder / text, where=where)
+        elif text is not None:
+            anywhere = key == "weights"
+            collector.add(Path(text).name, project.folder / text, where=where, role=role, anywhere=anywhere)
+    if project.labels is not None:
+        path, where = project.folder / project.labels, project.place("labels")
+        if collector.check_inside(path, where=where) and collector.check_file(path, where=where):
+            try:
+                collector.add(LABELS_NAME, labels_member(path), where=where)
+            except ProjectError as error:
+                collector.findings.append(as_finding(error, "labels"))
+    where = project.place("config")
     if isinstance(project.config, str):
-        gathering.add(Path(project.config).name, project.folder / project.config, where=project.place("config"))
+        collector.add(Path(project.config).name, project.folder / project.config, where=where)
     elif project.config is not None:
-        gathering.add(CONFIG_NAME, _config_text(project.config).encode("ascii"), where=project.place("config"))
+        collector.add(CONFIG_NAME, _config_text(project.config).encode("ascii"), where=where)
+    collector.add_entries(project)
 
 
 def _config_text(config: dict[str, Any]) -> str:  # Any: the author's own keys
@@ -225,8 +226,8 @@ def _config_text(config: dict[str, Any]) -> str:  # Any: the author's own keys
     return text
 
 
-def _add_modules(project: Project, gathering: MemberCollector) -> tuple[str, ...]:
-    """Take the local modules that handler and model file import, unless a file of that name is in already."""
+def _add_modules(project: Project, collector: MemberCollector) -> tuple[str, ...]:
+    """Add the local modules that handler and model file import, unless another file has that name already."""
     handler = EntryPoint.parse(project.handler, project.folder).file
     model = project.folder / project.model_file if project.model_file else None
     names = []
@@ -234,133 +235,110 @@ def _add_modules(project: Project, gathering: MemberCollector) -> tuple[str, ...
         if file is None or not file.is_file():
             continue
         for module in local_modules(file, (file.parent, project.folder)):
-            if not gathering.holds(module.name):
-                beside = key == "handler" and not leads_out(module.path, file.parent)  # which may be anywhere
-                gathering.add(module.name, module.path, where=project.place(key), anywhere=beside)
+            if not collector.holds(module.name):
+                is_beside = key == "handler" and not leads_out(module.path, file.parent)  # a handler may be anywhere
+                collector.add(module.name, module.path, where=project.place(key), anywhere=is_beside)
                 names.append(module.name)
     return tuple(names)
 
 
-def _add_samples(project: Project, gathering: MemberCollector) -> tuple[dict[str, Any], ...]:
-    """Take the samples and return what marpack.json lists of them."""
+def _add_samples(project: Project, collector: MemberCollector) -> tuple[dict[str, Any], ...]:  # Any: expected JSON
+    """Add the samples, and return their entries in marpack.json."""
     listed = []
     for index, sample in enumerate(project.samples):
-        path = Path(sample.input)
-        inside = not path.is_absolute() and ".." not in path.parts
+        key = f"samples[{index}]"
+        path, where = Path(sample.input), project.place(f"{key}.input")
+        is_inside = not path.is_absolute() and ".." not in path.parts
         parts = path.parts[1:] if path.parts[:1] == ("samples",) and len(path.parts) > 1 else path.parts
-        name = SAMPLES + (Path(*parts).as_posix() if inside else path.name)
-        where = project.place(f"samples[{index}].input")
-        gathering.add(name, project.folder / path, where=where, role=Role.META)
-        _check_expectation(project, index, gathering)
+        name = SAMPLES + (Path(*parts).as_posix() if is_inside else path.name)
+        collector.add(name, project.folder / path, where=where, role=Role.META)
+        for inner, message in mistakes(sample.expect) if sample.expect else ():
+            collector.error("samples", message, project.place(f"{key}.expect.{inner}"))
         if sample.generated is not None and not re.fullmatch(GENERATED_MARK, sample.generated):
             hint = "Write sha256: and 64 lower-case hexadecimal digits, or delete the key."
             message = f"{quoted(sample.generated)} is not the SHA-256 of a generated sample"
-            gathering.error("samples", message, project.place(f"samples[{index}].generated"), hint)
-        try:  # as marpack.json will have it, so that a later look finds no difference
+            collector.error("samples", message, project.place(f"{key}.generated"), hint)
+        try:  # in the form of marpack.json, so that `is_stale` can compare it
             listed.append(msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(sample, input=name))))
         except (TypeError, ValueError):
             hint = "put yes, no, on, off and dates in quotes where they are keys"
-            gathering.error("samples", "this expectation holds a key that is no text", where, hint)
+            collector.error("samples", "a key of this expectation is not text", where, hint)
     return tuple(listed)
 
 
-def _add_vendored(project: Project, gathering: MemberCollector, cache: Cache, bar: Bar) -> Vendored | UnsetType:
-    """Take the files of the wheels in vendor.lock, and return what marpack.json says of them."""
-    from marpack.project.vendoring import read_lock  # noqa: PLC0415 - it takes what fetches from elsewhere along
+def _add_vendored(project: Project, collector: MemberCollector, cache: Cache, bar: Bar) -> Vendored | UnsetType:
+    """Add the files of the wheels in vendor.lock, and return their entry in marpack.json."""
+    from marpack.project.vendoring import read_lock  # noqa: PLC0415 - it imports what fetches over HTTP
 
-    if not gathering.check_inside(project.folder / LOCK_NAME, where=project.place("vendor")):
+    if not collector.check_inside(project.folder / LOCK_NAME, where=project.place("vendor")):
         return UNSET
     try:
         lock = read_lock(project)
-        packages = tuple(_add_wheel(wheel, gathering, cache, bar) for wheel in lock.wheels)
+        packages = tuple(_add_wheel(wheel, collector, cache, bar) for wheel in lock.wheels)
     except MarpackError as error:
-        gathering.findings.append(as_finding(error, "vendor"))
+        collector.findings.append(as_finding(error, "vendor"))
         return UNSET
     finally:
-        cache.close()  # what was used just now is the last to be evicted
+        cache.close()  # the wheels used last are evicted last
     return Vendored(python=lock.python, platform=lock.platform, packages=packages, server=lock.server)
 
 
-def _add_wheel(wheel: "LockedWheel", gathering: MemberCollector, cache: Cache, bar: Bar) -> VendoredPackage:
+def _add_wheel(wheel: "LockedWheel", collector: MemberCollector, cache: Cache, bar: Bar) -> VendoredPackage:
     from marpack.project.vendoring import wheel_tree  # noqa: PLC0415 - as above
 
-    tree = wheel_tree(wheel, cache, bar)
-    gathering.findings += tree.findings
-    for name in sorted(tree.names):
-        path, before = tree.folder / name, gathering.source_of(name)
-        top, _, rest = name.partition("/")
-        if (not rest or rest.startswith("__init__.")) and _is_taken(top, is_file=not rest):
-            message = f"{name} would take the place of what the worker itself needs, or never be found"
-            gathering.error("vendor", message, wheel.file, "do without it")
+    unpacked = wheel_tree(wheel, cache, bar)
+    collector.findings += unpacked.findings
+    for name in sorted(unpacked.names):
+        path, before = unpacked.folder / name, collector.source_of(name)
+        top, slash, _ = name.partition("/")
+        module, _, suffix = top.partition(".")
+        is_module = bool(slash) or suffix == "py" or suffix.endswith("so")
+        if is_module and (breaks_worker(module) or never_found(module)):
+            message = f"{name} would replace a module that the worker needs, or never be imported"
+            collector.error("vendor", message, wheel.file, "remove the requirement")
         if before is None:
-            gathering.add(name, path, where=wheel.file, anywhere=True)  # from the cache, held to its digest
-            gathering.places[name] = f"{wheel.file}!{name}"
+            collector.add(name, path, where=wheel.file, anywhere=True)  # in the cache, with the locked digest
+            collector.places[name] = f"{wheel.file}!{name}"
         elif (before if isinstance(before, bytes) else before.read_bytes()) != path.read_bytes():
-            other = gathering.places.get(name, name)
-            gathering.error(
-                "name-collision", f"{name} comes from {other} and from {wheel.file}, and differs", wheel.file
-            )
-    tops = {name.partition("/")[0].partition(".")[0] for name in tree.names if ".dist-info/" not in name}
+            other = collector.places.get(name, name)
+            message = f"{name} comes from {other} and from {wheel.file}, and differs"
+            collector.error("name-collision", message, wheel.file)
+    tops = {name.partition("/")[0].partition(".")[0] for name in unpacked.names if ".dist-info/" not in name}
     return VendoredPackage(
         name=wheel.name, version=wheel.version, file=wheel.file, sha256=wheel.sha256, modules=tuple(sorted(tops))
     )
 
 
-def _is_taken(top: str, *, is_file: bool) -> bool:
-    module, _, suffix = top.partition(".")
-    is_module = not is_file or suffix == "py" or suffix.endswith("so")
-    return is_module and (breaks_worker(module) or never_found(module))
-
-
-def _check_expectation(project: Project, index: int, gathering: MemberCollector) -> None:
-    expected, key = project.samples[index].expect, f"samples[{index}].expect"
-    for inner, message in mistakes(expected) if expected is not None else ():
-        gathering.error("samples", message, project.place(f"{key}.{inner}"))
-
-
-def _metadata(project: Project, gathering: MemberCollector) -> Metadata | UnsetType:
-    """Return what the author says of the model; what cannot be recorded is reported."""
-    wrong = list(metadata.mistakes(project.metadata))
-    for key, message, hint in wrong:
-        gathering.error("metadata", message, project.place(f"metadata.{key}"), hint)
-    return UNSET if wrong else metadata.recorded(project.metadata)
-
-
-def _manifest(project: Project, created_on: str | None) -> Manifest:
-    config = project.config if project.config is None or isinstance(project.config, str) else CONFIG_NAME
-    # The server would install them into the model folder, over what is vendored.
-    requirements = None if project.is_vendored else project.requirements
-    return make_manifest(
-        name=project.name,
-        version=project.version,
-        handler=EntryPoint.parse(project.handler, project.folder).manifest,
-        created_on=created_on,
-        files=(project.weights, project.model_file, requirements, config),
+def _make_manifest(
+    *,
+    name: str,
+    version: str | None,
+    handler: str,
+    created_on: str | None,
+    files: Iterable[str | None],
+    runtime: str = "python",
+) -> Manifest:
+    """Return a manifest; it has the base names of `files`: weights, model file, requirements, config."""
+    weights, model_file, requirements, config = (Path(path).name if path else None for path in files)
+    model = ManifestModel(
+        name=name,
+        version=version,
+        handler=handler,
+        serialized_file=weights,
+        model_file=model_file,
+        requirements_file=requirements,
+        config_file=config,
     )
+    return Manifest(model=model, runtime=runtime, created_on=created_on, archiver_version=f"marpack {__version__}")
 
 
-def _places(project: Project) -> dict[str, str]:
-    """Return where in marpack.yaml the manifest's keys and the lines of an inline config come from."""
-    # A key that is not there has no line; what is missing is missed where the handler asks for it.
-    keys = ("name", "version", "handler", "weights", "model_file", "requirements", "config")
-    places = manifest_places(map(project.place, keys))
-    if isinstance(project.config, dict):
-        made = parse_document(_config_text(project.config), file=CONFIG_NAME)
-        places |= {f"{CONFIG_NAME}:{line}": project.place(f"config.{key}") for key, line in made.lines.items()}
-    return places
-
-
-_LSP_BUILT_INS = ("BaseHandler", "TorchScriptHandler")
-# In the order that `manifest_places` has.
-_MANIFEST_FLAGS = (
-    *("--model-name", "--version", "--handler", "--serialized-file"),
-    *("--model-file", "--requirements-file", "--config-file", "--runtime"),
-)
-_LIBRARY_SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
+def _manifest_places(wheres: Iterable[str]) -> dict[str, str]:
+    """Return the author's place of each key of the manifest, by the name that the static checks have for it."""
+    return {f"{MANIFEST_NAME}: {key}": where for key, where in zip(_MANIFEST_KEYS, wheres, strict=False)}
 
 
 class Flags(Struct, frozen=True, kw_only=True):
-    """The original archiver's arguments, as they were given."""
+    """The original archiver's arguments."""
 
     model_name: str
     version: str
@@ -384,58 +362,48 @@ def plan_flags(
     strict: bool = False,
     check: bool = True,
 ) -> PlanResult:
-    """Plan the archive that the original archiver makes of the same arguments: same members, same manifest.
+    """Plan the archive that the original archiver makes of the same arguments (contract §1); see `plan_project`.
 
-    Args:
-        flags: The arguments.
-        form: The archive's format.
-        replace: Whether an existing output may be replaced (`--force`).
-        created_on: The manifest's `createdOn`, as dd/mm/yyyy HH:MM:SS; left out if None.
-        strict: Whether warnings stop the build too.
-        check: Whether the members' content is looked into (the preflight).
-
-    Raises ProjectError holding every finding that stops the build; OutputExistsError.
+    Raises ProjectError with every finding that stops the build; OutputExistsError.
     """
-    gathering = MemberCollector()
-    gathering.check_name(flags.model_name, where="--model-name")
-    gathering.add_handler(flags.handler, handler_file(flags.handler, flags.runtime), where="--handler")
-    named = {
-        "--serialized-file": (flags.serialized_file, Role.WEIGHTS),
-        "--model-file": (flags.model_file, Role.FILE),
-        "--requirements-file": (flags.requirements_file, Role.FILE),
-        "--config-file": (flags.config_file, Role.FILE),
-    }
-    for flag, (text, role) in named.items():
+    collector = MemberCollector()
+    collector.check_name(flags.model_name, where="--model-name")
+    collector.add_handler(flags.handler, handler_file(flags.handler, flags.runtime), where="--handler")
+    named = (flags.serialized_file, flags.model_file, flags.requirements_file, flags.config_file)
+    for flag, text in zip(
+        ("--serialized-file", "--model-file", "--requirements-file", "--config-file"), named, strict=True
+    ):
         if text:
-            gathering.add(Path(text).name, Path(text), where=flag, role=role)
+            role = Role.WEIGHTS if flag == "--serialized-file" else Role.FILE
+            collector.add(Path(text).name, Path(text), where=flag, role=role)
     # Each entry is a file, a folder whose contents are packed at the root, or a pattern.
     for entry in filter(None, map(str.strip, (flags.extra_files or "").split(","))):
         found = matches(entry, Path())
         if not found and is_pattern(entry):
-            gathering.warning("glob-without-match", f"{entry} matches no file", "--extra-files")
+            collector.warning("glob-without-match", f"{entry} matches no file", "--extra-files")
             continue
         for path in map(Path, found or [entry]):
             if path.is_dir():
                 files = tree(path, hidden_files=True)
-                gathering.add_tree("", files, folder=path, home=path, where="--extra-files")
+                collector.add_tree("", files, folder=path, home=path, where="--extra-files")
             else:
-                gathering.add(path.name, path, where="--extra-files")
+                collector.add(path.name, path, where="--extra-files")
     plan = Plan(
-        manifest=make_manifest(
+        manifest=_make_manifest(
             name=flags.model_name,
             version=flags.version or None,
-            handler=os.path.basename(flags.handler),  # noqa: PTH119 - of `a/b.py:function`, which is no path
+            handler=os.path.basename(flags.handler),  # noqa: PTH119 - `a/b.py:function` is not a path
             runtime=flags.runtime,
             created_on=created_on,
-            files=(flags.serialized_file, flags.model_file, flags.requirements_file, flags.config_file),
+            files=named,
         ),
-        members=gathering.members(),
+        members=collector.members(),
         output=Path(flags.export_path) / f"{flags.model_name}{SUFFIXES[form]}",
         format=form,
         replace=replace,
     )
-    places = manifest_places(_MANIFEST_FLAGS) | gathering.places
-    return finalize_plan(plan, gathering.findings, places, strict=strict, check=check)
+    places = _manifest_places(_FLAGS) | collector.places
+    return finalize_plan(plan, collector.findings, places, strict=strict, check=check)
 
 
 def handler_file(handler: str, runtime: str) -> Path | None:

@@ -1,4 +1,4 @@
-"""The static checks on a plan, before a byte is written, and the plan that they let pass."""
+"""The static checks on a plan and its output, before a byte is written, and the plan that they let pass."""
 
 import ast
 import io
@@ -10,7 +10,6 @@ from typing import BinaryIO
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.protocol import MANIFEST_NAME
 from marpack.errors import MarpackError, OutputExistsError, ProjectError, UsageError
 from marpack.findings import Finding, Severity
@@ -19,13 +18,11 @@ from marpack.inspection.lint.source import Broken, evaluate_condition, parse, te
 from marpack.project.plan import Format, Plan, PlannedMember
 from marpack.protocol.targets import Target
 from marpack.torchserve.server_modules import HandlerName
-from marpack.version import __version__
 
-# What stands in the archive (a member, `member:line`, a key of the manifest) → where the author wrote it.
+# A place in the archive (a member, `member:line`, a key of the manifest) → the author's place for it.
 Places = Mapping[str, str]
 
-_MODEL_KEYS = ("modelName", "modelVersion", "handler", "serializedFile", "modelFile", "requirementsFile", "configFile")
-_KEYS = (*(f"model.{key}" for key in _MODEL_KEYS), "runtime")
+SUFFIXES = {Format.DEFAULT: ".mar", Format.ZIP_STORE: ".mar", Format.TGZ: ".tar.gz", Format.NO_ARCHIVE: ""}
 
 
 class PlanView:
@@ -40,17 +37,83 @@ class PlanView:
         return io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
 
 
+class PlanResult(Struct, frozen=True, kw_only=True):
+    """A plan with its findings."""
+
+    plan: Plan
+    findings: tuple[Finding, ...] = ()  # none of them an error
+    modules: tuple[str, ...] = ()  # members packed only because the handler or model file imports them
+
+
+def finalize_plan(
+    plan: Plan,
+    found: Iterable[Finding],
+    places: Places,
+    *,
+    strict: bool,
+    check: bool,
+    home: Path | None = None,
+    modules: tuple[str, ...] = (),
+) -> PlanResult:
+    """Check a plan and its output, and return the plan if nothing stops it.
+
+    Args:
+        plan: The plan.
+        found: The findings so far, errors among them.
+        places: The author's places for members and keys of the manifest.
+        strict: Warnings stop the build too.
+        check: Check the content of the members (the preflight).
+        home: The project's folder, if there is one.
+        modules: Members packed only because the handler or model file imports them.
+
+    Raises ProjectError with every finding that stops the build, OutputExistsError.
+    """
+    findings = list(found)
+    if check:
+        findings += preflight(plan, places, findings, home)
+    exists = None
+    try:
+        check_output(plan.output, plan.format, plan.members, replace=plan.replace)
+    except OutputExistsError as error:
+        exists = error
+    except ProjectError as error:
+        findings.append(as_finding(error, "output"))
+    if strict:
+        findings = [replace(f, severity=Severity.ERROR) if f.severity is Severity.WARNING else f for f in findings]
+    count = sum(finding.severity is Severity.ERROR for finding in findings)
+    if exists and not count:
+        raise exists
+    if count:
+        what = f"nothing was built: there {'are' if count > 1 else 'is'} {count} {'errors' if count > 1 else 'error'}"
+        raise ProjectError(what, findings=tuple(f for f in findings if f.severity is not Severity.NOTE))
+    return PlanResult(plan=plan, findings=tuple(findings), modules=modules)
+
+
+def as_finding(error: MarpackError, code: str) -> Finding:
+    """Return an error as one finding among others."""
+    return Finding(code=code, severity=Severity.ERROR, message=error.what, where=error.where, hint=error.hint)
+
+
 def preflight(plan: Plan, places: Places, found: Iterable[Finding], home: Path | None = None) -> list[Finding]:
-    """Return what the members' content gives rise to, but where an error was found already."""
+    """Return the findings about the members' content, except at places with an error already."""
     wrong = {finding.where for finding in found if finding.severity is Severity.ERROR}
     checked = lint(PlanView(plan), plan.manifest, target=Target(plan.target), vendored=plan.vendored)
-    reported = [replace(finding, where=_told(finding.where, places)) for finding in checked]
-    reported += _left_behind(plan, home)
+    reported = [replace(finding, where=_author_place(finding.where, places)) for finding in checked]
+    reported += _unpacked_files(plan, home)
     return [finding for finding in reported if finding.where not in wrong]
 
 
-def _left_behind(plan: Plan, home: Path | None) -> Iterator[Finding]:
-    """Yield the files that the handler's source names, and that lie beside it or in the project, but are not packed."""
+def _author_place(where: str | None, places: Places) -> str | None:
+    """Return the author's place for a place in the archive: the longest known part of it, translated."""
+    known, rest = where or "", ""
+    while known and known not in places:
+        known, colon, last = known.rpartition(":")
+        rest = f"{colon}{last}{rest}"
+    return f"{places[known]}{rest}" if known else where
+
+
+def _unpacked_files(plan: Plan, home: Path | None) -> Iterator[Finding]:
+    """Yield the files beside the handler or in the project that its source names, and that are not packed."""
     handler = f"{HandlerName.parse(plan.manifest.model.handler).path.removesuffix('.py')}.py"
     source = next((member.source for member in plan.members if member.name == handler), b"")
     if isinstance(source, bytes):
@@ -58,7 +121,7 @@ def _left_behind(plan: Plan, home: Path | None) -> Iterator[Finding]:
     packed = {PurePosixPath(member.name).name for member in plan.members}
     for line, name in sorted(_named_files(source, {source.parent, home or source.parent})):
         if PurePosixPath(name).name not in packed:
-            message = f"it names {name}, which lies here and is not packed"
+            message = f"it names {name}, which exists and is not packed"
             hint = f"if the model needs it, pack it: files: [{name}] in marpack.yaml, or --extra-files"
             where = f"{source}:{line}"
             yield Finding(code="file-not-packed", severity=Severity.WARNING, message=message, where=where, hint=hint)
@@ -83,144 +146,36 @@ def _named_files(source: Path, folders: Collection[Path]) -> Iterator[tuple[int,
             yield from ((line, way) for way in ways if any(os.path.isfile(each / way) for each in folders))  # noqa: PTH113
 
 
-def make_manifest(
-    *,
-    name: str,
-    version: str | None,
-    handler: str,
-    created_on: str | None,
-    files: Iterable[str | None],
-    runtime: str = "python",
-) -> Manifest:
-    """Return a manifest; `files` (weights, model file, requirements, config) it names by their base names."""
-    weights, model_file, requirements, config = (Path(path).name if path else None for path in files)
-    model = ManifestModel(
-        name=name,
-        version=version,
-        handler=handler,
-        serialized_file=weights,
-        model_file=model_file,
-        requirements_file=requirements,
-        config_file=config,
-    )
-    return Manifest(model=model, runtime=runtime, created_on=created_on, archiver_version=f"marpack {__version__}")
-
-
-def manifest_places(wheres: Iterable[str]) -> dict[str, str]:
-    """Return where the author wrote each key of the manifest, by the name that the static checks have for it.
-
-    Args:
-        wheres: Name, version, handler, weights, model file, requirements and config; the runtime, if it can be written.
-    """
-    return {f"{MANIFEST_NAME}: {key}": where for key, where in zip(_KEYS, wheres, strict=False)}
-
-
-def _told(where: str | None, places: Places) -> str | None:
-    """Return a place in the archive as the author knows it: the longest part of it that is known, translated."""
-    known, rest = where or "", ""
-    while known and known not in places:
-        known, colon, last = known.rpartition(":")
-        rest = f"{colon}{last}{rest}"
-    return f"{places[known]}{rest}" if known else where
-
-
-class PlanResult(Struct, frozen=True, kw_only=True):
-    """A plan with what was noticed while making it."""
-
-    plan: Plan
-    findings: tuple[Finding, ...] = ()  # none of them an error
-    modules: tuple[str, ...] = ()  # members packed only because the handler or model file imports them
-
-
-def finalize_plan(
-    plan: Plan,
-    found: Iterable[Finding],
-    places: Places,
-    *,
-    strict: bool,
-    check: bool,
-    home: Path | None = None,
-    modules: tuple[str, ...] = (),
-) -> PlanResult:
-    """Look a plan over once more, and return it only if nothing speaks against it.
-
-    Args:
-        plan: The plan.
-        found: The findings so far, errors among them.
-        places: Where the author wrote what goes into the archive.
-        strict: Warnings stop the build too.
-        check: Look into the members (the preflight).
-        home: The project's folder, if there is one.
-        modules: Members packed only because the handler or model file imports them.
-
-    Raises ProjectError holding every finding that stops the build, OutputExistsError.
-    """
-    findings = list(found)
-    if check:
-        findings += preflight(plan, places, findings, home)
-    try:
-        check_output(plan.output, plan.format, plan.members, replace=plan.replace)
-    except OutputExistsError:
-        if not _errors(findings):
-            raise
-    except ProjectError as error:
-        findings.append(as_finding(error, "output"))
-    if strict:
-        findings = [replace(f, severity=Severity.ERROR) if f.severity is Severity.WARNING else f for f in findings]
-    if count := _errors(findings):
-        what = f"nothing was built: there {'are' if count > 1 else 'is'} {count} {'errors' if count > 1 else 'error'}"
-        raise ProjectError(what, findings=tuple(f for f in findings if f.severity is not Severity.NOTE))
-    return PlanResult(plan=plan, findings=tuple(findings), modules=modules)
-
-
-def as_finding(error: MarpackError, code: str) -> Finding:
-    """Return an error as one finding among others."""
-    return Finding(code=code, severity=Severity.ERROR, message=error.what, where=error.where, hint=error.hint)
-
-
-def _errors(findings: list[Finding]) -> int:
-    return sum(finding.severity is Severity.ERROR for finding in findings)
-
-
-SUFFIXES = {Format.DEFAULT: ".mar", Format.ZIP_STORE: ".mar", Format.TGZ: ".tar.gz", Format.NO_ARCHIVE: ""}
-
-
 def choose_output(output: str | Path | None, chosen: Format | None, *, name: str, folder: Path) -> tuple[Path, Format]:
     """Return the archive's path and format, each from the other where only one is given.
 
     Args:
-        output: A path for the archive, or a folder (there already, or written with a final slash) to put it in.
-        chosen: The format asked for.
-        name: The model's name; the archive's is made from it.
-        folder: Where the archive goes when no output is given.
+        output: A path for the archive, or a folder (existing, or with a final slash) to put it in.
+        chosen: The requested format.
+        name: The model's name, which the archive is named after.
+        folder: The archive's folder without an output.
 
     Raises UsageError when the two contradict each other.
     """
+    form = chosen or Format.DEFAULT
     if output is None:
-        return folder / f"{name}{SUFFIXES[chosen or Format.DEFAULT]}", chosen or Format.DEFAULT
+        return folder / f"{name}{SUFFIXES[form]}", form
     path, text = Path(output), str(output)
     if text.endswith(("/", os.sep)) or (path.is_dir() and not path.name.endswith((".mar", ".tar.gz"))):
-        if chosen is not Format.NO_ARCHIVE:
-            return path / f"{name}{SUFFIXES[chosen or Format.DEFAULT]}", chosen or Format.DEFAULT
-        return path, chosen
-    fitting = Format.TGZ if path.name.endswith(".tar.gz") else Format.DEFAULT
-    actual = chosen or fitting
-    suffix = SUFFIXES[actual]
+        return (path if form is Format.NO_ARCHIVE else path / f"{name}{SUFFIXES[form]}"), form
+    form = chosen or (Format.TGZ if path.name.endswith(".tar.gz") else Format.DEFAULT)
+    suffix = SUFFIXES[form]
     if not path.name.endswith(suffix) or (not suffix and path.suffix == ".mar"):
-        wanted = suffix or "no suffix"
-        raise UsageError(
-            f"the output of format {actual} ends in {wanted}, not {path.name}",
-            where=f"--output {text}",
-            hint="name a .mar, a .tar.gz or a folder",
-            code="wrong-suffix",
-        )
-    return path, actual
+        what = f"the output of format {form} ends in {suffix or 'no suffix'}, not {path.name}"
+        hint = "name a .mar, a .tar.gz or a folder"
+        raise UsageError(what, where=f"--output {text}", hint=hint, code="wrong-suffix")
+    return path, form
 
 
 def check_output(output: Path, form: Format, members: Iterable[PlannedMember], *, replace: bool) -> None:
-    """Refuse an output that would overwrite what it must not.
+    """Refuse an output that would overwrite other files.
 
-    Raises OutputExistsError if it is there and may not be replaced, ProjectError if it is no archive's place.
+    Raises OutputExistsError if it exists and may not be replaced, ProjectError if an archive cannot be there.
     """
     where = str(output)
     blocker = next((parent for parent in output.parents if parent.exists()), None)
@@ -229,7 +184,7 @@ def check_output(output: Path, form: Format, members: Iterable[PlannedMember], *
     if not os.path.lexists(output):
         return
     if not replace:
-        raise OutputExistsError("the output is there already", where=where, hint="--force replaces it")
+        raise OutputExistsError("the output exists", where=where, hint="--force replaces it")
     sources = [member.source for member in members if isinstance(member.source, Path)]
     if form is Format.NO_ARCHIVE:
         _check_folder(output, sources)
@@ -242,17 +197,14 @@ def check_output(output: Path, form: Format, members: Iterable[PlannedMember], *
 
 
 def _check_folder(output: Path, sources: list[Path]) -> None:
-    """Refuse to replace a folder that is no model folder, or that holds what goes into the new one."""
+    """Refuse to replace a folder that is not a model folder, or that contains sources of the new one."""
+    where = str(output)
     if not output.is_dir():
-        raise ProjectError("the output is a file; this format needs a folder", where=str(output))
+        raise ProjectError("the output is a file; this format needs a folder", where=where)
     inside = next((source for source in sources if source.resolve().is_relative_to(output.resolve())), None)
     if inside is not None:
-        raise ProjectError(
-            f"the output folder holds {inside}, which goes into it", where=str(output), hint="choose another output"
-        )
+        what = f"the output folder contains {inside}, which goes into the archive"
+        raise ProjectError(what, where=where, hint="choose another output")
     if any(output.iterdir()) and not (output / MANIFEST_NAME).is_file():
-        raise ProjectError(
-            f"this folder is no model folder (it has no {MANIFEST_NAME}), so it is not replaced",
-            where=str(output),
-            hint="choose another output, or remove the folder",
-        )
+        what = f"the folder is not a model folder (it has no {MANIFEST_NAME}), so it is not replaced"
+        raise ProjectError(what, where=where, hint="choose another output, or remove the folder")

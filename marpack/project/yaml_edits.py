@@ -2,6 +2,7 @@
 
 import io
 import re
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,10 @@ import yaml
 
 from marpack.archive.staging import replace_file
 from marpack.errors import ProjectError, first_line
-from marpack.project.load import parse_document
+from marpack.project.load import Document, parse_document
 
 if TYPE_CHECKING:
-    from ruamel.yaml.comments import CommentedMap
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 _MAX_WIDTH = 110  # columns of a sample on one line
 
@@ -70,15 +71,17 @@ def with_samples(text: str, samples: Mapping[str, Expected], *, file: str) -> st
         return text
     from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - needed only where a file is edited
 
-    before = parse_document(text, file=file).value
+    document = parse_document(text, file=file)
+    before = document.value
     known = {sample["input"]: sample for sample in before.get("samples", ())}
     for name, expected in samples.items():
         known[name] = known.get(name, {"input": name}) | {"expect": expected}
     try:
         changed = _edit(text.replace("\r\n", "\n"), samples)
-        after = _canonical(parse_document(changed, file=file).value)
-        is_meant = after == _canonical(before | {"samples": list(known.values())})
-        why = "" if is_meant and _comments(changed) == _comments(text) else "other values or comments would change"
+        after = parse_document(changed, file=file)
+        is_meant = _canonical(after.value) == _canonical(before | {"samples": list(known.values())})
+        is_kept = _comments(changed) == _comments(text) and _other_texts(after) == _other_texts(document)
+        why = "" if is_meant and is_kept else "other values or comments would change"
     except (YAMLError, ProjectError) as error:
         why = first_line(error)
     if why:
@@ -91,8 +94,19 @@ def _edit(text: str, samples: Mapping[str, Expected]) -> str:
     """Return the text with these expectations, by a parser that keeps comments, order and quotes."""
     from ruamel.yaml import YAML  # noqa: PLC0415 - as above
     from ruamel.yaml.comments import CommentedMap, CommentedSeq  # noqa: PLC0415 - as above
+    from ruamel.yaml.emitter import RoundTripEmitter  # noqa: PLC0415 - as above
+    from ruamel.yaml.events import MappingEndEvent  # noqa: PLC0415 - as above
+
+    class Emitter(RoundTripEmitter):
+        """Ends the line after `{…} # comment`, which ruamel forgets in a list with a comment behind its key."""
+
+        def expect_flow_mapping_key(self) -> None:
+            is_end = isinstance(self.event, MappingEndEvent)
+            super().expect_flow_mapping_key()
+            self.no_newline = False if is_end else self.no_newline
 
     editor = YAML()
+    editor.Emitter = Emitter
     editor.preserve_quotes, editor.width, editor.explicit_start = True, 1 << 20, text.startswith("---")
     root = editor.load(text)
     # Indent every list as the file indents its first one.
@@ -100,26 +114,33 @@ def _edit(text: str, samples: Mapping[str, Expected]) -> str:
     dash, indent = next(((each.lc.col, each.lc.item(0)[1]) for each in lists), (2, 4))
     editor.indent(mapping=2, sequence=indent, offset=dash)
     known = {sample["input"]: sample for sample in root.setdefault("samples", CommentedSeq())}
+    # PyYAML spells the new values, since ruamel writes YAML 1.2, in which `no` is text: each has a mark until the end.
+    mark, spelt = f"x{secrets.token_hex(8)}x", list[str]()
+
+    def marked(value: Any) -> CommentedSeq:  # Any: plain YAML values
+        spelt.append(flow(value))
+        stand_in = CommentedSeq([f"{mark}{len(spelt) - 1}x"])
+        stand_in.fa.set_flow_style()
+        return stand_in
+
     for name, expected in samples.items():
-        # Loaded from PyYAML's spelling: ruamel writes YAML 1.2, in which `no` is text.
-        new = editor.load(line := flow({"input": name, "expect": expected}))
-        if len(line) + indent > _MAX_WIDTH:
-            new.fa.set_block_style()
-        if len(flow(expected)) + indent > _MAX_WIDTH:
-            new["expect"].fa.set_block_style()
+        by_key = len(flow(expected)) + indent > _MAX_WIDTH
+        new = {key: marked(value) for key, value in expected.items()} if by_key else marked(expected)
         old = known[name].get("expect") if name in known else None
-        if name not in known:
-            root["samples"].append(new)
-        elif isinstance(old, CommentedMap):
-            _replace_values(old, new["expect"])
+        if isinstance(old, CommentedMap):
+            _replace_values(old, {key: marked(value) for key, value in expected.items()})
+        elif name in known:
+            known[name]["expect"] = new
+        elif len(flow(whole := {"input": name, "expect": expected})) + indent > _MAX_WIDTH:
+            root["samples"].append({"input": marked(name), "expect": new})
         else:
-            known[name]["expect"] = new["expect"]
+            root["samples"].append(marked(whole))
     output = io.StringIO()
     editor.dump(root, output)
-    return output.getvalue()
+    return re.sub(rf"\[{mark}(\d+)x\]", lambda match: spelt[int(match[1])], output.getvalue())
 
 
-def _replace_values(old: "CommentedMap", new: "CommentedMap") -> None:
+def _replace_values(old: "CommentedMap", new: "dict[str, CommentedSeq]") -> None:
     """Give a mapping the values of another one; the comments of removed keys move to the last key."""
     removed = [key for key in old if key not in new]
     moved = [token for key in removed if (token := old.ca.items.get(key, [None] * 3)[2]) is not None]
@@ -137,6 +158,11 @@ def _replace_values(old: "CommentedMap", new: "CommentedMap") -> None:
 def _canonical(value: Any) -> str:  # Any: plain YAML values
     """Return one text for equal values: 1, 1.0 and true differ, the order of keys does not count."""
     return yaml.dump(value, Dumper=_Dumper)
+
+
+def _other_texts(document: Document) -> dict[str, str]:
+    """Return the scalars outside of samples as they are written: version 1.10 is not 1.1."""
+    return {key: text for key, text in document.texts.items() if not key.startswith("samples")}
 
 
 def _comments(text: str) -> list[str]:

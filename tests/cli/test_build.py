@@ -297,8 +297,12 @@ MISTAKES: dict[str, tuple[Callable[[], object], list[str], str]] = {
         "this is no plain YAML value",
     ),
     "a key twice": (lambda: append("marpack.yaml", "name: b\n"), [], "the key name is there twice, first on line 1"),
-    "name with spaces": (lambda: edit("marpack.yaml", "name: digits", "name: my digits"), [], "is no model name"),
-    "sample missing": (lambda: Path("samples/one.png").unlink(), [], "samples[1].input: samples/one.png is not there"),
+    "name with spaces": (lambda: edit("marpack.yaml", "name: digits", "name: my digits"), [], "is not a model name"),
+    "sample missing": (
+        lambda: Path("samples/one.png").unlink(),
+        [],
+        "samples[1].input: samples/one.png does not exist",
+    ),
     "an empty label": (lambda: append("labels.txt", "\n\nb\n"), [], "an empty line stands where a label should"),
     "handler that does not parse": (
         lambda: append("handler.py", "def (:\n"),
@@ -324,7 +328,11 @@ MISTAKES: dict[str, tuple[Callable[[], object], list[str], str]] = {
     "output of another kind": (lambda: None, ["-o", "digits.zip"], "ends in .mar, not digits.zip"),
     "output below a file": (lambda: None, ["-o", "handler.py/x.mar"], "handler.py is a file"),
     "output over an input": (lambda: Path("digits.mar").symlink_to("digits.pt"), [], "the output would overwrite"),
-    "output over the project": (lambda: None, ["--archive-format", "no-archive", "-o", "."], "the output folder holds"),
+    "output over the project": (
+        lambda: None,
+        ["--archive-format", "no-archive", "-o", "."],
+        "the output folder contains",
+    ),
     "project and flags": (lambda: None, [".", "--model-name", "m"], "--model-name replaces a project"),
     "half the flags": (lambda: None, ["--model-name", "m"], "missing: --version and --handler"),
     "flags and output": (lambda: None, [*FLAGS, "-o", "x.mar"], "Give --export-path"),

@@ -204,10 +204,10 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         ["--against", ".", "--slower", "9", "--only", "alike", "--skip", "alike"],
         "alike is both selected and left out",
     ),
-    "slower than what is not there": (["--against", "gone.mar", "--slower", "10"], "there is no such file"),
+    "slower than what does not exist": (["--against", "gone.mar", "--slower", "10"], "there is no such file"),
     "slower than an address": (["--against", "http://x/y.mar", "--slower", "10"], "over plain http anyone"),
-    "another that is not there": (["--against", "gone.mar"], "there is no such file"),
-    "an input that is not there": (["--against", ".", "--input", "gone.txt"], "there is no such input"),
+    "another that does not exist": (["--against", "gone.mar"], "there is no such file"),
+    "an input that does not exist": (["--against", ".", "--input", "gone.txt"], "there is no such input"),
 }
 
 

@@ -28,9 +28,9 @@ def errors(**flags: str) -> list[tuple[str | None, str, str]]:
 
 
 ERRORS = {
-    "name": ({"model_name": "a/b"}, ("--model-name", "model-name", "'a/b' is no model name")),
-    "handler": ({"handler": "nowhere"}, ("--handler", "missing-file", "nowhere.py is not there")),
-    "handler with function": ({"handler": "nowhere:f"}, ("--handler", "missing-file", "nowhere.py is not there")),
+    "name": ({"model_name": "a/b"}, ("--model-name", "model-name", "'a/b' is not a model name")),
+    "handler": ({"handler": "nowhere"}, ("--handler", "missing-file", "nowhere.py does not exist")),
+    "handler with function": ({"handler": "nowhere:f"}, ("--handler", "missing-file", "nowhere.py does not exist")),
     "built-in": (
         {"handler": "image_clasifier"},
         ("--handler", "missing-file", "image_clasifier is neither a built-in handler nor a file"),
@@ -39,13 +39,13 @@ ERRORS = {
         {"handler": "h.ipynb:f"},
         ("--handler", "notebook", "h.ipynb:f is a notebook, and the server imports Python files"),
     ),
-    "library": ({"handler": "lib", "runtime": "LSP"}, ("--handler", "missing-file", "lib.so is not there")),
-    "weights": ({"serialized_file": "a.pt"}, ("--serialized-file", "missing-file", "a.pt is not there")),
+    "library": ({"handler": "lib", "runtime": "LSP"}, ("--handler", "missing-file", "lib.so does not exist")),
+    "weights": ({"serialized_file": "a.pt"}, ("--serialized-file", "missing-file", "a.pt does not exist")),
     "weights, a folder": ({"serialized_file": "more"}, ("--serialized-file", "not-a-file", "more is a folder")),
-    "model": ({"model_file": "a.py"}, ("--model-file", "missing-file", "a.py is not there")),
-    "requirements": ({"requirements_file": "a.txt"}, ("--requirements-file", "missing-file", "a.txt is not there")),
-    "config": ({"config_file": "a.yaml"}, ("--config-file", "missing-file", "a.yaml is not there")),
-    "extra": ({"extra_files": "a.txt"}, ("--extra-files", "missing-file", "a.txt is not there")),
+    "model": ({"model_file": "a.py"}, ("--model-file", "missing-file", "a.py does not exist")),
+    "requirements": ({"requirements_file": "a.txt"}, ("--requirements-file", "missing-file", "a.txt does not exist")),
+    "config": ({"config_file": "a.yaml"}, ("--config-file", "missing-file", "a.yaml does not exist")),
+    "extra": ({"extra_files": "a.txt"}, ("--extra-files", "missing-file", "a.txt does not exist")),
     "over the handler": (
         {"extra_files": "other/handler.py"},
         (
@@ -75,7 +75,7 @@ ERRORS = {
         (
             "--extra-files",
             "reserved-name",
-            "MAR-INF/MANIFEST.json lies in MAR-INF/, which the archive keeps for itself",
+            "MAR-INF/MANIFEST.json is in MAR-INF/, which is reserved for marpack",
         ),
     ),
 }

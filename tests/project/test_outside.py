@@ -74,7 +74,7 @@ ATTACKS = {
     "requirements that are vendored": ("requirements: requirements.txt\nvendor: {python: '3.9'}", "requirements"),
     "a model file": ("model_file: ../secret.json", "model_file"),
     "a sample": ("samples: [{input: ../secret.json}]", "samples[0].input"),
-    "a file that is not there": ("files: [../gone.json]", "files[0]"),
+    "a file that does not exist": ("files: [../gone.json]", "files[0]"),
 }
 
 

@@ -212,11 +212,15 @@ def test_samples_keep_their_paths_and_expectations(make_project: Make) -> None:
 
 
 ERRORS = {
-    "name": ("name: a b\nversion: 1\nhandler: base_handler", {}, [("1: name", "model-name", "'a b' is no model name")]),
+    "name": (
+        "name: a b\nversion: 1\nhandler: base_handler",
+        {},
+        [("1: name", "model-name", "'a b' is not a model name")],
+    ),
     "name with an end": (
         'name: "a\\n"\nversion: 1\nhandler: base_handler',
         {},
-        [("1: name", "model-name", "'a\n' is no model name")],
+        [("1: name", "model-name", "'a\n' is not a model name")],
     ),
     "version": (
         "name: a\nversion: ' '\nhandler: base_handler",
@@ -231,21 +235,21 @@ ERRORS = {
     "missing handler": (
         "name: a\nversion: 1\nhandler: nowhere.py:f",
         {},
-        [("3: handler", "missing-file", "nowhere.py is not there")],
+        [("3: handler", "missing-file", "nowhere.py does not exist")],
     ),
     "everything missing": (
         HEAD + "weights: a.pt\nmodel_file: b.py\nlabels: c.txt\nrequirements: d.txt\nconfig: e.yaml\n"
         "files: [f.json, {from: g, to: h}]\nsamples: [{input: i.png}]\n",
         {},
         [
-            ("4: weights", "missing-file", "a.pt is not there"),
-            ("5: model_file", "missing-file", "b.py is not there"),
-            ("7: requirements", "missing-file", "d.txt is not there"),
-            ("6: labels", "missing-file", "c.txt is not there"),
-            ("8: config", "missing-file", "e.yaml is not there"),
-            ("9: files[0]", "missing-file", "f.json is not there"),
-            ("9: files[1]", "missing-file", "g is not there"),
-            ("10: samples[0].input", "missing-file", "i.png is not there"),
+            ("4: weights", "missing-file", "a.pt does not exist"),
+            ("5: model_file", "missing-file", "b.py does not exist"),
+            ("7: requirements", "missing-file", "d.txt does not exist"),
+            ("6: labels", "missing-file", "c.txt does not exist"),
+            ("8: config", "missing-file", "e.yaml does not exist"),
+            ("9: files[0]", "missing-file", "f.json does not exist"),
+            ("9: files[1]", "missing-file", "g does not exist"),
+            ("10: samples[0].input", "missing-file", "i.png does not exist"),
         ],
     ),
     "a folder as weights": (
@@ -267,8 +271,8 @@ ERRORS = {
         HEAD + "files: ['x[.txt', 'x].txt']\n",
         {},
         [
-            ("4: files[0]", "missing-file", "x[.txt is not there"),
-            ("4: files[1]", "missing-file", "x].txt is not there"),
+            ("4: files[0]", "missing-file", "x[.txt does not exist"),
+            ("4: files[1]", "missing-file", "x].txt does not exist"),
         ],
     ),
     "over what marpack makes": (
@@ -289,7 +293,7 @@ ERRORS = {
             (
                 "4: files[1]",
                 "name-collision",
-                "two files would be A.TXT and a.txt (one name where case does not count) in the archive: one and two",
+                "two files would be A.TXT and a.txt (the same name without case) in the archive: one and two",
             )
         ],
     ),
@@ -300,10 +304,7 @@ ERRORS = {
             (
                 "4: files[1]",
                 "name-collision",
-                (
-                    "two files would be x\u00b2.txt and x2.txt (one name where case does not count)"
-                    " in the archive: one and two"
-                ),
+                ("two files would be x\u00b2.txt and x2.txt (the same name without case) in the archive: one and two"),
             )
         ],
     ),
@@ -325,7 +326,7 @@ ERRORS = {
     "into MAR-INF": (
         HEAD + "files: [{from: a, to: mar-inf/}]\n",
         {"a": ""},
-        [("4: files[0]", "reserved-name", "mar-inf/a lies in MAR-INF/, which the archive keeps for itself")],
+        [("4: files[0]", "reserved-name", "mar-inf/a is in MAR-INF/, which is reserved for marpack")],
     ),
     "labels": (
         HEAD + "labels: l.txt\n",
@@ -356,7 +357,7 @@ ERRORS = {
     "no JSON": (
         HEAD + "samples: [{input: a, expect: {json: {yes: 1}}}]\n",
         {"a": ""},
-        [("4: samples[0].input", "samples", "this expectation holds a key that is no text")],
+        [("4: samples[0].input", "samples", "a key of this expectation is not text")],
     ),
 }
 
@@ -521,9 +522,9 @@ def test_outputs_that_must_not_be_overwritten(make_project: Make, tmp_path: Path
         ("folder.mar", None): "the output is a folder; an archive is a file",
         ("pipe.mar", None): "the output is not a regular file",
         ("w.pt/x.mar", None): "w.pt is a file, so nothing can be written below it",
-        ("notes", whole): "this folder is no model folder (it has no MAR-INF/MANIFEST.json), so it is not replaced",
+        ("notes", whole): "the folder is not a model folder (it has no MAR-INF/MANIFEST.json), so it is not replaced",
         ("w.pt", whole): "the output is a file; this format needs a folder",
-        (".", whole): f"the output folder holds {folder}/handler.py, which goes into it",
+        (".", whole): f"the output folder contains {folder}/handler.py, which goes into the archive",
     }
     for (output, form), message in refused.items():
         found = errors(folder, output=folder / output, form=form)

@@ -172,7 +172,7 @@ NAMED = {
     "a file in a folder": ("/assets/merges.txt", "", ["assets/merges.txt"]),
     "a file that is packed": ("vocab.json", "files: [vocab.json]\n", []),
     "a file in a folder that is packed": ("assets/merges.txt", "files: [assets]\n", []),
-    "a file that is not there": ("other.json", "", []),
+    "a file that does not exist": ("other.json", "", []),
     "a folder": ("assets", "", []),
     "a module": ("other.py", "", []),
     "a text that no path can be": ("x" * 255 + ".y", "", []),

@@ -105,11 +105,11 @@ CLASHES = {
     ),
     "the project's own": ({"handler.py": b"1"}, {}, "handler.py comes from"),
     "a name that differs in case": ({"Shared.py": b"1"}, {"shared.py": b"2"}, "comes from"),
-    "the worker's module": ({"json/__init__.py": b""}, {}, "json/__init__.py would take the place"),
-    "the worker's numpy": ({"numpy/__init__.py": b""}, {}, "numpy/__init__.py would take the place"),
-    "what is never found": ({"time.py": b""}, {}, "time.py would take the place"),
+    "the worker's module": ({"json/__init__.py": b""}, {}, "json/__init__.py would replace"),
+    "the worker's numpy": ({"numpy/__init__.py": b""}, {}, "numpy/__init__.py would replace"),
+    "what is never found": ({"time.py": b""}, {}, "time.py would replace"),
     "what is compiled in": ({"math.cpython-39-x86_64-linux-gnu.py": b""}, {}, ""),
-    "the archive's own folder": ({"MAR-INF/x": b""}, {}, "lies in MAR-INF/"),
+    "the archive's own folder": ({"MAR-INF/x": b""}, {}, "is in MAR-INF/"),
     "a file and a folder": ({"shared": b""}, {"shared/x.py": b""}, "shared would be both a file and the folder"),
 }
 
