@@ -1,4 +1,4 @@
-"""`metadata:` of marpack.yaml: whose model it is and under which licence, and what is wrong with what is said."""
+"""`metadata:` of marpack.yaml: the model's authors, licence, description and homepage, and how they are checked."""
 
 import re
 import unicodedata
@@ -45,11 +45,12 @@ class Contact(Struct, frozen=True):
 
 
 def mistakes(given: ProjectMetadata) -> Iterator[Mistake]:
-    """Yield what cannot be recorded, by its key below `metadata`."""
-    for key, text in _texts(given):
-        trouble = _unfit(key, text) or _wrong(key, text)
-        if trouble:
-            yield key, *trouble
+    """Yield the texts that cannot be recorded, by their keys below `metadata`."""
+    texts: dict[str, str | None] = {f"authors[{index}]": author for index, author in enumerate(given.authors)}
+    texts |= {"license": given.license, "description": given.description, "homepage": given.homepage}
+    for key, text in texts.items():
+        if text is not None and (problem := _problem(key, text.strip())):
+            yield key, *problem
     if len(given.authors) > _MAX_AUTHORS:
         yield "authors", f"there are {len(given.authors)} authors, and {_MAX_AUTHORS} is the most", "name a team"
 
@@ -115,39 +116,25 @@ def _holds_user(address: str) -> bool:
     return "@" in re.split(r"[/?#]", address.partition("://")[2])[0]
 
 
-def _texts(given: ProjectMetadata) -> Iterator[tuple[str, str]]:
-    yield from ((f"authors[{index}]", author) for index, author in enumerate(given.authors))
-    for key in ("license", "description", "homepage"):
-        text = getattr(given, key)
-        if text is not None:
-            yield key, text
-
-
-def _unfit(key: str, text: str) -> tuple[str, str | None] | None:
-    """Return what is wrong with a text as such."""
+def _problem(key: str, text: str) -> tuple[str, str] | None:
+    """Return what is wrong with a text, and a hint."""
     maximum = _MAX_LENGTHS[key.partition("[")[0]]
-    if not text.strip():
-        return f"metadata.{key} is empty", "give it a value, or take it out"
-    if len(text.strip()) > maximum:
-        return f"metadata.{key} has {len(text.strip()):,} characters, and {maximum:,} is the most", "say it shorter"
-    plain = text.strip().translate({ord("\n"): " ", ord("\t"): " "}) if key == "description" else text.strip()
+    if not text:
+        return f"metadata.{key} is empty", "give it a value, or remove it"
+    if len(text) > maximum:
+        return f"metadata.{key} has {len(text):,} characters, and {maximum:,} is the most", "shorten it"
+    plain = text.translate({ord("\n"): " ", ord("\t"): " "}) if key == "description" else text
     if any(unicodedata.category(letter) in _BROKEN for letter in plain):
-        return f"metadata.{key} holds a line break or another character that is no text", "write it as plain text"
-    return None
-
-
-def _wrong(key: str, text: str) -> tuple[str, str | None] | None:
-    """Return what is wrong with a text for what it is to say."""
-    text = text.strip()
+        return f"metadata.{key} has a line break or another control character", "write it as plain text"
     shown = f"'{shortened(text, 60)}'"
     if key == "license" and canonical_license(text) is None:
-        return f"{shown} is no SPDX licence expression", did_you_mean(text, _USUAL) or (
-            "take an identifier of spdx.org/licenses, join several with AND or OR, or name your own LicenseRef-NAME"
+        return f"{shown} is not an SPDX licence expression", did_you_mean(text, _USUAL) or (
+            "use an identifier of spdx.org/licenses, join several with AND or OR, or name your own LicenseRef-NAME"
         )
     if key.startswith("authors") and contact(text) is None:
-        return f"{shown} is no author", "write Name, or Name <name@host>"
+        return f"{shown} is not an author", "write Name, or Name <name@host>"
     if key == "homepage" and _holds_user(text):
-        return "the homepage holds a user or a password, which everybody would read", "take it out of the address"
+        return "the homepage contains a user or a password, which would be public", "remove it from the address"
     if key == "homepage" and not is_web_address(text):
-        return f"{shown} is no address of a page", "write it whole: https://example.com/model"
+        return f"{shown} is not the address of a page", "write it in full: https://example.com/model"
     return None

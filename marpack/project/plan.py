@@ -1,4 +1,4 @@
-"""What goes into an archive, from where, under which name: decided before a byte is written."""
+"""The frozen Plan of an archive, complete before a byte is written; and carrying it out, whole or not at all."""
 
 import os
 import time
@@ -8,18 +8,18 @@ from enum import StrEnum
 from io import BytesIO, FileIO
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, BinaryIO
+from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
 from marpack.archive.copying import Copier
-from marpack.archive.index import Index, Member, Metadata, Vendored, index_digest
+from marpack.archive.index import Index, Metadata, Vendored, index_digest
 from marpack.archive.manifest import Manifest
 from marpack.archive.names import check_member_names
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Progress
 from marpack.archive.staging import staged_file, staged_folder
 from marpack.archive.writers import FolderWriter, Writer, ZipWriter
-from marpack.errors import BuildError, OutputExistsError, is_disk_full
+from marpack.errors import BuildError, OutputExistsError, describe_os_error, is_disk_full
 from marpack.version import __version__
 
 
@@ -33,11 +33,14 @@ class Format(StrEnum):
 
 
 class Role(StrEnum):
-    """Why a member is in the archive; weights lie first in the file, aligned to pages."""
+    """The kind of a member, in the order of the archive; weights are first, aligned to pages."""
 
     WEIGHTS = "weights"
     FILE = "file"
     META = "meta"  # under MAR-INF/, last
+
+
+_ORDER = {Role.WEIGHTS: 0, Role.FILE: 1, Role.META: 2}
 
 
 class PlannedMember(Struct, frozen=True):
@@ -47,33 +50,35 @@ class PlannedMember(Struct, frozen=True):
     source: Path | bytes  # a file on disk, or content made while planning
     role: Role = Role.FILE
 
+    @property
+    def order(self) -> tuple[int, str]:
+        """The place of the member in the archive."""
+        return _ORDER[Role.META if self.name.startswith("MAR-INF/") else self.role], self.name
+
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """Everything that writing needs; nothing in it can be wrong any more."""
+    """Everything that writing needs, without problems."""
 
     manifest: Manifest
     members: tuple[PlannedMember, ...]  # without MANIFEST.json and marpack.json, which the writer makes
     output: Path  # the .mar, .tar.gz or folder
     format: Format = Format.DEFAULT
     replace: bool = False  # an existing output may be replaced
-    samples: tuple[dict[str, Any], ...] = ()  # Any: user's expectations, JSON as it stands; listed in marpack.json
-    target: str = "torchserve"  # recorded in marpack.json
-    metadata: Metadata | UnsetType = UNSET  # likewise
-    vendored: Vendored | UnsetType = UNSET  # likewise
-    source_commit: str | None = None  # likewise: 40 or 64 lower-case hexadecimal digits
+    samples: tuple[dict[str, Any], ...] = ()  # Any: the author's expectations as JSON, for marpack.json
+    target: str = "torchserve"  # for marpack.json
+    metadata: Metadata | UnsetType = UNSET  # for marpack.json
+    vendored: Vendored | UnsetType = UNSET  # for marpack.json
+    source_commit: str | None = None  # for marpack.json: 40 or 64 lower-case hexadecimal digits
 
 
 class Built(Struct, frozen=True, kw_only=True):
-    """What was written."""
+    """The result of a build."""
 
     path: Path
     size: int  # bytes on disk
     content_digest: str  # "sha256:…" of MAR-INF/marpack.json
     members: int
     seconds: float
-
-
-_ORDER = {Role.WEIGHTS: 0, Role.FILE: 1, Role.META: 2}
 
 
 class OpenedSource:
@@ -86,7 +91,7 @@ class OpenedSource:
         self._progress = progress
 
     def readinto(self, block: memoryview, /) -> int:
-        """Fill the block from its start and return how many bytes came; raises BuildError if none can."""
+        """Fill the block from its start and return the number of bytes; raises BuildError at the end of the file."""
         try:
             count = self._raw.readinto(block)
         except OSError as error:
@@ -99,7 +104,7 @@ class OpenedSource:
 
 
 def size_of(source: Path | bytes) -> int:
-    """Return a source's size in bytes; raises BuildError if there is no such file."""
+    """Return a source's size in bytes; raises BuildError if the file does not exist."""
     return len(source) if isinstance(source, bytes) else _stat(source).st_size
 
 
@@ -107,12 +112,12 @@ def size_of(source: Path | bytes) -> int:
 def opened(source: Path | bytes, progress: Progress | None = None) -> Iterator[OpenedSource]:
     """Open a source for one reading.
 
-    Raises BuildError for what is no readable file, and at the end for a file that was changed meanwhile.
+    Raises BuildError for a file that cannot be read, and at the end for one that has changed since it was opened.
     """
     if isinstance(source, bytes):
         yield OpenedSource(BytesIO(source), len(source), "", progress)
         return
-    _stat(source)  # before it is opened: opening a FIFO would wait for somebody to write into it
+    _stat(source)  # before it is opened: opening a FIFO would wait for a writer
     try:
         file = FileIO(source)
     except OSError as error:
@@ -120,7 +125,8 @@ def opened(source: Path | bytes, progress: Progress | None = None) -> Iterator[O
     with file:
         before = os.fstat(file.fileno())
         yield OpenedSource(file, before.st_size, str(source), progress)
-        if _version(os.fstat(file.fileno())) != _version(before):
+        after = os.fstat(file.fileno())
+        if any(getattr(after, key) != getattr(before, key) for key in ("st_size", "st_mtime_ns", "st_ctime_ns")):
             raise _changed(str(source))
 
 
@@ -130,36 +136,24 @@ def _stat(path: Path) -> os.stat_result:
     except OSError as error:
         raise _unreadable(error, str(path)) from error
     if not S_ISREG(status.st_mode):
-        raise BuildError("it is no regular file", where=str(path), hint="pack files only")
+        raise BuildError("it is not a regular file", where=str(path), hint="pack files only")
     return status
 
 
-def _version(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
 def _unreadable(error: OSError, where: str) -> BuildError:
-    return BuildError(
-        f"the file cannot be read: {error.strerror}",
-        where=where,
-        hint="check the path and its permissions",
-        code="unreadable-file",
-    )
+    what, hint = f"the file cannot be read: {describe_os_error(error)}", "check the path and its permissions"
+    return BuildError(what, where=where, hint=hint, code="unreadable-file")
 
 
 def _changed(where: str) -> BuildError:
-    return BuildError(
-        "the file was changed while it was being packed",
-        where=where,
-        hint="build again once nothing writes to it",
-        code="changed-file",
-    )
+    hint = "build again when no program writes to it"
+    return BuildError("the file changed while it was being packed", where=where, hint=hint, code="changed-file")
 
 
 def plan_size(plan: Plan) -> int:
-    """Return how many bytes the plan's members have together: what `pack` reports as progress, all in all.
+    """Return the bytes of the plan's members: the total of the progress of `pack`.
 
-    Raises BuildError for a file that is not there.
+    Raises BuildError for a file that does not exist.
     """
     return sum(size_of(member.source) for member in plan.members)
 
@@ -168,23 +162,32 @@ def pack(plan: Plan, progress: Progress | None = None) -> Built:
     """Write the archive of a plan, in a folder that may be new; it appears when it is complete, or not at all.
 
     Args:
-        plan: What to write, and where.
-        progress: Is called with the number of bytes just read, again and again.
+        plan: The plan.
+        progress: Called with the number of bytes of each read.
 
-    Raises OutputExistsError, UnsafeArchiveError for names no archive may hold, and BuildError for a source that cannot
-    be read or changes meanwhile, and for an output that cannot be written.
+    Raises OutputExistsError, UnsafeArchiveError for names that no archive may have, and BuildError for a source that
+    cannot be read or changes, and for an output that cannot be written.
     """
     started = time.perf_counter()
     check_member_names([*(member.name for member in plan.members), MANIFEST_NAME, INDEX_NAME])
-    _spare_inputs(plan)
+    output = Path(os.path.realpath(plan.output))
+    for member in plan.members if plan.output.exists() else ():
+        if isinstance(member.source, Path) and Path(os.path.realpath(member.source)).is_relative_to(output):
+            what = f"the output would replace {member.source}, which goes into it"
+            raise OutputExistsError(what, where=str(plan.output), hint="choose another output")
     try:
         with Copier() as copier, _writer(plan, copier) as writer:
             digest = _write(plan, writer, progress)
     except OSError as error:
-        raise _unwritable(error, plan) from error
+        hint = "choose another output, or change its permissions"
+        if is_disk_full(error):
+            hint = f"free about {plan_size(plan) / 1e6:,.1f} MB, or choose another output"
+        what = f"the output cannot be written: {describe_os_error(error)}"
+        raise BuildError(what, where=str(plan.output), hint=hint, code="unwritable-output") from error
+    written = plan.output.rglob("*") if plan.output.is_dir() else [plan.output]
     return Built(
         path=plan.output,
-        size=_disk_size(plan.output),
+        size=sum(each.stat().st_size for each in written if each.is_file()),
         content_digest=digest,
         members=len(plan.members) + 2,
         seconds=time.perf_counter() - started,
@@ -198,22 +201,22 @@ def _writer(plan: Plan, copier: Copier) -> Iterator[Writer]:
             yield FolderWriter(folder, copier)
         return
     with staged_file(plan.output, replace=plan.replace) as file:
-        yield _tar_writer(plan, copier, file) if plan.format is Format.TGZ else ZipWriter(file, copier)
+        if plan.format is not Format.TGZ:
+            yield ZipWriter(file, copier)
+            return
+        from marpack.archive.writers import TarWriter  # noqa: PLC0415 - few archives are .tar.gz
 
-
-def _tar_writer(plan: Plan, copier: Copier, file: BinaryIO) -> Writer:
-    from marpack.archive.writers import TarWriter  # noqa: PLC0415 - few archives are any more
-
-    return TarWriter(file, copier, root=plan.manifest.model.name)
+        yield TarWriter(file, copier, root=plan.manifest.model.name)
 
 
 def _write(plan: Plan, writer: Writer, progress: Progress | None) -> str:
-    """Write every member, weights first and what describes them last; return its content digest."""
+    """Write every member, weights first, then MANIFEST.json and marpack.json; return the content digest."""
     entries = []
-    for member in sorted(plan.members, key=_place):
+    for member in sorted(plan.members, key=lambda member: member.order):
         with opened(member.source, progress) as source:
             entries.append(writer.add(member.name, source, source.size, aligned=member.role is Role.WEIGHTS))
-    entries.append(_add(writer, MANIFEST_NAME, plan.manifest.to_json()))
+    manifest = plan.manifest.to_json()
+    entries.append(writer.add(MANIFEST_NAME, BytesIO(manifest), len(manifest)))
     commit = {"source_commit": plan.source_commit} if plan.source_commit else {}
     index = Index(
         members=tuple(entries),
@@ -223,46 +226,6 @@ def _write(plan: Plan, writer: Writer, progress: Progress | None) -> str:
         vendored=plan.vendored,
         target=plan.target,
     ).to_json()
-    _add(writer, INDEX_NAME, index)
+    writer.add(INDEX_NAME, BytesIO(index), len(index))
     writer.finish()
     return index_digest(index)
-
-
-def _add(writer: Writer, name: str, content: bytes) -> Member:
-    return writer.add(name, BytesIO(content), len(content))
-
-
-def _place(member: PlannedMember) -> tuple[int, str]:
-    rank = _ORDER[Role.META if member.name.startswith("MAR-INF/") else member.role]
-    return rank, member.name
-
-
-def _spare_inputs(plan: Plan) -> None:
-    """Refuse to replace what goes into the archive."""
-    if not plan.output.exists():
-        return
-    output = Path(os.path.realpath(plan.output))
-    for member in plan.members:
-        if isinstance(member.source, Path):
-            source = Path(os.path.realpath(member.source))
-            if output in (source, *source.parents):
-                raise OutputExistsError(
-                    f"the output would replace {member.source}, which is to go into it",
-                    where=str(plan.output),
-                    hint="choose another output",
-                )
-
-
-def _unwritable(error: OSError, plan: Plan) -> BuildError:
-    hint = "choose another output, or mend its permissions"
-    if is_disk_full(error):
-        hint = f"make room for about {plan_size(plan) / 1e6:,.1f} MB, or choose another output"
-    return BuildError(
-        f"the output cannot be written: {error.strerror}", where=str(plan.output), hint=hint, code="unwritable-output"
-    )
-
-
-def _disk_size(path: Path) -> int:
-    if path.is_dir():
-        return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
-    return path.stat().st_size

@@ -181,13 +181,18 @@ def plan_project(  # noqa: PLR0913 - each has a default
         metadata=UNSET if invalid else metadata.recorded(project.metadata),
         vendored=vendored,
     )  # fmt: skip
+    places = _project_places(project) | collector.places
+    home = project.folder
+    return finalize_plan(plan, collector.findings, places, strict=strict, check=check, home=home, modules=modules)
+
+
+def _project_places(project: Project) -> dict[str, str]:
+    """Return the places in marpack.yaml of the manifest's keys and of the lines of an inline config."""
     places = _manifest_places(map(project.place, _PROJECT_KEYS))
     if isinstance(project.config, dict):
         made = parse_document(_config_text(project.config), file=CONFIG_NAME)
         places |= {f"{CONFIG_NAME}:{line}": project.place(f"config.{key}") for key, line in made.lines.items()}
-    places |= collector.places
-    home = project.folder
-    return finalize_plan(plan, collector.findings, places, strict=strict, check=check, home=home, modules=modules)
+    return places
 
 
 def _add_files(project: Project, collector: MemberCollector) -> None:

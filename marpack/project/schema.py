@@ -20,6 +20,7 @@ LOCK_NAME = "vendor.lock"
 GENERATED_MARK = "^sha256:[0-9a-f]{64}$"
 _GeneratedMark = Annotated[str, Meta(pattern=GENERATED_MARK)]
 _FilePath = Annotated[str, Meta(description="A path, relative to the folder of marpack.yaml.")]
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.IGNORECASE)
 RANGE = frozenset({"min", "max", "approx", "tolerance"})  # keys of a table that stands in a number's place
 Mistake = tuple[str, str]  # the key, dotted, and a sentence
 
@@ -72,17 +73,19 @@ CHECKS = (
 )
 
 
-def _weight(check: Check) -> tuple[str, object, Severity]:
-    about = Meta(description=f"{check.title[0].upper()}{check.title[1:]}.")
-    return check.name.replace("-", "_"), Annotated[Severity, about], Severity.ERROR
-
-
 if TYPE_CHECKING:
     Severities = Struct
 else:
     Severities = defstruct(
         "Severities",
-        map(_weight, CHECKS),
+        (
+            (
+                check.name.replace("-", "_"),
+                Annotated[Severity, Meta(description=f"{check.title[0].upper()}{check.title[1:]}.")],
+                Severity.ERROR,
+            )
+            for check in CHECKS
+        ),
         namespace={
             "__doc__": "One key per check: `error` keeps the archive from being deployed,"
             " `warning` and `note` only tell."
@@ -235,7 +238,7 @@ class Project(ProjectFile, frozen=True, kw_only=True):
 def mistakes(expected: Expectation) -> Iterator[Mistake]:
     """Yield what no answer could meet, or what cannot be meant."""
     if expected.status is not None and not 100 <= expected.status <= 599:
-        yield "status", f"{expected.status} is no HTTP status"
+        yield "status", f"{expected.status} is not an HTTP status"
     if isinstance(expected.text, TextExpectation) and expected.text.regex is not None:
         try:
             re.compile(expected.text.regex)
@@ -258,26 +261,18 @@ def _in_value(value: Any, key: str) -> Iterator[Mistake]:  # Any: JSON
             yield from _in_value(item, f"{key}.{name}")
 
 
-def _in_range(bounds: dict[str, Any], key: str) -> Iterator[Mistake]:
-    quoted = [name for name, bound in bounds.items() if isinstance(bound, str) and _is_number(bound)]
-    if quoted:
-        yield f"{key}.{quoted[0]}", f"{quoted[0]} is text; a number stands without quotes"
+def _in_range(bounds: dict[str, Any], key: str) -> Iterator[Mistake]:  # Any: JSON
+    text = next((name for name, bound in bounds.items() if isinstance(bound, str) and _NUMBER.fullmatch(bound)), None)
+    if text is not None:
+        yield f"{key}.{text}", f"{text} is text; write the number without quotes"
     if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in bounds.values()):
         return  # an object that happens to have these keys
     unreal = next((name for name, bound in bounds.items() if isinstance(bound, float) and math.isnan(bound)), None)
     if unreal is not None:
-        yield f"{key}.{unreal}", "nan is no number that an answer can be held to"
+        yield f"{key}.{unreal}", "nan cannot be compared with"
     if "tolerance" in bounds and "approx" not in bounds:
-        yield f"{key}.tolerance", "a tolerance belongs to approx"
+        yield f"{key}.tolerance", "tolerance requires approx"
     if bounds.get("tolerance", 0) < 0:
         yield f"{key}.tolerance", "a tolerance is not negative"
     if "min" in bounds and "max" in bounds and bounds["min"] > bounds["max"]:
         yield f"{key}.min", f"no number is at least {bounds['min']} and at most {bounds['max']}"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -1,6 +1,6 @@
-"""SOURCE, as commands take it: an archive as it is, a project whose archive is built when stale, or its loose files.
+"""SOURCE of a command → an archive: given, fetched, or built from a project when it is stale; or its loose files.
 
-What only projects need is imported when one turns up: running an archive does not wait for it.
+Modules that only projects need are imported late, so that running an archive does not wait for them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.archive.index import Member, index_of
-from marpack.archive.manifest import Manifest
 from marpack.archive.protocol import MANIFEST_NAME, Limits, is_in_registry, no_progress
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, NoProjectError, UsageError, refuse_unusable_paths, shortened
@@ -34,13 +33,13 @@ _SMALL = 1 << 20  # bytes: files up to this size are compared by digest, larger 
 
 
 class ResolvedSource(Struct, frozen=True, kw_only=True):
-    """What a SOURCE stands for."""
+    """The archive of a SOURCE."""
 
     path: Path  # the archive: a .mar, a .tar.gz or a model folder
-    project: Project | None = None  # the project it was built from, where SOURCE is one
-    built: Built | None = None  # what was built just now; None if the archive was up to date
+    project: Project | None = None  # the project it was built from, if SOURCE is one
+    built: Built | None = None  # None if the archive was up to date
     findings: tuple[Finding, ...] = ()  # warnings of that build
-    reference: str | None = None  # its address, with its digest if that was known, where it was fetched
+    reference: str | None = None  # the address of a fetched archive, with its digest if that was known
 
 
 @refuse_unusable_paths()
@@ -54,28 +53,31 @@ def resolve(
     trust_url: bool | None = False,
     allow_outside: bool = False,
 ) -> ResolvedSource:
-    """Return the archive that a SOURCE stands for, building it first if it is a project's and missing or stale.
+    """Return the archive of a SOURCE, building a project's archive first if it is missing or stale.
 
     Args:
         source: A .mar, a .tar.gz, a model folder, a project folder, or an address (https, s3, oci), which is fetched
             into the cache; None for the project in the current folder.
-        bar: Shows how far a build is, or a fetch.
-        cache: Where what was fetched is kept; None: this user's.
-        maximum: Bytes that such an archive may have; None: as many as any.
+        bar: Shows the progress of a build or a fetch.
+        cache: The cache of fetched archives; None: this user's.
+        maximum: Bytes of a fetched archive; None: the general limit.
         digest: "sha256:<hex>" of the file at an address.
-        trust_url: Whether to take what lies at an https or s3 address without its digest; None: nobody
-            can say so.
+        trust_url: Whether to accept an https or s3 address without a digest; None: the caller has no such option.
         allow_outside: Whether a project may pack files from outside its folder.
 
-    Raises UsageError if there is nothing of that name, ProjectError if the project cannot be built, RegistryError and
-    ArchiveError for what is fetched.
+    Raises UsageError, ProjectError if the project cannot be built, RegistryError and ArchiveError for fetched files.
     """
     if digest is not None:
         from marpack.archive.addresses import with_digest  # noqa: PLC0415 - as the docstring says
 
         source = with_digest(source, digest)
     if source is not None and is_in_registry(source):
-        return _resolve_reference(source, bar, cache, maximum)
+        from marpack.archive.cache import Cache  # noqa: PLC0415 - as above
+        from marpack.archive.oci.source import fetch_archive  # noqa: PLC0415 - as above
+
+        most = Limits().total if maximum is None else maximum
+        fetched = fetch_archive(source, cache or Cache(), maximum=most, bar=bar)
+        return ResolvedSource(path=fetched.path, reference=fetched.reference)
     path = Path(source if source is not None else ".")
     if source is not None and "://" in source and not path.exists():
         return _resolve_address(source, bar, cache, maximum, trusted=trust_url)
@@ -100,15 +102,6 @@ def resolve(
         where=str(path),
         hint="name an archive, or go to the project's folder",
     )
-
-
-def _resolve_reference(source: str, bar: Bar, cache: Cache | None, maximum: int | None) -> ResolvedSource:
-    from marpack.archive.cache import Cache  # noqa: PLC0415 - as the docstring says
-    from marpack.archive.oci.source import fetch_archive  # noqa: PLC0415 - as above
-
-    most = Limits().total if maximum is None else maximum
-    found = fetch_archive(source, cache or Cache(), maximum=most, bar=bar)
-    return ResolvedSource(path=found.path, reference=found.reference)
 
 
 def _resolve_address(
@@ -140,7 +133,7 @@ def _resolve_address(
 
 
 def is_archive(path: Path) -> bool:
-    """Say whether a path that was named is an archive's, not a project's: a file, or a model folder."""
+    """Return whether a path is an archive, not a project: a file, or a model folder."""
     if path.is_file():
         return path.suffix not in {".yaml", ".yml"}
     from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as above
@@ -162,9 +155,9 @@ def _resolve_project(project: Project, bar: Bar, cache: Cache | None, *, allow_o
 
 
 def is_stale(plan: Plan) -> bool:
-    """Say whether the plan's output is missing, damaged, or differs from what the plan would write.
+    """Return whether the plan's output is missing, damaged, or differs from the plan.
 
-    `createdOn` and the commit, which only a build can be given, do not count. Large files count as changed when they
+    `createdOn` and the commit, which only a build sets, do not count. Large files count as changed when they
     are no older than the archive.
     """
     try:
@@ -173,25 +166,19 @@ def is_stale(plan: Plan) -> bool:
             index, manifest = index_of(archive), archive.manifest
     except (OSError, ArchiveError):
         return True
-    if index is None:
+    if index is None or replace(manifest, created_on=None) != replace(plan.manifest, created_on=None):
         return True
-    if _undated(manifest) != _undated(plan.manifest):
-        return True
-    said = (index.samples, index.target, index.metadata, index.vendored)
-    if said != (plan.samples, plan.target, plan.metadata, plan.vendored):
-        return True
+    recorded = (index.samples, index.target, index.metadata, index.vendored)
     members = {member.name: member for member in index.members if member.name != MANIFEST_NAME}
+    if recorded != (plan.samples, plan.target, plan.metadata, plan.vendored):
+        return True
     if members.keys() != {member.name for member in plan.members}:
         return True
     return any(_differs(member, members[member.name], written) for member in plan.members)
 
 
-def _undated(manifest: Manifest) -> Manifest:
-    return msgspec.structs.replace(manifest, created_on=None)
-
-
 def _differs(planned: PlannedMember, packed: Member, written: int) -> bool:
-    """Say whether one member's source is not what was packed into an archive written at `written` ns."""
+    """Return whether a member's source differs from the member of an archive written at `written` ns."""
     source = planned.source
     if isinstance(source, bytes):
         return hashlib.sha256(source).hexdigest() != packed.sha256
@@ -207,9 +194,9 @@ def _differs(planned: PlannedMember, packed: Member, written: int) -> bool:
 def unpacked(
     source: str | None, cache: Cache | None = None, *, allow_outside: bool = False
 ) -> Iterator[ResolvedSource]:
-    """Lay a project out as the folder that its archive would be extracted to; the folder goes when it is left.
+    """Give a folder with a project's files, as its archive would be extracted; it is removed at the end.
 
-    A model folder is taken as it is. Raises UsageError for an archive, ProjectError for what is no sound project.
+    A model folder is used itself. Raises UsageError for an archive, ProjectError for an invalid project.
     """
     import tempfile  # noqa: PLC0415 - as above
 
@@ -232,13 +219,13 @@ def unpacked(
     project = load_project(path)
     planned = plan_project(project, cache=cache, allow_outside=allow_outside)
     with tempfile.TemporaryDirectory(prefix=f"{project.name}-", ignore_cleanup_errors=True) as name:
-        folder = Path(name).resolve()  # tracebacks tell the author's files by it
+        folder = Path(name).resolve()  # tracebacks are translated by this path
         lay_out(planned.plan, folder)
         yield ResolvedSource(path=folder, project=project, findings=planned.findings)
 
 
 def lay_out(plan: Plan, folder: Path) -> None:
-    """Fill a folder with links to a plan's files, and with what the archiver would write."""
+    """Fill a folder with links to a plan's files, and with the files that the archiver makes."""
     for member in plan.members:
         place = folder / member.name
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -296,7 +296,7 @@ def test_yes_is_still_taken(here: Path, init: Init):
         (["--weights", "none.pt"], 2, "does not exist"),
         (["--weights", "file.txt"], 2, "does not hold weights"),
         (["--labels", "none.txt"], 2, "does not exist"),
-        (["--labels", "odd.txt"], 2, "an empty line stands where a label should"),
+        (["--labels", "odd.txt"], 2, "this line is empty"),
         (["--handler", "image_clasifier"], 2, "did you mean image_classifier?"),
         (["--handler", "gone.py"], 2, "neither a built-in handler nor a file"),
         (["--target", "triton"], 2, "'triton' is not one of"),

@@ -50,16 +50,16 @@ _TENFOLD = "[{0},{0},{0},{0},{0},{0},{0},{0},{0},{0}]"
 BOMB = "a0: &a0 1\n" + "".join(f"a{n}: &a{n} {_TENFOLD.format(f'*a{n - 1}')}\n" for n in range(1, 9))
 
 REFUSED = {
-    "bomb": (BOMB, 6, "the document asks for too much: it has aliases that stand for over 50,000 values"),
-    "self": ("a: 1\nb: &b [1, *b]\n", 2, "the document asks for too much: it refers to itself by *b"),
-    "deep": ("a: " + "[" * 100, 1, "the document asks for too much: it nests deeper than 64 levels"),
+    "bomb": (BOMB, 6, "the document is too large to expand: it has aliases that stand for over 50,000 values"),
+    "self": ("a: 1\nb: &b [1, *b]\n", 2, "the document is too large to expand: it refers to itself by *b"),
+    "deep": ("a: " + "[" * 100, 1, "the document is too large to expand: it nests deeper than 64 levels"),
     "twice": ("a: 1\nb: 2\na: 3\n", 3, "the key a is there twice, first on line 1"),
     "twice inside": ("c:\n  a: 1\n  a: 3\n", 3, "the key a is there twice, first on line 2"),
     "object": (
         "a: !!python/object/apply:os.system [id]",
         1,
         (
-            "this is no plain YAML value: could not determine a constructor for the tag "
+            "this is not a plain YAML value: could not determine a constructor for the tag "
             "'tag:yaml.org,2002:python/object/apply:os.system'"
         ),
     ),
@@ -88,10 +88,10 @@ def test_a_date_that_is_none_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "where", "hint"),
     [
-        ("a:\n\tb: 1\n", "f:2", "indent with spaces: YAML takes no tabs"),
-        ("a:\n  b:\n  \tc: 1\n", "f:3", "indent with spaces: YAML takes no tabs"),
-        ("a: [1\n\tb: 1\n", "f:2", "indent with spaces: YAML takes no tabs"),
-        ("a: b: c\t\n\td", "f:1", "mend this line, or the one before it"),  # it stands where it may
+        ("a:\n\tb: 1\n", "f:2", "indent with spaces: YAML does not allow tabs"),
+        ("a:\n  b:\n  \tc: 1\n", "f:3", "indent with spaces: YAML does not allow tabs"),
+        ("a: [1\n\tb: 1\n", "f:2", "indent with spaces: YAML does not allow tabs"),
+        ("a: b: c\t\n\td", "f:1", "correct this line, or the one before it"),  # it stands where it may
         ("a: 1\nb: [1\n", "f:2", "close the list that is opened here: [a, b]"),
         ("a: {b: c\nd: e\n", "f:1", "close the mapping that is opened here: {a: b}"),
         ('a: "b\nc: d\ne: f\n', "f:1", "close the quotation mark that is opened here"),

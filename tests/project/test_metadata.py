@@ -28,62 +28,62 @@ SAID = Metadata(
     description="Tells digits apart.",
     homepage="https://example.org/m?v=1#top",
 )
-LICENSE_HINT = "take an identifier of spdx.org/licenses, join several with AND or OR, or name your own LicenseRef-NAME"
+LICENSE_HINT = "use an identifier of spdx.org/licenses, join several with AND or OR, or name your own LicenseRef-NAME"
 # What stands under metadata, in YAML → where, message, hint.
 WRONG = {
     "{licence: MIT}": ("metadata.licence", "there is no key licence", "did you mean license?"),
     "{author: [A]}": ("metadata.author", "there is no key author", "did you mean authors?"),
     "{url: x}": ("metadata.url", "there is no key url", "known keys: license, authors, description, homepage"),
-    "": ("metadata", "metadata is empty", "give it a value, or take the line out"),
+    "": ("metadata", "metadata is empty", "give it a value, or remove the line"),
     "MIT": (
         "metadata",
         "metadata must be a mapping of license, authors, description, homepage, not 'MIT'",
         None,
     ),
-    "{license: }": ("metadata.license", "metadata.license is empty", "give it a value, or take the line out"),
-    "{license: ' '}": ("metadata.license", "metadata.license is empty", "give it a value, or take it out"),
+    "{license: }": ("metadata.license", "metadata.license is empty", "give it a value, or remove the line"),
+    "{license: ' '}": ("metadata.license", "metadata.license is empty", "give it a value, or remove it"),
     "{license: [MIT]}": ("metadata.license", "metadata.license must be text, not a list", None),
     "{license: Apache 2.0}": (
         "metadata.license",
-        "'Apache 2.0' is no SPDX licence expression",
+        "'Apache 2.0' is not an SPDX licence expression",
         "did you mean Apache-2.0?",
     ),
     "{license: proprietary}": (
         "metadata.license",
-        "'proprietary' is no SPDX licence expression",
+        "'proprietary' is not an SPDX licence expression",
         LICENSE_HINT,
     ),
-    "{license: MIT AND}": ("metadata.license", "'MIT AND' is no SPDX licence expression", "did you mean MIT?"),
+    "{license: MIT AND}": ("metadata.license", "'MIT AND' is not an SPDX licence expression", "did you mean MIT?"),
     "{license: LicenseRef-a b}": (
         "metadata.license",
-        "'LicenseRef-a b' is no SPDX licence expression",
+        "'LicenseRef-a b' is not an SPDX licence expression",
         LICENSE_HINT,
     ),
     "{license: MIT" + " OR MIT" * 50 + "}": (
         "metadata.license",
         "metadata.license has 353 characters, and 256 is the most",
-        "say it shorter",
+        "shorten it",
     ),
     '{license: "MIT\\nOR MIT"}': (
         "metadata.license",
-        "metadata.license holds a line break or another character that is no text",
+        "metadata.license has a line break or another control character",
         "write it as plain text",
     ),
     "{authors: Ada}": ("metadata.authors", "metadata.authors must be a list, not 'Ada'", None),
-    "{authors: [Ada, '']}": ("metadata.authors[1]", "metadata.authors[1] is empty", "give it a value, or take it out"),
+    "{authors: [Ada, '']}": ("metadata.authors[1]", "metadata.authors[1] is empty", "give it a value, or remove it"),
     "{authors: [Ada <ada>]}": (
         "metadata.authors[0]",
-        "'Ada <ada>' is no author",
+        "'Ada <ada>' is not an author",
         "write Name, or Name <name@host>",
     ),
     "{authors: [Ada <a@b> and others]}": (
         "metadata.authors[0]",
-        "'Ada <a@b> and others' is no author",
+        "'Ada <a@b> and others' is not an author",
         "write Name, or Name <name@host>",
     ),
     '{authors: ["Ada\\e[31m"]}': (
         "metadata.authors[0]",
-        "metadata.authors[0] holds a line break or another character that is no text",
+        "metadata.authors[0] has a line break or another control character",
         "write it as plain text",
     ),
     "{authors: [" + "A, " * 257 + "]}": (
@@ -93,28 +93,28 @@ WRONG = {
     ),
     '{description: "a bell \\a"}': (
         "metadata.description",
-        "metadata.description holds a line break or another character that is no text",
+        "metadata.description has a line break or another control character",
         "write it as plain text",
     ),
     "{description: " + "x" * 4097 + "}": (
         "metadata.description",
         "metadata.description has 4,097 characters, and 4,096 is the most",
-        "say it shorter",
+        "shorten it",
     ),
     "{homepage: example.org}": (
         "metadata.homepage",
-        "'example.org' is no address of a page",
-        "write it whole: https://example.com/model",
+        "'example.org' is not the address of a page",
+        "write it in full: https://example.com/model",
     ),
     "{homepage: 'javascript:alert(1)'}": (
         "metadata.homepage",
-        "'javascript:alert(1)' is no address of a page",
-        "write it whole: https://example.com/model",
+        "'javascript:alert(1)' is not the address of a page",
+        "write it in full: https://example.com/model",
     ),
     "{homepage: 'https://me:secret@example.org'}": (
         "metadata.homepage",
-        "the homepage holds a user or a password, which everybody would read",
-        "take it out of the address",
+        "the homepage contains a user or a password, which would be public",
+        "remove it from the address",
     ),
 }
 

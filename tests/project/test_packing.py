@@ -286,8 +286,8 @@ def loop(path: Path) -> None:
     ("spoil", "what"),
     [
         (missing, "cannot be read: No such file"),
-        (folder, "no regular file"),
-        (fifo, "no regular file"),
+        (folder, "not a regular file"),
+        (fifo, "not a regular file"),
         (loop, "cannot be read: Too many levels"),
     ],
 )

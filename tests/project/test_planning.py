@@ -331,12 +331,12 @@ ERRORS = {
     "labels": (
         HEAD + "labels: l.txt\n",
         {"l.txt": "a\n\nb"},
-        [("l.txt:2", "labels", "an empty line stands where a label should")],
+        [("l.txt:2", "labels", "this line is empty, and needs a label")],
     ),
     "no status": (
         HEAD + "samples:\n  - input: a\n    expect: {status: 999}\n",
         {"a": ""},
-        [("6: samples[0].expect.status", "samples", "999 is no HTTP status")],
+        [("6: samples[0].expect.status", "samples", "999 is not an HTTP status")],
     ),
     "no regex": (
         HEAD + "samples:\n  - input: a\n    expect: {text: {regex: '('}}\n",

@@ -17,14 +17,14 @@ from marpack.project.schema import (
 )
 
 WRONG: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
-    ({"status": 99}, [("status", "99 is no HTTP status")]),
-    ({"status": 600}, [("status", "600 is no HTTP status")]),
+    ({"status": 99}, [("status", "99 is not an HTTP status")]),
+    ({"status": 600}, [("status", "600 is not an HTTP status")]),
     ({"text": {"regex": "["}}, [("text.regex", "the regular expression does not compile: unterminated character set")]),
     ({"shape": [2, -1]}, [("shape", "a shape holds lengths, which are not negative")]),
-    ({"json": {"cat": {"min": "0.9"}}}, [("json.cat.min", "min is text; a number stands without quotes")]),
-    ({"json": {"cat": {"tolerance": 0.1}}}, [("json.cat.tolerance", "a tolerance belongs to approx")]),
+    ({"json": {"cat": {"min": "0.9"}}}, [("json.cat.min", "min is text; write the number without quotes")]),
+    ({"json": {"cat": {"tolerance": 0.1}}}, [("json.cat.tolerance", "tolerance requires approx")]),
     ({"json": {"cat": {"approx": 1, "tolerance": -1}}}, [("json.cat.tolerance", "a tolerance is not negative")]),
-    ({"json": {"min": math.nan}}, [("json.min", "nan is no number that an answer can be held to")]),
+    ({"json": {"min": math.nan}}, [("json.min", "nan cannot be compared with")]),
     ({"json": {"min": 10**400}}, []),
     ({"json": [1, {"min": 2, "max": 1}]}, [("json[1].min", "no number is at least 2 and at most 1")]),
     (
@@ -33,7 +33,7 @@ WRONG: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ),
     (
         {"json": {"a": [{"b": {"min": "1", "max": "x"}}]}},
-        [("json.a[0].b.min", "min is text; a number stands without quotes")],
+        [("json.a[0].b.min", "min is text; write the number without quotes")],
     ),
 ]
 RIGHT: list[dict[str, Any]] = [

@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 from marpack.archive.names import MODEL_NAME
 from marpack.errors import UsageError
 from marpack.findings import Finding, Severity
-from marpack.project.label_files import count_classes, count_labels, labels_member
+from marpack.project.label_files import count_labels, labels_member
 from marpack.project.members import NAME_HINT, OFFERED, EntryPoint, near_built_in
 from marpack.project.scaffold.folder_scan import (
     FolderScan,
@@ -277,6 +277,15 @@ def channels_of(contents: WeightsSummary) -> int | None:
         return ports[0][1]
     kernels = (placed.tensor.shape for placed in contents.tensors if len(placed.tensor.shape) == 4)
     return next((shape[1] for shape in kernels), None)
+
+
+def count_classes(contents: WeightsSummary) -> int | None:
+    """Return how many numbers a model's last layer gives, guessed from its tensors' names and shapes."""
+    outputs = [port.shape[-1] for port in contents.outputs if port.shape]
+    if outputs and isinstance(outputs[0], int):
+        return outputs[0]
+    layers = [placed.tensor.shape for placed in contents.tensors if len(placed.tensor.shape) > 1]
+    return layers[-1][0] if layers else None
 
 
 def width_of(contents: WeightsSummary) -> int | None:

@@ -1,4 +1,4 @@
-"""The templates of `marpack init`: what each brings along, and the texts made from it."""
+"""The templates of `marpack init`: their files, and the texts rendered from them."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from marpack.project.yaml_edits import flow
 
 _FOLDER = "init"
 _ABOUT = "template.yaml"
-_WIDE = 1 << 20  # columns: no line is ever folded
 
 
 def templates() -> Path:
@@ -26,14 +25,14 @@ def templates() -> Path:
 class Template(Struct, frozen=True, kw_only=True):
     """One kind of project."""
 
-    title: str  # what goes in and what comes out, on one line
+    title: str  # its input and output, on one line
     handler: str  # as marpack.yaml names it
     weights: str  # the toy model's file
-    takes: str  # pictures, numbers or text: what its samples are
-    model: str  # what the toy model does
-    test: str  # Python: what the toy model must answer
-    handler_import: str = ""  # what that test needs of the handler
-    handler_test: str = ""  # Python: what its handler's stages must do
+    takes: str  # pictures, numbers or text: the kind of its samples
+    model: str  # a description of the toy model
+    test: str  # Python: the test of the toy model
+    handler_import: str = ""  # for that test
+    handler_test: str = ""  # Python: the test of its handler
     samples: list[SampleSpec] = []
     files: list[str] = []
     requirements: str | None = None
@@ -51,12 +50,12 @@ class Template(Struct, frozen=True, kw_only=True):
         return ".py" not in self.handler
 
     def read(self, name: str) -> bytes:
-        """Return one of the files that it brings along."""
+        """Return one of the template's files."""
         return (self.folder / name).read_bytes()
 
 
 def template_names() -> list[str]:
-    """Return the names there are."""
+    """Return the names of the templates."""
     return sorted(path.parent.name for path in (templates() / _FOLDER).glob(f"*/{_ABOUT}"))
 
 
@@ -69,26 +68,19 @@ def load_template(name: str) -> Template:
     return msgspec.structs.replace(found, folder=folder)
 
 
-def render(name: str, values: dict[str, Any]) -> bytes:  # Any: what the templates ask for
-    """Return the text that a template file below `init/` makes of some values; one that is missing is an error."""
+def render(name: str, values: dict[str, Any]) -> bytes:  # Any: each variable of the templates has its type
+    """Return a template file below `init/` with its values; a missing value is an error."""
     import jinja2  # noqa: PLC0415 - no other command needs it
 
-    source = jinja2.FileSystemLoader(templates() / _FOLDER)
     environment = jinja2.Environment(  # noqa: S701 - YAML, Python and Markdown, never HTML
-        loader=source, undefined=jinja2.StrictUndefined, keep_trailing_newline=True
+        loader=jinja2.FileSystemLoader(templates() / _FOLDER),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
     )
-    environment.filters["flow"] = flow
-    environment.filters["quoted"] = _quoted
-    environment.filters["python"] = _python
-    text = environment.get_template(name).render(values)
-    return f"{text.strip()}\n".encode()
-
-
-def _quoted(text: str) -> str:
-    """Return a text as YAML would never take for a number."""
-    return yaml.safe_dump(text, default_style='"', allow_unicode=True, width=_WIDE).strip()
-
-
-def _python(value: Any) -> str:  # Any: texts and lists of them
-    """Return a value as Python code."""
-    return msgspec.json.encode(value).decode().replace('","', '", "')
+    environment.filters |= {
+        "flow": flow,
+        # In double quotes, YAML reads no text as a number.
+        "quoted": lambda text: yaml.safe_dump(text, default_style='"', allow_unicode=True, width=1 << 20).strip(),
+        "python": lambda value: msgspec.json.encode(value).decode().replace('","', '", "'),  # texts and lists of them
+    }
+    return f"{environment.get_template(name).render(values).strip()}\n".encode()

@@ -304,5 +304,5 @@ def test_answers_that_cannot_be_are_told(folder, saved, answers, message):
 def test_labels_that_cannot_be_read_are_told_with_their_line(folder):
     folder.mkdir()
     (folder / "odd.txt").write_text("a\n\nb\n")
-    with pytest.raises(ProjectError, match="empty line"):
+    with pytest.raises(ProjectError, match="line is empty"):
         proposed(folder, labels="odd.txt")
