@@ -21,7 +21,6 @@ from marpack.errors import UsageError, convert_os_errors, describe_os_error, pri
 from marpack.exporting.plan import Content, Export, Folder, Image
 from marpack.inspection.requirements import read_lines
 from marpack.project.scaffold.template import templates
-from marpack.project.vendoring import UnresolvedError, pip_report
 from marpack.torchserve.server_modules import canonical
 from marpack.version import __version__
 
@@ -49,6 +48,8 @@ def docker(export: Export) -> Folder:
 
 def prepare_image(export: Export) -> Image:
     """Return what the image installs; raises UsageError for a wheel or a lock that cannot be used."""
+    from marpack.project.vendoring import UnresolvedError  # noqa: PLC0415 - it imports what fetches over HTTP
+
     options = export.options
     try:
         torch = f"torch=={version('torch').partition('+')[0]}{'+cpu' if options.device == 'cpu' else ''}"
@@ -125,6 +126,8 @@ def make_lock(requirements: Iterable[str], wheel: tuple[str, bytes], index: str 
         wheel: The name and the bytes of marpack's, for its own requirements.
         index: Torch's, beside the default index.
     """
+    from marpack.project.vendoring import UnresolvedError, pip_report  # noqa: PLC0415 - as above
+
     if sys.platform != "linux":
         raise UnresolvedError("pip resolves for the system that it runs on, and the image is Linux")
     direct = next((line for line in requirements if _DIRECT.search(line)), None)
