@@ -7,11 +7,37 @@ from typing import Self
 
 from msgspec import Struct
 
+from marpack.errors import UsageError
 from marpack.findings import Finding, Severity
-from marpack.worker.loaders.device import Override, override, unavailable
+from marpack.worker.loaders.device import unavailable
 
 _NODES = {"cuda": "nvidia{}", "xpu": "dri"}  # kind → what each of its devices is below /dev
 _SHARED_NODES = ("dxg", "kfd")  # of WSL and ROCm, for all that there are
+
+
+class Override(Struct, frozen=True):
+    """The GPU and the environment of a worker with which it chooses the user's device."""
+
+    gpu_id: int | None
+    environ: dict[str, str]
+
+    @classmethod
+    def parse(cls, spec: str) -> Self:
+        """Translate `--device` into a worker's GPU and environment; `cpu` hides CUDA from the handler.
+
+        Raises UsageError for anything but cpu, cuda[:N], xpu[:N], mps and xla.
+        """
+        kind, _, number = spec.partition(":")
+        numbered = kind in {"cuda", "xpu"} and (number.isdecimal() or (not number and ":" not in spec))
+        if not numbered and spec not in {"cpu", "mps", "xla"}:
+            hint = "one of cpu, cuda, cuda:N, xpu:N, mps, xla"
+            raise UsageError(f"no such device: {spec}", where="--device", hint=hint, code="unknown-device")
+        environ = {"TS_IPEX_GPU_ENABLE": "true" if kind == "xpu" else "false"}
+        if kind != "cuda":
+            environ["CUDA_VISIBLE_DEVICES"] = ""
+        if kind == "cpu":
+            environ["PJRT_DEVICE"] = "CPU"  # torch_xla, where installed, then computes on the CPU as well
+        return cls(None if kind in {"cpu", "xla"} else int(number or 0), environ)
 
 
 class Device(Struct, frozen=True):
@@ -23,7 +49,7 @@ class Device(Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return the device that a user names: auto, cpu, cuda[:N], xpu[:N], mps or xla; raises UsageError."""
-        return cls(text, None if text == "auto" else override(text))
+        return cls(text, None if text == "auto" else Override.parse(text))
 
     @classmethod
     def available(cls, text: str) -> Self:

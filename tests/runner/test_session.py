@@ -16,7 +16,7 @@ from marpack.findings import Severity
 from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load, Loaded
 from marpack.protocol.targets import Target
-from marpack.runner.device import Device, misplaced
+from marpack.runner.device import Device, Override, misplaced
 from marpack.runner.session import LoadProgress, Session, refuse_what_the_server_refuses, sequence_warning, target_of
 
 
@@ -224,3 +224,29 @@ def test_a_model_that_torchrun_starts_is_refused_before_it_is_laid_out(make_mar)
 )
 def test_sequences_are_warned_of(config: dict[str, Any], is_warned: bool):
     assert (sequence_warning(config) is not None) is is_warned
+
+
+HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "TS_IPEX_GPU_ENABLE": "false"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "wanted"),
+    [
+        ("cpu", Override(None, HIDDEN | {"PJRT_DEVICE": "CPU"})),
+        ("cuda", Override(0, {"TS_IPEX_GPU_ENABLE": "false"})),
+        ("cuda:2", Override(2, {"TS_IPEX_GPU_ENABLE": "false"})),
+        ("xpu:1", Override(1, {"CUDA_VISIBLE_DEVICES": "", "TS_IPEX_GPU_ENABLE": "true"})),
+        ("mps", Override(0, HIDDEN)),
+        ("xla", Override(None, HIDDEN)),
+    ],
+)
+def test_override(spec, wanted):
+    assert Override.parse(spec) == wanted
+
+
+@pytest.mark.parametrize("spec", ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "mps:1", "CUDA", "cuda:1:2"])
+def test_no_such_device(spec):
+    with pytest.raises(UsageError) as failure:
+        Override.parse(spec)
+    assert (failure.value.code, failure.value.where) == ("unknown-device", "--device")
+    assert "cuda:N" in failure.value.hint

@@ -74,11 +74,15 @@ def compile_model(model: Any, options: Options, *, strict: bool) -> Any:  # Any:
         except ImportError as error:
             message = f"the backend {backend} comes with the package {package.partition('.')[0]}: {error}"
             note("backend-missing", message, stage="initialize", hint="add it to requirements.txt, or drop pt2")
+    from torch._dynamo.callback import callback_handler  # noqa: PLC0415 - heavy, and only when something is compiled
+
     began = time.perf_counter()
     result: Any = attempt(lambda: torch.compile(model, **options))
     if not isinstance(result, Exception):
         add_timing("compile", milliseconds_since(began))
-        _watch_compiler()
+        if _begin not in callback_handler.start_callbacks:
+            callback_handler.register_start_callback(_begin)
+            callback_handler.register_end_callback(_end)
         return result
     if isinstance(model, torch.jit.ScriptModule):
         hint = "TorchScript cannot be compiled: pack model_file and a state_dict, or drop pt2"
@@ -98,16 +102,8 @@ def _skip(model: Any, reason: str, hint: str, strict: bool) -> Any:  # Any: as a
     return model
 
 
-def _watch_compiler() -> None:
-    """Have torch report when it compiles, to time it apart from inference and to note graph breaks."""
-    from torch._dynamo.callback import callback_handler  # noqa: PLC0415 - heavy, and only when something is compiled
-
-    if _begin not in callback_handler.start_callbacks:
-        callback_handler.register_start_callback(_begin)
-        callback_handler.register_end_callback(_end)
-
-
 def _begin(_args: object) -> None:
+    """Time what torch compiles at the first call apart from inference."""
     _started.append(time.perf_counter())
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from marpack.errors import DeviceUnavailableError, UsageError
+from marpack.errors import DeviceUnavailableError
 
 if TYPE_CHECKING:
     import torch
@@ -19,13 +19,6 @@ class Hardware(Struct, frozen=True, kw_only=True):
     xpu: bool = False
     mps: bool = False
     xla: bool = False
-
-
-class Override(Struct, frozen=True):
-    """The GPU and the environment of a worker with which it chooses the user's device."""
-
-    gpu_id: int | None
-    environ: dict[str, str]
 
 
 def choose(machine: Hardware, gpu_id: int | str | None) -> str:
@@ -41,25 +34,6 @@ def choose(machine: Hardware, gpu_id: int | str | None) -> str:
     if machine.mps and given:
         return "mps"
     return "xla" if machine.xla else "cpu"
-
-
-def override(spec: str) -> Override:
-    """Translate `--device` into the GPU and environment that a worker starts with; `cpu` hides CUDA from the handler.
-
-    Raises UsageError for anything but cpu, cuda[:N], xpu[:N], mps and xla.
-    """
-    kind, _, number = spec.partition(":")
-    numbered = kind in {"cuda", "xpu"} and (number.isdecimal() or (not number and ":" not in spec))
-    if not numbered and spec not in {"cpu", "mps", "xla"}:
-        hint = "one of cpu, cuda, cuda:N, xpu:N, mps, xla"
-        raise UsageError(f"no such device: {spec}", where="--device", hint=hint, code="unknown-device")
-    gpu_id = None if kind in {"cpu", "xla"} else int(number or 0)
-    environ = {"TS_IPEX_GPU_ENABLE": "true" if kind == "xpu" else "false"}
-    if kind != "cuda":
-        environ["CUDA_VISIBLE_DEVICES"] = ""
-    if kind == "cpu":
-        environ["PJRT_DEVICE"] = "CPU"  # torch_xla, where installed, then computes on the CPU as well
-    return Override(gpu_id, environ)
 
 
 _HINTS = {

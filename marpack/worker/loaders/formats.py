@@ -77,7 +77,15 @@ def load_model(kind: WeightsFormat, job: Job) -> Any:  # Any: a module or a comp
         case WeightsFormat.ONNX:
             return OnnxModel(open_session(str(job.path), job.device.type), job.device)
         case WeightsFormat.TORCH_EXPORT:
-            return _load_exported(job)
+            with weights_only(job.path, trust=job.trust_pickle):
+                program = torch.export.load(job.path)
+            tensors = (*program.state_dict.values(), *program.constants.values())
+            places = {tensor.device.type for tensor in tensors if isinstance(tensor, torch.Tensor)}
+            if not places <= {job.device.type}:  # rare: most programs are exported on the CPU, and run there
+                from torch.export.passes import move_to_device_pass  # noqa: PLC0415 - heavy, and only for programs
+
+                program = move_to_device_pass(program, str(job.device))
+            return program.module()
         case WeightsFormat.AOTI_PACKAGE:  # native code
             from torch._inductor import aoti_load_package  # noqa: PLC0415 - heavy; torch documents it by this name
 
@@ -199,18 +207,6 @@ def weights_only(path: Path, *, trust: bool) -> Iterator[None]:
     finally:
         del os.environ[_FORCE]
         os.environ.update(before)
-
-
-def _load_exported(job: Job) -> torch.nn.Module:
-    with weights_only(job.path, trust=job.trust_pickle):
-        program = torch.export.load(job.path)
-    tensors = (*program.state_dict.values(), *program.constants.values())
-    # Most programs are exported on the CPU; moving one there rewrites nothing.
-    if not {tensor.device.type for tensor in tensors if isinstance(tensor, torch.Tensor)} <= {job.device.type}:
-        from torch.export.passes import move_to_device_pass  # noqa: PLC0415 - heavy, and only for programs
-
-        program = move_to_device_pass(program, str(job.device))
-    return program.module()
 
 
 def load_library(path: str, map_location: str | None) -> Any:  # Any: a function of the exported signature

@@ -5,13 +5,12 @@ from types import ModuleType
 import pytest
 import torch
 
-from marpack.errors import DeviceUnavailableError, UsageError
+from marpack.errors import DeviceUnavailableError
+from marpack.runner.device import Override
 from marpack.worker.loaders.device import (
     Hardware,
-    Override,
     choose,
     expect_usable,
-    override,
     survey,
     torch_device,
 )
@@ -44,32 +43,6 @@ def test_choose(machine, gpu_id, wanted):
     assert choose(machine, gpu_id) == wanted
 
 
-HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "TS_IPEX_GPU_ENABLE": "false"}
-
-
-@pytest.mark.parametrize(
-    ("spec", "wanted"),
-    [
-        ("cpu", Override(None, HIDDEN | {"PJRT_DEVICE": "CPU"})),
-        ("cuda", Override(0, {"TS_IPEX_GPU_ENABLE": "false"})),
-        ("cuda:2", Override(2, {"TS_IPEX_GPU_ENABLE": "false"})),
-        ("xpu:1", Override(1, {"CUDA_VISIBLE_DEVICES": "", "TS_IPEX_GPU_ENABLE": "true"})),
-        ("mps", Override(0, HIDDEN)),
-        ("xla", Override(None, HIDDEN)),
-    ],
-)
-def test_override(spec, wanted):
-    assert override(spec) == wanted
-
-
-@pytest.mark.parametrize("spec", ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "mps:1", "CUDA", "cuda:1:2"])
-def test_no_such_device(spec):
-    with pytest.raises(UsageError) as failure:
-        override(spec)
-    assert (failure.value.code, failure.value.where) == ("unknown-device", "--device")
-    assert "cuda:N" in failure.value.hint
-
-
 @pytest.mark.parametrize(
     ("name", "count", "usable"),
     [*(("cpu", 0, True), ("cuda", 1, True), ("cuda:1", 2, True), ("xla", 0, True)),
@@ -94,7 +67,7 @@ def test_without_torch_no_accelerator_is_usable(monkeypatch):
         ({}, False),
         ({"TS_IPEX_GPU_ENABLE": "true"}, True),
         ({"TS_IPEX_GPU_ENABLE": "1"}, False),
-        (override("cpu").environ, False),  # whatever the machine has, --device cpu means it
+        (Override.parse("cpu").environ, False),  # whatever the machine has, --device cpu means it
     ],
 )
 def test_intel_gpus_count_where_the_servers_switch_is_on(monkeypatch, environ, on):
