@@ -3,15 +3,28 @@ import io
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
-from worker.handlers.make_reference import FOLDER
+from worker.handlers.make_reference import FOLDER, chains, outcome, pixels
 
 from marpack.protocol.diagnostics import drain_outputs
 from marpack.protocol.messages import ModelOutput
 from marpack.protocol.targets import Target
-from marpack.worker.handlers.vision import ImageClassifier, ObjectDetector
+from marpack.worker.handlers import vision
+from marpack.worker.handlers.vision import (
+    CenterCrop,
+    Compose,
+    ImageClassifier,
+    ImageNet,
+    ImageSegmenter,
+    Normalize,
+    ObjectDetector,
+    Resize,
+    ToTensor,
+)
+from marpack.worker.hints import note_labels_gap
 
 
 @pytest.fixture
@@ -215,3 +228,148 @@ def test_an_authors_own_steps_are_not_resized(make_context, save_averages):
     handler = Own()
     handler.initialize(make_context(config=OPTIONS, target=Target.MARPACK))
     assert handler.preprocess([{"body": photo()}]).shape == (1, 3, 1, 1)
+
+
+REFERENCE = json.loads((FOLDER / "reference.json").read_text())["pictures"]
+
+
+@pytest.mark.parametrize("name", [name for name, entry in REFERENCE.items() if entry.keys() > {"pixels"}])
+def test_equals_torchvision_bit_for_bit(name):
+    with Image.open(FOLDER / name) as picture:
+        if pixels(picture) != REFERENCE[name]["pixels"]:
+            pytest.skip("this Pillow decodes the file to other pixels than the one that torchvision was asked with")
+    for step in REFERENCE[name].keys() - {"pixels"}:
+        assert outcome(chains(vision)[step], FOLDER / name) == REFERENCE[name][step], step
+
+
+def test_lossless_pictures_decode_everywhere_as_they_did_for_the_reference():
+    lossless = [name for name in REFERENCE if name.endswith((".png", ".bmp")) and "bomb" not in name]
+    assert len(lossless) > 8
+    for name in lossless:
+        with Image.open(FOLDER / name) as picture:
+            assert pixels(picture) == REFERENCE[name]["pixels"]
+
+
+@pytest.mark.parametrize(
+    ("size", "shorter", "wanted"),
+    [
+        ((500, 333), 256, (384, 256)),  # 384.38 is rounded down
+        ((333, 500), 256, (256, 384)),
+        ((100, 100), 256, (256, 256)),
+        ((1, 10_000), 2, (2, 20_000)),
+        ((3, 2), 1, (1, 1)),
+    ],
+)
+def test_resized(size, shorter, wanted):
+    assert Resize(shorter)(Image.new("L", size)).size == wanted
+
+
+def test_a_picture_of_the_right_size_is_passed_on_as_it_is():
+    picture = Image.new("RGB", (64, 80))
+    assert Resize(64)(picture) is picture
+
+
+@pytest.mark.parametrize(("edge", "left"), [(7, 2), (9, 2), (6, 1)])
+def test_center_crop_rounds_half_to_even(edge, left):
+    picture = Image.fromarray(np.arange(edge, dtype=np.uint8)[None, :].repeat(edge, 0))
+    assert np.asarray(CenterCrop(4)(picture))[0, 0] == left
+
+
+def test_to_tensor_takes_arrays_as_the_detector_is_given_them():
+    gray = np.full((2, 3), 51, dtype=np.uint8)
+    assert ToTensor()(gray).tolist() == torch.full((1, 2, 3), 0.2).tolist()
+    assert ToTensor()(np.zeros((2, 3, 4), dtype=np.float64)).shape == (4, 2, 3)
+
+
+def test_normalize_leaves_its_input_alone():
+    tensor = torch.ones(1, 2, 2)
+    Normalize([1.0], [2.0])(tensor)
+    assert tensor.eq(1).all()
+
+
+def test_the_steps_can_be_read_and_changed_like_torchvisions():
+    chain = ImageNet()
+    assert [type(step).__name__ for step in chain.transforms] == ["Resize", "CenterCrop", "ToTensor", "Normalize"]
+    assert Compose(chain.transforms[:2])(Image.new("L", (30, 40))).size == (224, 224)
+    assert ImageNet.resized(chain, crop=32)(Image.new("RGB", (64, 64))).shape == (3, 32, 32)
+
+
+class Boxes(torch.nn.Module):
+    """Three detections per picture [3, H, W]: the same boxes, surer the wider the picture."""
+
+    def forward(self, pictures: torch.Tensor) -> list[dict[str, torch.Tensor]]:
+        found: list[dict[str, torch.Tensor]] = []
+        for picture in pictures:
+            sure = torch.tensor([0.5, 0.4999, 0.9])
+            boxes = torch.arange(12.0).view(3, 4) + picture.shape[2]
+            found.append({"boxes": boxes, "labels": torch.tensor([1, 2, 0]), "scores": sure})
+        return found
+
+
+class Planes(torch.nn.Module):
+    """Logits [N, 3, H, W]: the picture's own channels."""
+
+    def forward(self, pictures: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"out": pictures, "aux": pictures[:, :1]}
+
+
+@pytest.fixture
+def ready(make_context, tmp_path):
+    def make(handler, model, *, labels=None, **settings):
+        torch.jit.script(model).save(tmp_path / "model.pt")
+        if labels is not None:
+            (tmp_path / "index_to_name.json").write_text(json.dumps(labels))
+        context = make_context(**settings)
+        handler.initialize(context)
+        return handler, context
+
+    return make
+
+
+def picture():
+    return {"body": bytearray((FOLDER / "photo-rgb.png").read_bytes())}
+
+
+def test_detections_of_at_least_the_threshold(ready):
+    handler, context = ready(ObjectDetector(), Boxes(), labels={"0": "cat", "1": "dog", "2": "eel"})
+    [found] = handler.handle([picture()], context)
+    assert found == [
+        {"dog": [131.0, 132.0, 133.0, 134.0], "score": 0.5},
+        {"cat": [139.0, 140.0, 141.0, 142.0], "score": pytest.approx(0.9)},
+    ]
+
+
+def test_detections_without_labels_go_by_number_and_a_batch_keeps_its_order(ready):
+    handler, context = ready(ObjectDetector(), Boxes())
+    first, second = handler.handle([picture(), picture()], context)
+    assert first == second
+    assert [list(box) for box in first] == [["1", "score"], ["0", "score"]]
+
+
+def test_the_detector_takes_gray_pictures_as_the_server_does(ready):
+    handler, _ = ready(ObjectDetector(), Boxes())
+    body = {"body": bytearray((FOLDER / "photo-gray.png").read_bytes())}
+    assert handler.preprocess([body]).shape == (1, 1, 97, 131)
+
+
+@pytest.mark.parametrize(("target", "boxes"), [(Target.TORCHSERVE, 2), (Target.MARPACK, 1)])
+def test_threshold_in_the_config(ready, target, boxes):
+    handler, context = ready(ObjectDetector(), Boxes(), target=target, config={"handler": {"threshold": 0.6}})
+    assert len(handler.handle([picture()], context)[0]) == boxes
+
+
+def test_a_class_without_a_label(ready, notes):
+    handler, context = ready(ObjectDetector(), Boxes(), labels={"0": "cat"})
+    with pytest.raises(KeyError) as failure:
+        handler.handle([picture()], context)
+    note_labels_gap(failure.value, handler)
+    assert "class 1" in notes()["labels-gap"].message
+
+
+def test_segments_are_class_and_probability_of_every_pixel(ready):
+    handler, context = ready(ImageSegmenter(), Planes())
+    answer = torch.tensor(handler.handle([picture()], context))
+    assert answer.shape == (1, 224, 224, 2)
+    logits = handler.preprocess([picture()])
+    assert torch.equal(answer[..., 0], logits.argmax(1).float())
+    assert torch.equal(answer[..., 1], torch.softmax(logits, 1).amax(1))
