@@ -204,7 +204,7 @@ class Latencies(NamedTuple):
 
 
 class _Client:
-    """A kept connection, and what it waits for."""
+    """A kept connection with one request in flight."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection((HOST, port), timeout=_PATIENCE)
@@ -217,7 +217,7 @@ class _Client:
         self.socket.sendall(message)
 
     def receive(self) -> int | None:
-        """Return the status once the whole answer is here; 0: the connection was closed."""
+        """Return the status once the whole response has arrived; 0: the connection was closed."""
         try:
             piece = self.socket.recv(65536)
         except ConnectionResetError:

@@ -1,4 +1,4 @@
-"""What the benchmarks share: options, contenders that run in turn, figures with bounds, and busy processes.
+"""Shared parts of the benchmarks: options, contenders that run in turn, figures with bounds, and busy processes.
 
 Each figure has the system's load average of the last minute beside it.
 """

@@ -60,7 +60,7 @@ class StdoutWriter:
         """Write the waiting lines, and `end` after them."""
         text = end
         if self._waiting:
-            self._waiting.append("")  # which ends the last line, too
+            self._waiting.append("")  # ends the last line
             text = "\n".join(self._waiting).encode("utf-8", "backslashreplace") + end
             self._waiting.clear()
         while text:

@@ -88,7 +88,7 @@ def _reap() -> dict[int, int]:
 
 
 def _kill_children() -> bool:
-    """Send SIGKILL to every child; return False once there is none that this user may signal."""
+    """Send SIGKILL to every child; return False once this user may signal none."""
     own, found = str(os.getpid()), False
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -97,7 +97,7 @@ class InferenceService:
         self._instance = entry.instance
         self._decode = os.environ.get("TS_DECODE_INPUT_REQUEST", "true") == "true"
         self._troubles: list[Trouble] = []
-        self._out_of_step = False  # the frontend takes what was returned last for the response to the next request
+        self._out_of_step = False  # the frontend takes the last response for that to the next request
         self.on_failure: Callable[[BaseException], None] | None = None  # gets the handler's exception, first
         self.take_lines: Callable[[], tuple[str, ...]] = tuple  # returns the batch's metrics that are not yet written
 

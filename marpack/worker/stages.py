@@ -57,7 +57,7 @@ class StageClock:
         self.failed: str | None = None  # the innermost stage that raised since the last call of `take`
 
     def watch(self, instance: object | None) -> None:
-        """Replace the stages of a handler's class; those that are no methods, or forbid it, go untimed."""
+        """Replace the stages of a handler's class; those that are not methods, or forbid it, go untimed."""
         handler_class = type(instance)
         for name in STAGES:
             stage = getattr_static(handler_class, name, None)

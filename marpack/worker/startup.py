@@ -22,7 +22,7 @@ from marpack.worker import ts_names
 from marpack.worker.trouble import message_of
 
 _ENVIRONMENT = {"TS_DECODE_INPUT_REQUEST": "true", "TS_IPEX_ENABLE": "false", "TS_IPEX_GPU_ENABLE": "false"}
-# The imports of the server's worker (everything else that it loads comes along), and the names that it uses at once.
+# The imports of the server's worker, which load everything else, and the names that it uses at once.
 _TRIAL = (
     "import argparse, asyncio, ast, json, logging, os, platform, socket, struct, uuid, psutil, yaml, torch; "
     "argparse.ArgumentParser, asyncio.Queue, json.load, logging.getLogger, os.path.join, platform.system, "

@@ -111,7 +111,7 @@ def _read_open(places: _Places, path: Any, _mode: object, flags: int) -> _Found:
 
 
 def _read_listing(places: _Places, path: Any) -> _Found:
-    if path not in sys.path:  # imports list it, and open what they find
+    if path not in sys.path:  # imports list it, and open the files
         yield from places.read(path or ".")
 
 

@@ -111,7 +111,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
     def __init__(self) -> None:
         self.model: Model = None
         self.mapping: dict[str, str] | None = None
-        self.device: torch.device | str | None = None  # authors set it as text, too
+        self.device: torch.device | str | None = None  # authors also set it as text
         self.initialized = False
         self.context: HandlerContext = None
         self.model_pt_path: str | None = None
@@ -353,8 +353,8 @@ def read_state(weights: str, where: torch.device | str | None, settings: Handler
     return formats.read_torch_save(weights, where, trust=settings.trust_pickle)
 
 
-def is_better(handler: object, difference: TargetDifference) -> bool:
-    """Return whether a handler shows marpack's better behaviour in one point."""
+def improves(handler: object, difference: TargetDifference) -> bool:
+    """Return whether a handler has marpack's improved behaviour in one point."""
     return settings_for(handler).target.has(difference)
 
 
@@ -366,7 +366,7 @@ def read_options(handler: BaseHandler, known: tuple[str, ...]) -> dict[str, floa
     config = getattr(handler, "model_yaml_config", None)
     section = config.get("handler") if isinstance(config, dict) else None
     options = {key: section[key] for key in known if key in section} if isinstance(section, dict) else {}
-    if options and not is_better(handler, TargetDifference.HANDLER_OPTIONS):
+    if options and not improves(handler, TargetDifference.HANDLER_OPTIONS):
         message = f"the server does not read handler.{', handler.'.join(options)} in the model config"
         hint = "set them as attributes of a subclass, or set target: marpack"
         note("handler-options", message, stage="initialize", hint=hint)
@@ -374,7 +374,7 @@ def read_options(handler: BaseHandler, known: tuple[str, ...]) -> dict[str, floa
     for key, value in options.items():
         example = _OPTIONS[key]
         kinds, minimum = ((int,), 1) if isinstance(example, int) else ((int, float), 0)
-        if type(value) not in kinds or value < minimum:  # not isinstance: a bool is an int, too
+        if type(value) not in kinds or value < minimum:  # not isinstance, which takes a bool for an int
             raise OptionError(
                 f"{value!r} is not {'an integer' if kinds == (int,) else 'a number'} of {minimum} or more",
                 where=f"model-config.yaml: handler.{key}",
@@ -398,7 +398,7 @@ def _note_call(model: object, batch: object, error: Exception) -> None:
         message = f"self.model is a {kind}, which cannot be called"
         note("no-model", message, stage="inference", hint=set_it if model is None else None)
     elif type(error).__module__.startswith(_COMPILER):
-        hint = "run with --no-compile to see the model alone, then mend it, or drop pt2 from the config"
+        hint = "run with --no-compile to see the model alone, then correct it, or remove pt2 from the config"
         note("compile-failed", f"torch.compile failed: {reason}", stage="inference", hint=hint)
     else:
         hint = "compare shape and dtype with what the model was trained or exported with"

@@ -26,7 +26,7 @@ from marpack.worker.handlers.base import (
     Value,
     explained_output,
     import_captum,
-    is_better,
+    improves,
     note_nonfinite,
     read_options,
 )
@@ -179,7 +179,7 @@ class TextHandler(BaseHandler, ABC):
         """Load model and vocabulary.
 
         Raises:
-            VocabularyMissingError: There is no source_vocab.pt, nor another vocabulary under target marpack.
+            VocabularyMissingError: The archive lacks source_vocab.pt, and other vocabularies under target marpack.
             AttributeError: The model has no `embedding`, which explanations need.
 
         """
@@ -201,9 +201,9 @@ class TextHandler(BaseHandler, ABC):
         self.initialized = True
 
     def get_source_vocab_path(self, ctx: HandlerContext) -> str:
-        """Return the path of the archive's vocabulary; raises VocabularyMissingError if there is none."""
+        """Return the path of the archive's vocabulary; raises VocabularyMissingError without one."""
         folder = Path(os.fspath(ctx.system_properties["model_dir"]))
-        plain = is_better(self, TargetDifference.PLAIN_VOCABULARIES)
+        plain = improves(self, TargetDifference.PLAIN_VOCABULARIES)
         # Those without pickled objects first: their authors packed them to avoid the pickle.
         candidates = (*PLAIN, PICKLED) if plain else (PICKLED,)
         for name in candidates:
@@ -214,7 +214,7 @@ class TextHandler(BaseHandler, ABC):
         if unread is not None:
             hint = f'the server does not read {unread}: torch.save(dict, "{PICKLED}"), or set target: marpack'
         raise VocabularyMissingError(
-            f"there is no vocabulary: {' or '.join(candidates)} is not in the archive", hint=hint
+            f"the vocabulary is missing: {' or '.join(candidates)} is not in the archive", hint=hint
         )
 
     def _expand_contractions(self, text: str) -> str:
@@ -267,7 +267,7 @@ class TextClassifier(TextHandler):
 
         Raises KeyError for a token that the vocabulary does not have, after noting it.
         """
-        batched = len(data) > 1 and is_better(self, TargetDifference.TEXT_BATCHES)
+        batched = len(data) > 1 and improves(self, TargetDifference.TEXT_BATCHES)
         numbers: list[int] = []
         texts: list[Value] = []  # of each the tokens
         for row in data if batched else [data[0]]:
@@ -297,7 +297,7 @@ class TextClassifier(TextHandler):
         """Call the model as `model(text, offsets)`; the offsets are the indices at which the texts' n-grams begin."""
         numbers, tokens = data
         offsets = [0]
-        if is_better(self, TargetDifference.TEXT_BATCHES) and tokens and isinstance(tokens[0], list):
+        if improves(self, TargetDifference.TEXT_BATCHES) and tokens and isinstance(tokens[0], list):
             counts = [len(list(ngrams_iterator(each, self.ngrams))) for each in tokens]
             offsets = [0, *accumulate(counts[:-1])]
         return super().inference(numbers, torch.as_tensor(offsets, device=self.device))

@@ -27,7 +27,7 @@ from marpack.worker.handlers.base import (
     Rows,
     Value,
     explained_output,
-    is_better,
+    improves,
     note_nonfinite,
     read_options,
 )
@@ -124,7 +124,7 @@ class Normalize:
         """Return a normalised copy of [C, H, W].
 
         Raises:
-            TypeError: The pixels are no floats: the picture had more than 8 bits per channel.
+            TypeError: The pixels are not floats: the picture had more than 8 bits per channel.
             RuntimeError: The picture has another number of channels.
 
         """
@@ -142,10 +142,6 @@ class ImageNet(Compose):
         normalize = Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
         super().__init__([Resize(resize), CenterCrop(crop), ToTensor(), normalize])
 
-    def resized(self, **sizes: int) -> "ImageNet":
-        """Return the same steps with other sizes, in pixels."""
-        return ImageNet(**(self.sizes | sizes))
-
 
 class VisionHandler(BaseHandler, ABC):
     """The base of every picture handler; subclasses set `image_processing`, one picture → [C, H, W]."""
@@ -162,7 +158,7 @@ class VisionHandler(BaseHandler, ABC):
         for key, value in options.items():
             setattr(self, key, value)
         if sizes and isinstance(self.image_processing, ImageNet):  # not an author's own steps
-            self.image_processing = self.image_processing.resized(**sizes)
+            self.image_processing = ImageNet(**(self.image_processing.sizes | sizes))
         self.initialized = True
         if not context.system_properties.get("limit_max_image_pixels"):
             Image.MAX_IMAGE_PIXELS = None
@@ -173,7 +169,7 @@ class VisionHandler(BaseHandler, ABC):
 
         Under target marpack every picture is converted to RGB. Pictures of different shapes fail as on the server.
         """
-        convert = is_better(self, TargetDifference.PICTURES_CONVERTED)
+        convert = improves(self, TargetDifference.PICTURES_CONVERTED)
         images: list[torch.Tensor] = []
         for row in data:
             value = row.get("data") or row.get("body")
@@ -276,7 +272,7 @@ class ImageClassifier(VisionHandler):
         with explained_output("logits [N, K]", data):
             probabilities = functional.softmax(data, dim=1)
         topk, classes = self.topk, probabilities.shape[1]
-        if topk > classes and is_better(self, TargetDifference.TOPK_CLAMPED):
+        if topk > classes and improves(self, TargetDifference.TOPK_CLAMPED):
             topk = classes
         elif topk > classes:
             hint = f"call set_max_result_classes({classes}) in your handler's initialize, or set target: marpack"

@@ -1,1 +1,1 @@
-"""One module per model format behind one registry; the device and torch.compile beside them."""
+"""Loading of models: weights formats, eager models, the device and torch.compile."""

@@ -1,4 +1,4 @@
-"""torch.compile with the options of `pt2`, and what it reports later (contract §6)."""
+"""torch.compile with the options of `pt2`, and its later reports (contract §6)."""
 
 import importlib
 import time

@@ -96,11 +96,3 @@ def torch_device(name: str) -> "torch.device":
         device: torch.device = xm.xla_device()
         return device
     return torch.device(name)
-
-
-def use_tensor_cores() -> None:
-    """Let float32 matrix products use TF32 on Ampere or newer, as the server does on import of its base handler."""
-    import torch  # noqa: PLC0415 - as above
-
-    if torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0):
-        torch.set_float32_matmul_precision("high")

@@ -19,7 +19,7 @@ from marpack.weights.zip_entries import NotZipError
 _SUFFIXES = (".py", ".json", ".cpp")
 _CODE = ("code/", "models/", "serialized_exported_program.json", "data/aotinductor/")  # what names operators
 _CALLS = re.compile(rb"\bops\.torchvision\.|\btorchvision::")  # and not the mere name of a class's module
-_OWN_LOADERS = {  # what an author calls: what it does not take, and what does
+_OWN_LOADERS = {  # an author's call: format that it refuses → hint
     ("torch.jit._serialization", "load"): {
         WeightsFormat.STATE_DICT: "build the model in your handler, and model.load_state_dict(torch.load(path))",
         WeightsFormat.PICKLED_MODULE: "save TorchScript instead: torch.jit.script(model).save(path)",

@@ -291,7 +291,7 @@ def test_the_steps_can_be_read_and_changed_like_torchvisions():
     chain = ImageNet()
     assert [type(step).__name__ for step in chain.transforms] == ["Resize", "CenterCrop", "ToTensor", "Normalize"]
     assert Compose(chain.transforms[:2])(Image.new("L", (30, 40))).size == (224, 224)
-    assert ImageNet.resized(chain, crop=32)(Image.new("RGB", (64, 64))).shape == (3, 32, 32)
+    assert ImageNet(crop=32)(Image.new("RGB", (64, 64))).shape == (3, 32, 32)
 
 
 class Boxes(torch.nn.Module):
