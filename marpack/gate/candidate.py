@@ -1,6 +1,7 @@
 """The archive that the checks examine, its facts, and the worker with its model."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -79,6 +80,14 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     cache: Cache | None = None  # None: this user's
 
 
+class ArchiveIdentity(Struct, frozen=True):
+    """What an archive says about itself."""
+
+    content_digest: str | None = None
+    source_commit: str | None = None  # that it was built from
+    model: str | None = None  # name and version
+
+
 class Candidate:
     """An archive under examination; costly facts are computed once, at their first use."""
 
@@ -129,30 +138,18 @@ class Candidate:
             return Target.TORCHSERVE
 
     @cached_property
-    def content_digest(self) -> str | None:
-        """The archive's content digest, if it has one that can be read."""
-        try:
-            return content_digest(self.archive)
-        except ArchiveError:
-            return None
-
-    @cached_property
-    def source_commit(self) -> str | None:
-        """The commit that the archive says it was built from."""
-        try:
+    def identity(self) -> ArchiveIdentity:
+        """What the archive says about itself, as far as it can be read."""
+        digest = commit = name = None
+        with suppress(ArchiveError):
+            digest = content_digest(self.archive)
+        with suppress(ArchiveError):
             index = index_of(self.archive)
-        except ArchiveError:
-            return None
-        return index.provenance.get("source_commit") if index else None
-
-    @property
-    def model_name(self) -> str | None:
-        """The model's name and version."""
-        try:
+            commit = index.provenance.get("source_commit") if index else None
+        with suppress(ArchiveError):
             model = self.archive.manifest.model
-        except ArchiveError:
-            return None
-        return f"{model.name} {model.version or ''}".strip()
+            name = f"{model.name} {model.version or ''}".strip()
+        return ArchiveIdentity(digest, commit, name)
 
     @cached_property
     def inspection(self) -> Inspection:

@@ -17,7 +17,7 @@ from marpack.errors import (
 from marpack.finding_codes import NOTHING_ASKED
 from marpack.findings import Severity
 from marpack.gate import process, proof, responses, speed, static
-from marpack.gate.candidate import Candidate
+from marpack.gate.candidate import ArchiveIdentity, Candidate
 from marpack.gate.compare import TOLERANCE
 from marpack.gate.verdicts import (
     LEFT_OUT,
@@ -35,7 +35,7 @@ from marpack.project.schema import CHECKS, COMPARISONS, HERMETIC, PROOF, SAFETY,
 from marpack.protocol.targets import Target
 from marpack.weights.kind import FORMATS
 
-# Name of a check in `project/checks.py` → what it does; it may raise MarpackError, which fails the check.
+# Name of a check in `project/schema.py` → its function, which may raise MarpackError to fail the check.
 RUNS: dict[str, Callable[[Candidate], CheckOutcome]] = {
     "safe-to-open": static.check_opening,
     "digests": static.check_digests,
@@ -154,7 +154,7 @@ class _Examination:
             self._stopped = f"{_OPENS.name} failed"
         else:
             # Read here, where an interrupt ends it: the report of an interrupted check reads nothing more.
-            _ = candidate.target, candidate.declared_target, candidate.content_digest, candidate.source_commit
+            _ = candidate.target, candidate.declared_target, candidate.identity
             self._is_identified = True
         for each in self._checks:
             if each.name in self._done:
@@ -223,6 +223,7 @@ class _Examination:
     def report(self, seconds: float) -> GateReport:
         """Return the results and the verdict."""
         candidate, known = self._candidate, self._is_identified
+        identity = candidate.identity if known else ArchiveIdentity()
         is_inspected = known and (not self._interrupted or "inspection" in vars(candidate))
         loaded = candidate.sample_runner.loaded if "sample_runner" in vars(candidate) else None
         samples = candidate.samples if "samples" in vars(candidate) else ()
@@ -237,11 +238,11 @@ class _Examination:
         return GateReport(
             archive=candidate.source,
             project=str(candidate.resolved.project.folder) if candidate.resolved.project else None,
-            content_digest=candidate.content_digest if known else None,
+            content_digest=identity.content_digest,
             target=candidate.target if known else candidate.options.target or Target.TORCHSERVE,
             unserved=_find_unserved_suffix(candidate) if is_inspected else None,
-            source_commit=candidate.source_commit if known else None,
-            model=candidate.model_name if known else None,
+            source_commit=identity.source_commit,
+            model=identity.model,
             loaded=loaded.handler if loaded else None,
             device=loaded.device if loaded else None,
             verdict=verdict,

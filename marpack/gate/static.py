@@ -47,7 +47,7 @@ def check_digests(candidate: Candidate) -> CheckOutcome:
         problems += changed(archive, index, sums)
     except DamagedArchiveError as error:
         problems.append(problem_of(error))
-    return judge(f"{count}, {candidate.content_digest}", problems)
+    return judge(f"{count}, {candidate.identity.content_digest}", problems)
 
 
 def check_manifest(candidate: Candidate) -> CheckOutcome:

@@ -52,13 +52,6 @@ def talk() -> Console:
     return Console(file=sys.stderr, highlight=False, emoji=False, soft_wrap=True)
 
 
-def page() -> Console:
-    """Return the console for a command's result: stdout."""
-    from rich.console import Console
-
-    return Console(file=sys.stdout, highlight=False, emoji=False)
-
-
 def plain(text: str) -> str:
     """Return text of unknown origin ready for rich: without markup, and without characters that a terminal obeys."""
     from rich.markup import escape

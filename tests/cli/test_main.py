@@ -144,9 +144,9 @@ def test_a_stdout_that_is_closed_is_written_to_in_vain(make_mar):
 def test_what_a_stream_cannot_hold_looks_like_it(tmp_path: Path, env: dict[str, str]):
     (tmp_path / "shows.py").write_text(
         "from marpack.cli import main\n"
-        "from marpack.render.console import page, talk\n"
+        "from marpack.render.console import show_lines, talk\n"
         "def show(**options):\n"
-        "    page().print('✓ ✗ … → é')\n"
+        "    show_lines(['✓ ✗ … → é'])\n"
         "    talk().print('│')\n"
         "    print('\\udcff')\n"
         "main.marpack.main = show\n"

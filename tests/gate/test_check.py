@@ -1,19 +1,32 @@
-"""The gate itself: what runs after what, how failures weigh, and what is said when something ends it early."""
+"""The gate itself: the order of the checks, how failures count, interruptions, and its documentation."""
 
 import os
 import pickle
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gate.archives import HANDLER, archive, examine, failures, project
 
+from marpack import finding_codes
 from marpack.archive.cache import Cache
 from marpack.archive.reader import open_archive
-from marpack.errors import ExitCode, UsageError
-from marpack.findings import Severity
+from marpack.errors import ExitCode, NotAnArchiveError, UsageError
+from marpack.findings import Code, Finding, Severity
 from marpack.gate.candidate import Candidate, CheckOptions
-from marpack.gate.check import CheckSelection, check
-from marpack.gate.verdicts import CheckProgress, CheckResult, GateVerdict, Verdict
+from marpack.gate.check import RUNS, CheckSelection, check, list_as_markdown
+from marpack.gate.verdicts import (
+    CheckProgress,
+    CheckResult,
+    GateReport,
+    GateVerdict,
+    Verdict,
+    judge,
+    pluralize,
+    problem_of,
+    skip,
+)
 from marpack.project.schema import CHECKS, Check, Severities
 from marpack.project.source import ResolvedSource, resolve
 from marpack.protocol.messages import Load
@@ -253,3 +266,103 @@ def test_a_sample_larger_than_the_server_takes_falls_short(tmp_path: Path):
     larger = CheckOptions(shape=RequestDefaults(max_request_size=7_000_000))
     with Candidate(ResolvedSource(path=path), larger) as candidate:
         assert check(candidate, CheckSelection.of(["samples"])).exit_code is ExitCode.OK
+
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "check.md").read_text()
+TABLE = re.compile(r"<!-- table: (?P<print>.*) -->\n(?P<table>.*?)<!-- end -->", re.DOTALL)
+
+
+def test_the_table_is_printed_from_the_registry():
+    found = TABLE.search(DOCUMENT)
+    assert found is not None
+    assert found["table"] == list_as_markdown(), f"print it again: {found['print']}"
+
+
+def test_every_check_has_its_function():
+    assert list(RUNS) == [each.name for each in CHECKS]
+
+
+@pytest.mark.parametrize("name", [each.name for each in CHECKS])
+def test_every_check_has_its_section_in_order(name: str):
+    sections = re.findall(r"^## (\S+)$", DOCUMENT, re.MULTILINE)
+    assert [section for section in sections if section in {each.name for each in CHECKS}] == [
+        each.name for each in CHECKS
+    ]
+    text = DOCUMENT.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    assert "Fails " in text or "It fails " in text
+
+
+def test_every_code_of_the_checks_is_documented():
+    codes = list(dict.fromkeys(each.name for each in vars(finding_codes).values() if isinstance(each, Code)))
+    checks = codes[codes.index("does-not-load") :]
+    assert "slower-undecided" in checks
+    assert [code for code in checks if f"`{code}`" not in DOCUMENT] == []
+
+
+NOTE = Finding(code="fyi", severity=Severity.NOTE, message="by the way")
+WARNING = Finding(code="odd", severity=Severity.WARNING, message="it is odd")
+BAD = Finding(code="bad", severity=Severity.ERROR, message="it is bad", where="x", hint="mend it")
+WORSE = Finding(code="worse", severity=Severity.ERROR, message="it is worse")
+
+
+def test_the_outcome_of_a_check():
+    assert (judge("fine", [NOTE]).verdict, judge("fine", [NOTE]).findings) == (Verdict.PASSED, (NOTE,))
+    assert (skip("no samples").verdict, skip("no samples").reason) == (Verdict.SKIPPED, "no samples")
+    assert judge("fine", (NOTE, WARNING)).reason == "fine"
+    outcome = judge("fine", (NOTE, BAD))
+    assert (outcome.verdict, outcome.reason, outcome.findings) == (Verdict.FAILED, "it is bad", (NOTE, BAD))
+    assert judge("", [BAD, WORSE]).reason == "it is bad (and 1 more)"
+    assert judge("", [WORSE, BAD, BAD]).reason == "it is worse (and 2 more)"
+
+
+def test_an_error_is_a_problem_with_its_place():
+    error = NotAnArchiveError("no zip", where="x.mar", hint="build it")
+    assert problem_of(error) == Finding(
+        code="not-an-archive", severity=Severity.ERROR, message="no zip", where="x.mar", hint="build it"
+    )
+
+
+def done(verdict: Verdict, reason: str = "", **values: Any) -> CheckResult:
+    return CheckResult(name="x", title="x", verdict=verdict, reason=reason, **values)
+
+
+def report(*checks: CheckResult, interrupted: bool = False) -> GateReport:
+    given: dict[str, Any] = {
+        "archive": "a.mar",
+        "content_digest": None,
+        "target": "torchserve",
+        "verdict": GateVerdict.REFUSED,
+    }
+    return GateReport(checks=checks, seconds=1.0, interrupted=interrupted, deployable=False, **given)
+
+
+LIGHT = done(Verdict.FAILED, severity=Severity.WARNING, exit_code=ExitCode.ARCHIVE)
+SHORT = done(Verdict.FAILED)
+UNLOADED = done(Verdict.FAILED, exit_code=ExitCode.HANDLER)
+
+
+@pytest.mark.parametrize(
+    ("checks", "code"),
+    [
+        ((), ExitCode.OK),
+        ((done(Verdict.PASSED), done(Verdict.SKIPPED)), ExitCode.OK),
+        ((LIGHT,), ExitCode.OK),
+        ((LIGHT, SHORT), ExitCode.SHORT),
+        ((UNLOADED, SHORT), ExitCode.HANDLER),
+        ((SHORT, UNLOADED), ExitCode.SHORT),
+    ],
+)
+def test_the_first_failure_that_counts_is_the_exit_code(checks: tuple[CheckResult, ...], code: ExitCode):
+    assert report(*checks).exit_code is code
+    assert report(*checks, interrupted=True).exit_code is ExitCode.INTERRUPTED
+
+
+def test_one_is_no_plural():
+    assert [pluralize(count, "sample") for count in (0, 1, 2)] == ["0 samples", "1 sample", "2 samples"]
+
+
+def test_checks_are_counted_by_how_they_ended():
+    left_out = done(Verdict.SKIPPED, "left out")
+    counts = report(SHORT, left_out, done(Verdict.PASSED), LIGHT, done(Verdict.SKIPPED, "no samples"), left_out).counts
+    assert list(counts.items()) == [("passed", 1), ("failed", 2), ("skipped", 1), ("left out", 2)]
+    assert report(SHORT).counts == {"failed": 1}

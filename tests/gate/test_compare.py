@@ -1,15 +1,35 @@
-"""Two answers to one input: alike, alike but for rounding, or different, and where."""
+"""Whether two responses agree: bodies of every kind, and two variants of a model."""
 
+import io
 import json
 import math
+from collections.abc import Iterable, Iterator
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from gate.archives import result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marpack.gate.compare import Similarity, compare, find_differences, label_of, largest_difference
+from marpack.findings import Finding, Severity
+from marpack.gate.compare import (
+    NOTHING,
+    InputComparison,
+    Similarity,
+    Variant,
+    VariantRunner,
+    compare,
+    find_differences,
+    label_of,
+    largest_difference,
+    value_of,
+)
+from marpack.runner.client import BatchResult
+from marpack.runner.inputs import Input
+from marpack.torchserve.http import Part, Request, Response
 
 ALIKE: list[tuple[str | bytes, str | bytes]] = [
     ("text", "text"),
@@ -146,3 +166,156 @@ def test_how_much_alike_two_answers_are(one: str, other: str, likeness: Similari
 def test_another_status_is_the_least_alike():
     compared = compare(result("x"), result("x", status=503))
     assert (compared.likeness, compared.statuses, compared.alike) == (Similarity.STATUS, (200, 503), False)
+
+
+class Saying:
+    """A pool that gives its answers in turn, each after so many seconds; an answer with a status is a failure."""
+
+    def __init__(self, *answers: tuple[Any, float]) -> None:
+        self.answers = answers
+
+    def outcomes(self, batches: Iterable[tuple[Request, ...]]) -> Iterator[BatchResult]:
+        for (value, seconds), _ in zip(self.answers, batches, strict=False):
+            status, body = value if isinstance(value, tuple) else (200, json.dumps(value))
+            yield BatchResult(responses=(Response(status=status, body=body.encode()),), seconds=seconds)
+
+
+def session(name: str, *answers: tuple[Any, float]) -> Any:
+    loaded, resolved = SimpleNamespace(handler=f"{name}:handle", device="cpu"), SimpleNamespace(path=f"{name}.mar")
+    return SimpleNamespace(pool=Saying(*answers), loaded=loaded, resolved=resolved, content_digest=f"sha256:{name}")
+
+
+def side(session: str, name: str, milliseconds: float) -> Variant:
+    told = {"archive": f"{session}.mar", "content_digest": f"sha256:{session}", "handler": f"{session}:handle"}
+    return Variant(name=name, device="cpu", milliseconds=milliseconds, **told)
+
+
+def runner(one: list[tuple[Any, float]], other: list[tuple[Any, float]], **more: Any) -> VariantRunner:
+    return VariantRunner(session("one", *one), session("other", *other), ("1", "2"), **more)
+
+
+def inputs(count: int) -> list[Input]:
+    return [Input(f"in{number}", Request(id=str(number), parts=(Part("body", b""),))) for number in range(count)]
+
+
+ONE = [({"cat": 0.9, "dog": 0.1}, 0.001), ({"cat": 0.9}, 0.003), (0.5, 0.0021234), ("x", 1.0)]
+OTHER = [({"cat": 0.9, "dog": 0.1}, 0.5), ({"cat": 0.7}, 0.25), (0.5004, 0.125), ((503, "no"), 0.0)]
+
+
+def test_both_ways_are_compared_input_by_input_and_added_up():
+    compared = runner(ONE, OTHER)
+    kinds = [(done.input, done.likeness, done.labels) for done in compared.run(inputs(4))]
+    assert kinds == [
+        ("in0", Similarity.EXACT, ("cat", "cat")),
+        ("in1", Similarity.LABEL, ("cat", "cat")),
+        ("in2", Similarity.ROUNDED, (None, None)),
+        ("in3", Similarity.STATUS, ("x", None)),
+    ]
+    finding = Finding(code="a", severity=Severity.NOTE, message="b")
+    found = compared.comparison(findings=(finding,), interrupted=True)
+    assert found.counts == {"exact": 1, "rounded": 1, "label": 1, "different": 0, "status": 1}
+    assert (found.alike, found.largest, found.interrupted) == (False, pytest.approx(0.2), True)
+    assert (found.findings, found.tolerance) == ((finding,), 1e-3)
+    assert [done.input for done in found.results] == ["in0", "in1", "in2", "in3"]
+    assert found.sides == (side("one", "1", 2.562), side("other", "2", 187.5))
+
+
+def test_what_was_stopped_early_counts_as_far_as_it_went():
+    compared = runner(ONE, OTHER)
+    assert isinstance(next(compared.run(inputs(4))), InputComparison)
+    found = compared.comparison()
+    assert (found.alike, len(found.results), found.largest) == (True, 1, 0.0)
+    nothing = runner([], []).comparison()
+    assert (nothing.alike, nothing.largest, nothing.sides[0].milliseconds) == (True, None, 0.0)
+
+
+@pytest.mark.parametrize(("tolerance", "is_alike"), [(0.1, True), (0.0001, False)])
+def test_alike_is_what_lies_within_the_tolerance(tolerance: float, is_alike: bool):
+    compared = runner([(0.5, 0.0)], [(0.51, 0.0)], tolerance=tolerance)
+    assert [done.alike for done in compared.run(inputs(1))] == [is_alike]
+    assert (compared.comparison().alike, compared.comparison().tolerance) == (is_alike, tolerance)
+
+
+def saved(value: Any) -> bytes:
+    import torch
+
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def npy(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("dtype", ["?", "b", "B", "h", "i", "q", "e", "f", "d", ">f", ">i"])
+def test_an_array_of_numpys(dtype: str):
+    array = np.array([[0, 1, 1], [1, 0, 1]], dtype)
+    assert value_of(result(npy(array))) == {"shape": [2, 3], "numbers": array.ravel().tolist()}
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float64"])
+def test_a_tensor_of_torchs(dtype: str):
+    import torch
+
+    tensor = torch.tensor([[0, 1, 1], [1, 0, 1]]).to(getattr(torch, dtype))
+    assert value_of(result(saved(tensor))) == {"shape": [2, 3], "numbers": tensor.flatten().tolist()}
+
+
+def test_numbers_may_differ_by_rounding_there_as_well():
+    import torch
+
+    for pack, one in ((saved, torch.tensor([0.5, 0.25])), (npy, np.array([0.5, 0.25]))):
+        assert find_differences(result(pack(one)), result(pack(one + 1e-4))) == []
+        assert find_differences(result(pack(one)), result(pack(one + 1.0))) != []
+        assert find_differences(result(pack(one)), result(pack(one[:1]))) != []
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"text",
+        b"\xff\xfe",
+        b"\x93NUMPY",
+        b"\x93NUMPY\x01\x00\xff\xff{",
+        b"\x93NUMPY\x01\x00\x06\x00[1, 2]",
+        npy(np.array([1.0]))[:-1],
+        npy(np.array(["text"])),
+        npy(np.array([1j])),
+        npy(np.zeros(1)).replace(b"(1,)", b"(9" + b"9" * 18 + b",)"),
+        b"PK\x03\x04",
+        b"[" * 100_000,
+    ],
+)
+def test_what_says_nothing(raw: bytes):
+    assert value_of(result(raw)) is NOTHING
+
+
+def test_what_torch_saves_beside_one_tensor_says_nothing():
+    import torch
+
+    assert value_of(result(saved(torch.zeros(3))[:200])) is NOTHING
+    others = (
+        {"a": 1},
+        {"a": torch.zeros(1), "label": "cat"},
+        torch.zeros(4, 4).t()[1:],
+        torch.zeros(2, dtype=torch.bfloat16),
+    )
+    assert [value_of(result(saved(other))) for other in others] == [NOTHING] * len(others)
+
+
+@cache
+def honest() -> tuple[bytes, bytes]:
+    import torch
+
+    return saved(torch.arange(3.0)), npy(np.arange(3.0))
+
+
+@given(st.sampled_from([0, 1]), st.integers(0, 2000), st.binary(max_size=4))
+def test_no_bytes_break_the_reader(form: int, place: int, other: bytes):
+    raw = honest()[form]
+    place %= len(raw)
+    value_of(result(raw[:place] + other + raw[place + len(other) :]))

@@ -1,0 +1,463 @@
+"""The check `proved`: what proves that a model responds, generated samples, and stand-ins."""
+
+import hashlib
+import json
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from gate.archives import HANDLER, SAMPLES, archive, examine, failures, project
+
+from marpack.archive.reader import open_archive
+from marpack.errors import ExitCode, ProjectError
+from marpack.gate.candidate import Candidate, CheckOptions
+from marpack.gate.check import CheckSelection
+from marpack.gate.proof import find_stand_in_risk, make_stand_ins
+from marpack.gate.samples import given_samples, packed_samples
+from marpack.gate.verdicts import GateReport, GateVerdict, Verdict
+from marpack.project.source import resolve
+from marpack.protocol.messages import Load
+from marpack.protocol.targets import Target
+from marpack.runner.device import Device
+from marpack.runner.inputs import FORM_TYPE, Input, RequestDefaults
+from marpack.torchserve.http import Part
+
+REFUSES = HANDLER.replace("return [self", "raise ValueError('no')\n        return [self")
+
+
+def given(*texts: str) -> tuple[Input, ...]:
+    shape = RequestDefaults()
+    return tuple(shape.input("one.txt", number, "text/plain", text.encode()) for number, text in enumerate(texts))
+
+
+def unproved(report: GateReport) -> list[str]:
+    return failures(report)["proved"]
+
+
+def test_without_samples_it_is_not_proved(tmp_path: Path):
+    report = examine(archive(tmp_path / "p", samples={}), stand_ins="off")
+    assert failures(report) == {"proved": ["no-inputs"]}
+    assert (report.verdict, report.deployable, report.exit_code) == (GateVerdict.NOT_PROVED, False, ExitCode.SHORT)
+
+
+def test_an_input_proves_it_and_every_check_asks_it(tmp_path: Path):
+    report = examine(archive(tmp_path / "p", samples={}), inputs=given("a bee", "out at sea"))
+    reasons = {checked.name: checked.reason for checked in report.checks}
+    assert (report.verdict, report.caveats) == (GateVerdict.DEPLOYABLE, [])
+    assert reasons["samples"] == "2 inputs"
+    assert reasons["batch-contract"] == "batches of 2 to 4"
+    assert reasons["repeatable"].startswith("2 samples, ")
+    assert reasons["proved"].startswith("2 requests ")
+    assert "batch of 2" in reasons["proved"]
+
+
+def test_inputs_stand_beside_samples(tmp_path: Path):
+    report = examine(archive(tmp_path / "p"), inputs=given("a bee"))
+    assert next(checked for checked in report.checks if checked.name == "samples").reason == "3 samples, 1 input"
+
+
+def test_an_input_that_falls_short_is_a_no(tmp_path: Path):
+    report = examine(archive(tmp_path / "p", REFUSES, samples={}), inputs=given("a bee"))
+    assert failures(report) == {"samples": ["sample-missed"]}
+    assert report.verdict is GateVerdict.REFUSED
+    found = next(checked for checked in report.checks if checked.name == "samples").findings[0]
+    assert found.where == "one.txt"
+    assert "ValueError: no" in str(found.hint)
+
+
+def test_samples_that_are_to_fail_prove_nothing(tmp_path: Path):
+    expect = {name: {"status": 503} for name in SAMPLES}
+    report = examine(archive(tmp_path / "p", REFUSES, expect=expect))
+    assert failures(report) == {"proved": ["no-answer"]}
+    assert report.verdict is GateVerdict.NOT_PROVED
+
+
+def test_a_sample_that_fails_proves_nothing_however_little_it_weighs(tmp_path: Path):
+    report = examine(project(tmp_path / "p", REFUSES, checks={"samples": "note"}))
+    assert unproved(report) == ["unexpected-status"]
+    assert report.verdict is GateVerdict.NOT_PROVED
+    assert report.unproved.startswith("3 of 3 requests ")
+    assert [checked.name for checked in report.downgraded] == ["samples"]
+
+
+def test_a_model_that_was_not_loaded_is_not_proved_however_little_that_weighs(tmp_path: Path):
+    folder = project(tmp_path / "p", checks={"loads": "warning"})
+    (folder / "handler.py").write_text(HANDLER.replace("json.load(file)", "json.loads('{')"))
+    report = examine(folder)
+    assert unproved(report) == ["nothing-asked"]
+    assert (report.verdict, report.exit_code) == (GateVerdict.NOT_PROVED, ExitCode.SHORT)
+
+
+def test_it_weighs_as_the_project_says(tmp_path: Path):
+    report = examine(project(tmp_path / "p", samples={}, checks={"proved": "note"}), stand_ins="off")
+    assert (report.verdict, [each.name for each in report.downgraded]) == (GateVerdict.DEPLOYABLE, ["proved"])
+
+
+def test_a_batch_must_be_answered_too(tmp_path: Path):
+    one_for_all = HANDLER.replace("enumerate(self.preprocess(data))]", "enumerate(self.preprocess(data))][:1]")
+    report = examine(archive(tmp_path / "p", one_for_all), choice=CheckSelection.of(["proved"]))
+    assert failures(report) == {"proved": ["batch-unproved"]}
+    assert report.verdict is GateVerdict.NOT_PROVED
+    assert re.findall(r"\d+", report.unproved)[:2] == ["2", "503"]  # requests in the batch; the status
+    whole = examine(archive(tmp_path / "q", one_for_all))
+    assert (list(failures(whole)), whole.verdict) == (["batch-contract"], GateVerdict.REFUSED)
+    assert whole.checks[-1].reason == "batch-contract failed"
+
+
+def test_one_input_stands_in_every_row_and_the_verdict_says_so(tmp_path: Path):
+    report = examine(archive(tmp_path / "p", samples={"bee.txt": "a bee"}))
+    (caveat,) = [finding for finding in report.checks[-1].findings if finding.code == "one-input"]
+    assert report.deployable
+    assert report.caveats == [caveat.message]
+    alone = examine(archive(tmp_path / "q", samples={"bee.txt": "a bee"}, config={"batchSize": 1}))
+    assert alone.deployable
+    assert alone.caveats == []
+
+
+def test_what_is_waived_is_said(tmp_path: Path):
+    path = archive(tmp_path / "p", samples={}, config={"deviceType": "gpu", "batchSize": 4})
+    every = examine(path, stand_ins="off")
+    assert unproved(every) == ["no-inputs", "gpu-unproved"]
+    some = examine(path, stand_ins="off", allow_unproved=frozenset({"inputs"}))
+    assert (some.verdict, unproved(some)) == (GateVerdict.NOT_PROVED, ["allowed-unproved", "gpu-unproved"])
+    (caveat,) = some.caveats
+    assert "(--allow-unproved inputs)" in caveat
+    none = examine(path, stand_ins="off", allow_unproved=frozenset({"inputs", "gpu"}))
+    assert (none.verdict, none.exit_code) == (GateVerdict.DEPLOYABLE, ExitCode.OK)
+    assert none.checks[-1].reason.startswith("0 requests ")
+    assert [re.findall("--allow-unproved [a-z]+", caveat) for caveat in none.caveats] == [
+        ["--allow-unproved inputs"],
+        ["--allow-unproved gpu"],
+    ]
+
+
+def test_a_failure_is_not_waived(tmp_path: Path):
+    allowed = frozenset({"inputs", "gpu"})
+    report = examine(archive(tmp_path / "p", REFUSES), allow_unproved=allowed)
+    assert report.verdict is GateVerdict.REFUSED
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", list(Target))
+def test_forms_and_headers_reach_the_handler_in_every_check(tmp_path: Path, target: Target):
+    picky = HANDLER.replace(
+        "return [self.answer", "assert context.get_request_header(0, 'X-Key') == '7'\n        return [self.answer"
+    )
+    path = archive(tmp_path / "p", picky, samples={})
+    shape = RequestDefaults(headers=(("X-Key", "7"),))
+    report = examine(path, target=target, inputs=(shape.input("a", 0, "text/plain", b"a bee"),))
+    assert failures(report) == {}
+    assert "form" in next(each.reason for each in report.checks if each.name == "body-forms")
+    assert list(failures(examine(path, inputs=given("a bee")))) == ["samples"]
+
+
+def on_device(answer: str) -> str:
+    """Return a handler that is on the GPU that it is given, whether there is one or not, and answers by it."""
+    return f"""
+class Handler:
+    def initialize(self, context):
+        self.device = "cpu" if context.system_properties.get("gpu_id") is None else "cuda:0"
+
+    def handle(self, data, context):
+        return [{answer} for row in data]
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "codes"),
+    [
+        pytest.param("{'p': 0.5 + 1e-4 * (self.device == 'cpu')}", [], marks=pytest.mark.nightly),
+        ("{'p': 0.5 + 1e-2 * (self.device == 'cpu')}", ["cpu-differs", "cpu-differs"]),
+        pytest.param(
+            "{'p': 1.0 if self.device == 'cuda:0' else 1 / 0}", ["cpu-differs"] * 2, marks=pytest.mark.nightly
+        ),
+    ],
+)
+def test_what_a_gpu_answers_is_compared_with_the_cpu(tmp_path: Path, answer: str, codes: list[str]):
+    texts = {"a.txt": "a", "b.txt": "b"}
+    path = archive(tmp_path / "p", on_device(answer), samples=texts, labels=None, config={"deviceType": "gpu"})
+    report = examine(path, load=Load(model_dir="", gpu_id=0), device=Device("cuda"))
+    assert (report.verdict, report.device) == (GateVerdict.DEPLOYABLE, "cuda:0")
+    assert report.checks[-1].reason.endswith(" CPU, tolerance 0.001")
+    assert [finding.code for finding in report.checks[-1].findings] == codes
+    assert all(" CPU: " in each.message for each in report.checks[-1].findings)
+    assert all("tolerance 0.001" in each.message for each in report.checks[-1].findings)
+
+
+@pytest.mark.nightly
+def test_a_model_that_needs_its_gpu_is_compared_with_nothing(tmp_path: Path):
+    needs = on_device("'a'").replace('"cpu" if', "1 / 0 if")
+    path = archive(tmp_path / "p", needs, samples={"a.txt": "a"}, labels=None)
+    report = examine(path, load=Load(model_dir="", gpu_id=0), device=Device("cuda"))
+    assert report.verdict is GateVerdict.DEPLOYABLE
+    assert "compared" not in report.checks[-1].reason
+
+
+def test_what_only_this_machine_lacks_is_no_fault_and_no_proof(tmp_path: Path):
+    lacking = next(name for name in ("captum", "pynvml", "torchaudio", "torchvision") if find_spec(name) is None)
+    report = examine(archive(tmp_path / "p", f"import {lacking}\n{HANDLER}"))
+    found = {checked.name: checked for checked in report.checks}
+    assert found["loads"].verdict == found["samples"].verdict == Verdict.SKIPPED
+    assert found["loads"].reason == found["samples"].reason
+    assert [finding.code for finding in found["loads"].findings] == ["lacking-here"]
+    assert f"pip install {lacking}" in str(found["loads"].findings[0].hint).replace("nvidia-ml-py", "pynvml")
+    assert (report.verdict, report.exit_code) == (GateVerdict.NOT_PROVED, ExitCode.SHORT)
+    assert found["loads"].reason in report.unproved
+
+
+def test_a_model_that_waits_for_other_ranks_is_not_proved(tmp_path: Path):
+    config = {"parallelType": "tp", "torchrun": {"nproc-per-node": 2}}
+    report = examine(archive(tmp_path / "p", "import time\ntime.sleep(600)\n" + HANDLER, config=config))
+    found = {checked.name: checked for checked in report.checks}
+    assert (found["loads"].verdict, [each.code for each in found["loads"].findings]) == ("skipped", ["torchrun-ranks"])
+    assert failures(report) == {"proved": ["nothing-asked"]}
+    assert (report.verdict, report.exit_code) == (GateVerdict.NOT_PROVED, ExitCode.SHORT)
+    assert report.seconds < 20
+
+
+def test_a_model_with_sequences_is_not_proved(tmp_path: Path):
+    config = {"sequenceBatching": True, "sequenceMaxIdleMSec": 1000}
+    report = examine(archive(tmp_path / "p", config=config), choice=CheckSelection.of(["proved"]))
+    assert failures(report) == {"proved": ["sequence-batching"]}
+    assert report.verdict is GateVerdict.NOT_PROVED
+
+
+TENSOR = """
+import json
+
+
+class Handler:
+    def initialize(self, context):
+        self.calls = 0
+
+    def handle(self, data, context):
+        return [self.answer(row.get("body")) for row in data]
+
+    def answer(self, body):
+        return sum(json.loads(body.decode()))
+"""
+
+
+def told(report: GateReport) -> list[tuple[str, str]]:
+    return [(finding.code, finding.message) for finding in report.checks[-1].findings]
+
+
+def candidate(path: Path, **options: Any) -> Candidate:
+    return Candidate(resolve(str(path)), CheckOptions(**options))
+
+
+def test_one_that_fails_shows_the_handlers_own_traceback(tmp_path: Path):
+    said: list[str] = []
+    report = examine(archive(tmp_path / "p", TENSOR, samples={}), announce=said.append)
+    (announced,) = said
+    assert "JSON list and a text" in announced
+    assert "--stand-ins off" in announced
+    assert report.verdict is GateVerdict.NOT_PROVED
+    assert told(report)[0][0] == "no-inputs"
+    failed = report.checks[-1].findings[1]
+    assert (failed.code, failed.severity) == ("stand-in-failed", "warning")
+    assert "JSON list, " in failed.message
+    assert " 503: AttributeError: 'list' object " in failed.message
+    assert failed.message.endswith(" (Handler.handle:10 > Handler.answer:13)")
+    assert str(failed.where).endswith("p/probe.mar!handler.py:13")
+    assert "JSON" in str(failed.hint)
+
+
+@pytest.mark.nightly
+def test_one_that_fails_in_a_batch_only(tmp_path: Path):
+    first_only = HANDLER.replace("enumerate(self.preprocess(data))]", "enumerate(self.preprocess(data))][:1]")
+    report = examine(archive(tmp_path / "p", first_only, samples={}))
+    ((lack, _), (code, message)) = told(report)
+    assert (lack, code) == ("no-inputs", "stand-in-failed")
+    assert message.startswith("a text, ")
+    assert " batch of 2, gets 503" in message
+
+
+def test_those_that_are_answered_prove_nothing(tmp_path: Path):
+    report = examine(archive(tmp_path / "p", samples={}))
+    ((code, message),) = told(report)[1:]
+    assert code == "stand-in-answered"
+    assert message.startswith("a text, ")
+    assert re.findall(r"alone|batch of \d", message) == ["alone", "batch of 2", "batch of 4"]
+    assert (report.verdict, report.exit_code) == (GateVerdict.NOT_PROVED, 1)
+
+
+def test_their_worker_is_another(tmp_path: Path):
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    marking = HANDLER.replace(
+        "def handle(self, data, context):",
+        f"def handle(self, data, context):\n        open({str(marks)!r} + '/' + str(os.getpid()), 'a').write('x')",
+    ).replace(
+        "def initialize(self, context):",
+        f"def initialize(self, context):\n        open({str(marks)!r} + '/' + str(os.getpid()), 'a')",
+    )
+    examine(archive(tmp_path / "p", marking, samples={}))
+    sizes = sorted(path.stat().st_size for path in marks.iterdir())
+    assert (len(sizes), sizes[0]) == (2, 0), "the gate's own worker is asked nothing"
+    assert sizes[1] > 0
+
+
+@pytest.mark.nightly
+def test_one_that_hangs_takes_no_longer_than_a_check_may(tmp_path: Path):
+    hangs = HANDLER.replace("return [self.text_of", "import time; time.sleep(600)\n        return [self.text_of")
+    report = examine(archive(tmp_path / "p", hangs, samples={}), seconds_per_check=1.0)
+    assert told(report)[1][0] == "stand-in-failed"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("import requests", "the handler imports requests, and may connect to the network"),
+        ("from sqlalchemy.orm import Session", "the handler imports sqlalchemy, and may connect to a database"),
+        ("import smtplib", "the handler imports smtplib, and may connect to mail or messages"),
+        ("import boto3", "the handler imports boto3, and may connect to a cloud"),
+    ],
+)
+def test_none_is_sent_where_it_might_leave_something_behind(tmp_path: Path, line: str, why: str):
+    path = archive(tmp_path / "p", f"def later():\n    {line}\n{HANDLER}", samples={})
+    with candidate(path) as asked:
+        assert find_stand_in_risk(asked) == why
+
+
+def test_what_is_withheld_is_said_and_can_be_asked_for(tmp_path: Path):
+    path = archive(tmp_path / "p", "import urllib\n" + HANDLER, samples={})
+    ((code, message),) = told(examine(path))[1:]
+    assert code == "no-stand-in"
+    assert " urllib," in message
+    assert told(examine(path, stand_ins="on"))[1][0] == "stand-in-answered"
+    assert failures(examine(path, stand_ins="off")) == {"proved": ["no-inputs"]}
+
+
+@pytest.mark.nightly
+def test_none_is_sent_where_there_are_samples(tmp_path: Path):
+    said: list[str] = []
+    assert examine(archive(tmp_path / "p"), announce=said.append, stand_ins="on").deployable
+    assert said == []
+
+
+PICTURES = "from PIL import Image\nimport io\nImage.open(io.BytesIO(b'')) if 0 else None\n"
+
+
+@pytest.mark.parametrize(
+    ("entry", "source", "kinds"),
+    [
+        ("image_classifier", "", ["image/png"]),
+        ("text_classifier", "", ["text/plain"]),
+        ("handler.py", PICTURES + HANDLER, ["image/png"]),
+        ("handler.py", TENSOR, ["application/json", "text/plain"]),
+        ("handler.py", "def handle(data, context):\n    return data\n", ["application/json", "text/plain"]),
+        ("handler.py", "import torch\nhandle = lambda data, context: torch.tensor(data)\n", ["application/json"]),
+    ],
+)
+def test_they_are_of_the_kind_that_is_taken(make_mar, entry: str, source: str, kinds: list[str]):
+    with candidate(make_mar(source, entry=entry)) as asked:
+        requests = [each.request for each in make_stand_ins(asked)]
+    assert [request.parts[0].content_type for request in requests] == kinds
+
+
+def test_numbers_have_the_shape_of_the_models_input(make_mar):
+    onnx = (Path(__file__).parents[2] / "templates/init/onnx/model.onnx").read_bytes()
+    source = "handle = lambda data, context: tensor(data)\n"
+    with candidate(make_mar(source, files={"model.onnx": onnx}, serializedFile="model.onnx")) as asked:
+        (made,) = make_stand_ins(asked)
+    assert len(json.loads(made.request.parts[0].value)) == 3, "of the toy model's input"
+
+
+BEE, SKY = "a bee in summer", "why try rhythm"
+CONTENTS = {"bee.txt": BEE, "copy.txt": BEE, "sky.txt": SKY}
+
+
+def mark(content: str) -> str:
+    return f"sha256:{hashlib.sha256(content.encode()).hexdigest()}"
+
+
+def marked(folder: Path, marks: dict[str, str], contents: dict[str, str] | None = None) -> Path:
+    """Write a project with some samples, marked by their names."""
+    project(folder, samples=CONTENTS if contents is None else contents)
+    file = folder / "marpack.yaml"
+    keys = yaml.safe_load(file.read_text())
+    for sample in keys["samples"]:
+        name = sample["input"].removeprefix("samples/")
+        sample.update({"generated": marks[name]} if name in marks else {})
+    file.write_text(yaml.safe_dump(keys))
+    return folder
+
+
+def typed(text: str) -> Input:
+    return RequestDefaults().input("typed", 7, "text/plain", text.encode())
+
+
+def generated(source: Path, *inputs: Input) -> list[str]:
+    with Candidate(resolve(str(source)), CheckOptions(inputs=inputs)) as candidate:
+        return [sample.short_name.removeprefix("samples/") for sample in candidate.samples if sample.is_generated]
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ({}, []),
+        ({"bee.txt": mark(BEE)}, ["bee.txt", "copy.txt"]),  # a copy under another name, which has no mark
+        ({"copy.txt": mark(BEE)}, ["bee.txt", "copy.txt"]),
+        ({"sky.txt": mark(SKY)}, ["sky.txt"]),
+        ({"sky.txt": mark("before it was changed")}, []),
+        ({"bee.txt": mark(BEE), "copy.txt": mark(BEE), "sky.txt": mark(BEE)}, ["bee.txt", "copy.txt"]),
+    ],
+)
+def test_a_mark_holds_for_its_content(tmp_path: Path, marks: dict[str, str], expected: list[str]):
+    assert generated(marked(tmp_path / "p", marks)) == expected
+
+
+def test_the_mark_is_packed_and_a_confirmed_sample_makes_the_archive_stale(tmp_path: Path):
+    folder = marked(tmp_path / "p", {"sky.txt": mark(SKY)})
+    path = resolve(str(folder)).path
+    with open_archive(path) as opened:
+        assert packed_samples(opened).generated == {mark(SKY)}
+    assert generated(path) == ["sky.txt"]
+    file = folder / "marpack.yaml"
+    file.write_text(file.read_text().replace(f"generated: {mark(SKY)}", ""))
+    assert generated(folder) == []
+
+
+def test_an_input_with_generated_content_proves_nothing_however_it_is_sent(tmp_path: Path):
+    path = marked(tmp_path / "p", {"bee.txt": mark(BEE)}, {"bee.txt": BEE})
+    form = RequestDefaults().input("form", 8, FORM_TYPE, (Part("data", BEE.encode()), Part("more", b"1")))
+    assert generated(path, typed(BEE), form, typed(SKY)) == ["bee.txt", "typed", "form"]
+    assert [sample.is_generated for sample in given_samples([typed(BEE)])] == [False]
+
+
+@pytest.mark.parametrize("value", ["sha256:", "0" * 64, f"sha256:{'A' * 64}", 7, True])
+def test_what_is_not_a_digest_is_refused(tmp_path: Path, value: Any):
+    with pytest.raises(ProjectError) as caught:
+        resolve(str(marked(tmp_path / "p", {"sky.txt": value})))
+    (finding,) = caught.value.findings
+    assert (finding.code, str(finding.where).rpartition(": ")[2]) == ("samples", "samples[2].generated")
+
+
+def test_generated_samples_alone_prove_nothing(tmp_path: Path):
+    path = marked(tmp_path / "p", {"bee.txt": mark(BEE)}, {"bee.txt": BEE, "copy.txt": BEE})
+    report = examine(path, choice=CheckSelection.of(skip=["memory"]), stand_ins="on")
+    assert failures(report) == {"proved": ["generated-sample"]}
+    assert (report.verdict, report.samples, report.generated) == (GateVerdict.NOT_PROVED, 2, 2)
+    some = CheckSelection.of(["samples", "proved"])
+    beside = examine(path, choice=some, inputs=(typed(SKY),))
+    assert (failures(beside), beside.samples, beside.generated) == ({}, 3, 2)
+    # The batch of two holds the real input alone.
+    assert [finding.code for finding in beside.checks[-1].findings] == ["one-input"]
+    waived = examine(path, choice=some, allow_unproved=frozenset({"inputs"}))
+    assert [finding.code for finding in waived.checks[-1].findings] == ["allowed-unproved"]
+
+
+def test_a_real_sample_must_succeed_itself(tmp_path: Path):
+    fails = {"no.txt": "", "bee.txt": BEE}
+    folder = marked(tmp_path / "p", {"bee.txt": mark(BEE)}, fails)
+    file = folder / "marpack.yaml"
+    file.write_text(
+        file.read_text().replace("- input: samples/no.txt", "- expect: {status: 503}\n  input: samples/no.txt")
+    )
+    assert failures(examine(folder, choice=CheckSelection.of(["samples", "proved"]))) == {
+        "proved": ["generated-sample"]
+    }
