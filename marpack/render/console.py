@@ -62,7 +62,10 @@ def plain(text: str) -> str:
 def show_lines(lines: Iterable[str], *, err: bool = False) -> None:
     """Print lines on stdout, or stderr, in colours only on a terminal that wants them."""
     text = "".join(f"{line}\n" for line in lines)
-    click.echo(text, nl=False, err=err, color=False if os.environ.get("NO_COLOR") else None)
+    # Not click.echo, which writes UTF-8 to a stream that cannot show it.
+    stream = sys.stderr if err else sys.stdout
+    stream.write(text if stream.isatty() and not os.environ.get("NO_COLOR") else click.unstyle(text))
+    stream.flush()
 
 
 def close_stdout() -> None:
