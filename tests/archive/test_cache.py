@@ -63,13 +63,6 @@ def test_another_file_under_the_same_name_is_extracted_anew(tmp_path, root):
     assert (second / "w.bin").read_bytes() != (first / "w.bin").read_bytes()
 
 
-def test_a_touched_archive_is_extracted_anew(tmp_path, root):
-    path = made(tmp_path / "a.mar")
-    first = extract(path, root)
-    os.utime(path, (1, 1))
-    assert extract(path, root) != first
-
-
 def edit_in_secret(file):
     """Change a file, and neither its size nor its time."""
     before = file.stat()

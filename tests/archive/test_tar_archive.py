@@ -131,11 +131,6 @@ def test_what_whoever_runs_there_removes_is_extracted_again(opened, again):
             assert {file.name for file in archive.materialize().iterdir()} == {name.split("/")[0] for name in FILES}
 
 
-def test_a_name_that_is_not_there_is_a_key_error(opened):
-    with opened(tar(FILES)) as archive, pytest.raises(KeyError):
-        archive.open("m/h.py")
-
-
 def raw(*blocks):
     """Return a .tar.gz of blocks as they are."""
     return gzip.compress(b"".join(blocks), 1)

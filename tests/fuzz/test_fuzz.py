@@ -88,7 +88,7 @@ class PlantedError(Exception):
         ("archives", "marpack.archive.manifest.ManifestError"),
         ("project files", "marpack.project.load.ProjectError"),
         ("request lines", "marpack.torchserve.forms.RequestError"),
-        ("pickles", "marpack.weights.pickle_machine.BrokenPickleError"),
+        ("pickles", "marpack.weights.pickle_stream.BrokenPickleError"),
         ("weight headers", "marpack.weights.zip_entries.NotZipError"),
     ],
 )

@@ -262,16 +262,6 @@ def test_a_checkpoint_shows_a_dozen_keys(save: Save) -> None:
     assert contents_of(save(dict.fromkeys(keys), "more.pt")).facts == {"keys": ", ".join(keys[:12]) + ", …"}
 
 
-def test_a_library_tells_its_machine() -> None:
-    from isal import isal_zlib
-
-    contents = contents_of(Path(isal_zlib.__file__))
-
-    assert contents.kind is WeightsFormat.ELF
-    assert contents.facts["type"] == "shared object"
-    assert contents.facts["machine"].endswith("64 bit")
-
-
 def test_an_exported_programs_tensors_lie_in_one_storage_by_bytes(tmp_path: Path) -> None:
     class Halves(torch.nn.Module):
         def __init__(self) -> None:
