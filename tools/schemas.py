@@ -16,7 +16,8 @@ from marpack.inspection.facts import Inspection
 from marpack.project.schema import FILE_NAME, ProjectFile
 from marpack.render.build import BuildReport, InitReport
 from marpack.render.doctor import DoctorReport
-from marpack.render.run import BenchmarkReport, Failure, RunReport
+from marpack.render.failure import Failure
+from marpack.render.run import BenchmarkReport, RunReport
 from marpack.runner.results import Result
 from marpack.scoring.local import ScoreSummary
 from marpack.trust import Signed, Verification

@@ -9,7 +9,8 @@ from marpack.api.requests import Asked
 from marpack.api.results import Answer, RunReport
 from marpack.findings import Finding
 from marpack.inspection.members import labels_of
-from marpack.render.run import Failure, Trace, head_of
+from marpack.render.failure import Failure
+from marpack.render.run import Trace, head_of
 from marpack.runner.client import LoadError
 from marpack.runner.inputs import Input
 from marpack.runner.results import AnsweredInput, Result, RunStatistics, answered_inputs

@@ -193,7 +193,7 @@ def _tell_json(error: MarpackError | None, words: Sequence[str]) -> int:
     as_json = _asks_json(words)
     if as_json or "--jsonl" in words:
         from marpack.render.console import close_stdout, show, show_line
-        from marpack.render.run import Failure
+        from marpack.render.failure import Failure
 
         try:
             (show if as_json else show_line)(Failure.of(error))

@@ -134,7 +134,8 @@ class RunOutput:
     def _close_json(self, session: Session, failure: BaseException | None, *, interrupted: bool) -> None:
         """Tell what ended the run, and end the document, which nothing may follow."""
         from marpack.render.console import close_stdout, show_line
-        from marpack.render.run import Failure, Trace
+        from marpack.render.failure import Failure
+        from marpack.render.run import Trace
 
         reported = Failure.of(failure, str(session.resolved.path)) if failure is not None else None
         document, self._document = self._document, None
@@ -166,7 +167,8 @@ class RunOutput:
     def fail(self, error: LoadError, archive: str) -> None:
         """Tell why there is nothing to answer with."""
         from marpack.render.console import show, show_line, show_lines
-        from marpack.render.run import Failure, Trace, show_load_error, trace_lines
+        from marpack.render.failure import Failure
+        from marpack.render.run import Trace, show_load_error, trace_lines
 
         failure = Failure.of(error, archive)
         if self._options.as_json:

@@ -120,7 +120,8 @@ def _show_summary(summary: ScoreSummary, options: ScoreCommandOptions) -> None:
 
 def _show_load_error(error: LoadError, options: ScoreCommandOptions) -> int:
     from marpack.render.console import show, talk
-    from marpack.render.run import Failure, show_load_error
+    from marpack.render.failure import Failure
+    from marpack.render.run import show_load_error
 
     if options.as_json:
         show(Failure.of(error, os.fspath(options.source or ".")))

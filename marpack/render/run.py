@@ -14,11 +14,12 @@ from msgspec import Struct
 from msgspec.structs import astuple
 from rich.filesize import decimal
 
-from marpack.errors import MarpackError, printable
+from marpack.errors import printable
 from marpack.findings import Finding
 from marpack.json_text import to_json
 from marpack.protocol.messages import Frame, Loaded, Touched, Trouble
 from marpack.render.console import clean, duration, fit, fit_end, show_findings, show_lines, visible
+from marpack.render.failure import Failure
 from marpack.render.pages import Cell, Fact, Page, Row, Table
 from marpack.runner.client import LoadError
 from marpack.runner.results import BenchmarkFigures, Percentiles, Result, Summary, Throughput, needs_of
@@ -32,39 +33,6 @@ _REMEMBERED = 16  # troubles that need not be shown in full again
 _BODY = 80  # characters of a response in a notebook
 _PARSED = 1 << 16  # characters of a response that are parsed
 _COLUMNS = {"batch": 8, "inputs/s": 12, "p50": 12, "p90": 12, "p99": 12, "per input": 12}
-
-
-class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of any command's --json if the command failed."""
-
-    error: str  # a sentence, with its place
-    code: str
-    exit_code: int
-    where: str | None = None
-    hint: str | None = None
-    findings: tuple[Finding, ...] = ()  # that the error sums up
-    archive: str | None = None  # of a run
-    status: int | None = None  # that a server's clients get from a handler that could not be loaded
-    trouble: Trouble | None = None  # of the handler
-    logs: str = ""  # what the handler printed
-
-    @classmethod
-    def of(cls, error: BaseException, archive: str | None = None) -> Self:
-        """Return the result for an error; one outside of marpack's own tree is a bug."""
-        if not isinstance(error, MarpackError):
-            error = MarpackError(f"marpack itself failed, which is a bug: {type(error).__name__}: {error}")
-        return cls(
-            error=str(error),
-            code=error.code,
-            exit_code=error.exit_code,
-            where=error.where,
-            hint=error.hint,
-            findings=error.findings,
-            archive=archive,
-            status=getattr(error, "status", None),
-            trouble=getattr(error, "trouble", None),
-            logs=getattr(error, "logs", ""),
-        )
 
 
 class RunHead(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,8 @@ from invoking import Invoked, invoke
 
 import marpack
 from marpack.cli.main import main
-from marpack.render.run import Failure
+from marpack.errors import UsageError
+from marpack.render.failure import Failure
 
 
 def run(*args: str, cwd: Path | None = None) -> Invoked:
@@ -52,16 +53,19 @@ def test_a_word_like_no_command_is_only_refused(words: list[str]):
     assert "?" not in done.stderr
 
 
-def test_without_a_nearer_hint_the_way_out_is_the_commands_own(
+def test_an_error_without_a_hint_gets_the_one_of_its_kind(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    wrong = ["build", ".", "--model-name", "m"]
-    for argv in (wrong, None):
-        monkeypatch.setattr(sys, "argv", ["marpack", *(wrong if argv is None else ["inspect"])])
+    def fail(*_: object, **__: object) -> None:
+        raise UsageError("wrong")
+
+    monkeypatch.setattr("marpack.api.operations.inspect", fail)
+    for argv in (["inspect"], None):
+        monkeypatch.setattr(sys, "argv", ["marpack", *("diff" if argv else "inspect",)])
         with pytest.raises(SystemExit) as ended:
             main(argv)
         assert ended.value.code == 2
-        assert "marpack build --help" in capsys.readouterr().err
+        assert "marpack inspect --help" in capsys.readouterr().err
 
 
 def test_a_bug_of_marpacks_own_is_a_sentence_and_a_file(tmp_path: Path):

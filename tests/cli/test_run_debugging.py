@@ -161,7 +161,7 @@ def test_a_change_of_the_project_is_answered_at_once(project: Path):
         screen = terminal.wait_for(r"data\[0\] +200  a FROM[\s\S]*Ctrl-C ends")
         assert re.search(r"\d s after", screen)
         change(project, "def answer", "def answer(")
-        terminal.wait_for(r"no valid Python[\s\S]*Ctrl-C ends")
+        terminal.wait_for(r"source-syntax[\s\S]*Ctrl-C ends")
         change(project, "def answer((", "def answer(")
         terminal.wait_for(r"data\[0\] +200  a FROM[\s\S]*Ctrl-C ends")
         (project / "marpack.yaml").write_text("name: [\n")

@@ -31,7 +31,8 @@ from marpack.project.plan import Format
 from marpack.protocol.messages import Frame, Loaded, Trouble
 from marpack.render import notebook
 from marpack.render.build import BuildReport, InitReport
-from marpack.render.run import Failure, RunReport
+from marpack.render.failure import Failure
+from marpack.render.run import RunReport
 from marpack.runner.inputs import Input
 from marpack.runner.results import AnsweredInput, Percentiles, Result, Summary
 from marpack.torchserve.http import Part, Request
