@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from marpack.archive.copying import file_digest
 from marpack.archive.protocol import Progress
-from marpack.errors import SignatureError, UsageError
+from marpack.errors import SignatureError, UsageError, convert_os_errors
 from marpack.findings import Finding
 from marpack.gate.verdicts import LEFT_OUT, GateReport, GateVerdict, Verdict
 from marpack.project.schema import PROOF
@@ -44,12 +44,10 @@ class CheckedFile(Struct, frozen=True):
     @classmethod
     def of(cls, path: Path, progress: Progress | None = None) -> Self:
         """Read a file. Raises UsageError for a folder and for an unreadable file."""
-        try:
+        where, code = str(path), "unreadable-file"
+        with convert_os_errors(UsageError, "the archive cannot be read", where=where, code=code):
             state = _state(path)
             return cls(path, file_digest(path, progress), state)
-        except OSError as error:
-            what = f"cannot read the archive: {error.strerror}"
-            raise UsageError(what, where=str(path), code="unreadable-file") from error
 
     def confirm(self) -> None:
         """Raise SignatureError if the file may have changed."""

@@ -19,7 +19,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from marpack.archive.copying import file_digest
 from marpack.archive.index import Metadata
 from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm, Progress
-from marpack.errors import DamagedArchiveError, UsageError
+from marpack.errors import DamagedArchiveError, UsageError, convert_os_errors
 from marpack.inspection.facts import Inspection, WeightsFacts
 from marpack.inspection.members import UNFIT, is_remote, read_text
 from marpack.inspection.requirements import Line, LineKind, beside, read_requirements
@@ -27,7 +27,6 @@ from marpack.json_text import to_json
 from marpack.project.metadata import canonical_license, contact, is_web_address
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.version import __version__
-from marpack.weights.onnx import Port
 
 _NAMESPACE = UUID("7b0a1f0e-4c1d-5d0f-9a63-6a2f6e1c8d51")
 _MODEL = "model"  # the reference of what the document is about
@@ -63,10 +62,8 @@ def collect(archive: Archive, facts: Inspection, progress: Progress | None = Non
     # The first line beyond the limit only shows where the list was cut.
     listed += tuple((file, replace(line, sort=LineKind.WRONG)) for file, line in islice(lines, 1))
     file = file_of(archive)
-    try:
+    with convert_os_errors(DamagedArchiveError, "the archive cannot be read", where=str(file)):
         sha256 = file_digest(file, progress) if file else None
-    except OSError as error:
-        raise DamagedArchiveError(f"cannot read the archive: {error.strerror}", where=str(file)) from error
     return Materials(facts=facts, requirements=listed, sha256=sha256)
 
 
@@ -118,7 +115,7 @@ def sbom(found: Materials) -> bytes:
 
 
 def file_of(archive: Archive) -> Path | None:
-    """Return the one file that an archive is; None for a folder, and for what is elsewhere."""
+    """Return the file of an archive; None for a folder and for a remote archive."""
     return None if is_remote(archive) or archive.form is ArchiveForm.FOLDER else Path(archive.source)
 
 
@@ -223,18 +220,17 @@ def _members(facts: Inspection) -> Iterator[_Json]:
 
 def _model_parameters(weights: WeightsFacts) -> _Json:
     """Return the model card's inputs and outputs, as the weights themselves describe them."""
-    inputs, outputs = [_port(port) for port in weights.inputs], [_port(port) for port in weights.outputs]
+    described: dict[str, list[str]] = {}
+    for name, ports in (("inputs", weights.inputs), ("outputs", weights.outputs)):
+        shapes = ("" if port.shape is None else f" [{', '.join(map(str, port.shape))}]" for port in ports)
+        described[name] = [
+            f"{port.name}: {port.dtype or 'unknown'}{shape}" for port, shape in zip(ports, shapes, strict=True)
+        ]
     forward = next((method for method in weights.methods if method.name == "forward"), None)
-    if forward and not inputs:
+    if forward and not described["inputs"]:
         arguments, _, result = forward.signature.rpartition(" -> ")
-        inputs, outputs = [arguments.removeprefix("(").removesuffix(")")], [result]
-    described = {"inputs": inputs, "outputs": outputs}
+        described = {"inputs": [arguments.removeprefix("(").removesuffix(")")], "outputs": [result]}
     return {key: [{"format": text} for text in texts if text] for key, texts in described.items() if any(texts)}
-
-
-def _port(port: Port) -> str:
-    shape = "" if port.shape is None else f" [{', '.join(map(str, port.shape))}]"
-    return f"{port.name}: {port.dtype or 'unknown'}{shape}"
 
 
 def _library(file: str, line: Line) -> _Json:

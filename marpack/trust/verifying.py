@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from marpack.archive.copying import file_digest
 from marpack.archive.protocol import Progress
-from marpack.errors import SignatureError, UsageError
+from marpack.errors import SignatureError, UsageError, convert_os_errors
 from marpack.findings import Finding, Severity
 from marpack.trust import Verification, signatures
 from marpack.trust.attestations import require_check
@@ -27,11 +27,9 @@ def verify(path: Path, trust: Trust, progress: Progress | None = None) -> Verifi
 
     Raises SignatureError with every reason why the file is not trusted; UsageError for a missing file.
     """
-    try:
+    hint = "name a .mar or a .tar.gz"
+    with convert_os_errors(UsageError, "the archive cannot be read", where=str(path), hint=hint):
         sha256 = file_digest(path, progress)
-    except OSError as error:
-        hint = "name a .mar or a .tar.gz"
-        raise UsageError(f"cannot read the archive: {error.strerror}", where=str(path), hint=hint) from error
     failures: list[SignatureError] = []
     signature = trust.signature or path.with_name(f"{path.name}{signatures.SUFFIX}")
     signer = check = None

@@ -335,7 +335,8 @@ def test_ray_is_started_here_where_no_address_is_given(mar: str, tmp_path: Path)
     words = command(None, mar, table(tmp_path / "1.parquet", 100), tmp_path / "out", "--on", "ray", "--actors", "1")
     done = subprocess.run(words, capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[1:] == ["answered  100", f"output    2 parts in {tmp_path / 'out'}"]
+    assert "2 parts" in done.stdout
+    assert sum(pq.read_metadata(part).num_rows for part in (tmp_path / "out").glob("*.parquet")) == 100
 
 
 @pytest.fixture
