@@ -46,8 +46,10 @@ class Summary(Struct, frozen=True, tag_field="event", tag="summary"):
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # sys.stderr, whatever it is
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Lose a line that cannot be written, instead of a response."""
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - logging's signature
+        """Lose a line that cannot be written, instead of a response; raise other errors, which are bugs."""
+        if not isinstance(sys.exc_info()[1], OSError | ValueError):
+            raise  # noqa: PLE0704 - logging calls this in its `except` block
 
 
 class JsonFormatter(logging.Formatter):

@@ -192,7 +192,7 @@ class InferenceApi(Api):
 
     async def v1_models(self, call: Call) -> Reply:
         """List the models' names."""
-        return json_reply(call, {"models": self.core.registry.names})
+        return json_reply(call, {"models": sorted({model.name for model in self.core.registry})})
 
     async def v2_server(self, call: Call) -> Reply:
         """Return the server's name and version."""

@@ -246,7 +246,7 @@ class ManagementApi(Api):
         asked, registry = call.parameters(_Listing), self.core.registry
         limit = asked.limit if 0 <= asked.limit <= _PAGE else _PAGE
         start = max(0, asked.next_page_token)
-        names = registry.names
+        names = sorted({model.name for model in registry})
         page = [{"modelName": name, "modelUrl": url_of(registry.find(name))} for name in names[start : start + limit]]
         token = {"nextPageToken": str(start + limit)} if start + limit <= len(names) else {}
         return json_reply(call, {**token, "models": page})

@@ -342,11 +342,6 @@ class Registry:
         for versions in self._versions.values():
             yield from versions.values()
 
-    @property
-    def names(self) -> list[str]:
-        """The models' names, sorted."""
-        return sorted(self._versions)
-
     def add(self, model: ServedModel) -> None:
         """Add a version; raise RequestError (409) if it exists."""
         versions = self._versions.setdefault(model.name, {})
