@@ -18,13 +18,12 @@ from marpack.archive.names import quoted
 from marpack.archive.protocol import MANIFEST_NAME, Bar, no_progress
 from marpack.errors import MarpackError, ProjectError, refuse_unusable_paths
 from marpack.inspection.lint.source import Broken, Found, ModuleFinder, parse, read_imports
-from marpack.project import metadata
 from marpack.project.label_files import labels_member
 from marpack.project.load import parse_document
 from marpack.project.members import EntryPoint, MemberCollector, is_pattern, leads_out, matches, tree
 from marpack.project.plan import Format, Plan, Role
 from marpack.project.preflight import SUFFIXES, PlanResult, as_finding, choose_output, finalize_plan
-from marpack.project.schema import GENERATED_MARK, LOCK_NAME, Project, mistakes
+from marpack.project.schema import GENERATED_MARK, LOCK_NAME, Project, metadata_mistakes, mistakes, recorded_metadata
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.server_modules import HandlerName, breaks_worker, never_found
 from marpack.version import __version__
@@ -158,7 +157,7 @@ def plan_project(  # noqa: PLR0913 - each has a default
     modules = _add_modules(project, collector)
     samples = _add_samples(project, collector)
     vendored = _add_vendored(project, collector, cache or Cache(), bar) if project.is_vendored else UNSET
-    invalid = list(metadata.mistakes(project.metadata))
+    invalid = list(metadata_mistakes(project.metadata))
     for key, message, hint in invalid:
         collector.error("metadata", message, project.place(f"metadata.{key}"), hint)
     plan = Plan(
@@ -178,7 +177,7 @@ def plan_project(  # noqa: PLR0913 - each has a default
         replace=replace,
         samples=samples,
         target=project.target.value,
-        metadata=UNSET if invalid else metadata.recorded(project.metadata),
+        metadata=UNSET if invalid else recorded_metadata(project.metadata),
         vendored=vendored,
     )  # fmt: skip
     places = _project_places(project) | collector.places

@@ -24,7 +24,7 @@ from marpack.inspection.facts import Inspection, WeightsFacts
 from marpack.inspection.members import UNFIT, is_remote, read_text
 from marpack.inspection.requirements import Line, LineKind, beside, read_requirements
 from marpack.json_text import to_json
-from marpack.project.metadata import canonical_license, contact, is_web_address
+from marpack.project.schema import canonical_license, contact, is_web_address
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.version import __version__
 

@@ -12,8 +12,16 @@ from marpack.archive.index import Metadata, index_of
 from marpack.archive.reader import open_archive
 from marpack.errors import ProjectError
 from marpack.project.load import load_project
-from marpack.project.metadata import Contact, ProjectMetadata, contact, is_web_address, mistakes, recorded, sound
 from marpack.project.planning import plan_project
+from marpack.project.schema import (
+    Contact,
+    ProjectMetadata,
+    contact,
+    is_web_address,
+    metadata_mistakes,
+    recorded_metadata,
+    valid_metadata,
+)
 
 Make = Callable[..., Path]
 HANDLER = {"handler.py": "def handle(data, context):\n    return [1 for _ in data or []]\n"}
@@ -145,7 +153,7 @@ def test_every_mistake_is_said_at_once_with_its_line(make_project: Make) -> None
 
 
 def test_it_is_recorded_as_spdx_spells_it(make_project: Make) -> None:
-    assert recorded(load_project(make_project(FULL, **HANDLER)).metadata) == SAID
+    assert recorded_metadata(load_project(make_project(FULL, **HANDLER)).metadata) == SAID
 
 
 @pytest.mark.parametrize("nothing", ["", "metadata: {}\n", "metadata: {authors: []}\n"])
@@ -169,8 +177,8 @@ def test_an_archive_says_it_and_a_project_made_of_it_says_it_again(make_project:
 
 def test_what_others_recorded_and_no_project_can_say_is_left_out() -> None:
     theirs = Metadata(license="BSD", authors=("A", "\x1b"), description="fine", homepage="ftp://x")
-    assert sound(theirs) == Metadata(description="fine")
-    assert sound(SAID) == SAID
+    assert valid_metadata(theirs) == Metadata(description="fine")
+    assert valid_metadata(SAID) == SAID
 
 
 def test_a_diff_tells_what_is_said_otherwise(make_project: Make, tmp_path: Path) -> None:
@@ -241,8 +249,8 @@ def test_a_homepage_is_an_address_that_a_browser_takes(text: str, fits: bool) ->
     ],
 )
 def test_each_text_has_its_length(given: ProjectMetadata, wrong: int) -> None:
-    assert len(list(mistakes(given))) == wrong
+    assert len(list(metadata_mistakes(given))) == wrong
 
 
 def test_a_description_may_have_lines() -> None:
-    assert list(mistakes(ProjectMetadata(description="One.\n\n\tTwo, with a zero-width\u200djoiner.\n"))) == []
+    assert list(metadata_mistakes(ProjectMetadata(description="One.\n\n\tTwo, with a zero-width\u200djoiner.\n"))) == []

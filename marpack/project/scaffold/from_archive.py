@@ -14,12 +14,11 @@ from marpack.archive.manifest import Manifest
 from marpack.archive.names import MODEL_NAME
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
 from marpack.findings import Finding, Severity
-from marpack.project import metadata
 from marpack.project.members import LEFT_BEHIND, EntryPoint
 from marpack.project.planning import SAMPLES
 from marpack.project.scaffold.template import render
 from marpack.project.scaffold.write_files import Source
-from marpack.project.schema import FILE_NAME
+from marpack.project.schema import FILE_NAME, valid_metadata
 from marpack.torchserve.labels import LABELS_NAME
 
 _META = "MAR-INF/"
@@ -98,7 +97,7 @@ def _values(archive: Archive, index: Index, places: dict[str, str]) -> dict[str,
         "batch_size": None,
         "target": index.target if index.target != "torchserve" else None,
         "files": list(_file_entries(rest, places)),
-        "metadata": msgspec.to_builtins(metadata.sound(index.metadata or Metadata())),
+        "metadata": msgspec.to_builtins(valid_metadata(index.metadata or Metadata())),
         "samples": [{**sample, "input": _sample_place(sample["input"])} for sample in samples],
     }
 
@@ -164,7 +163,7 @@ def _lost_beside_members(archive: Archive, index: Index) -> Iterator[str]:
     if others:
         yield f"{', '.join(others[:3])} under {_META} is left out: the server ignores it"
     given = index.metadata or Metadata()
-    kept = metadata.sound(given)
+    kept = valid_metadata(given)
     invalid = [name for name in Metadata.__struct_fields__ if getattr(kept, name) != getattr(given, name)]
     if invalid:
         yield f"the {' and '.join(invalid)} in {INDEX_NAME} is not valid in {FILE_NAME}"
