@@ -118,7 +118,7 @@ def _edit(text: str, samples: Mapping[str, Expected]) -> str:
     mark, spelt = f"x{secrets.token_hex(8)}x", list[str]()
 
     def marked(value: Any) -> CommentedSeq:  # Any: plain YAML values
-        spelt.append(flow(value))
+        spelt.append(flow([value])[1:-1])  # quoted as within brackets, wherever it goes
         stand_in = CommentedSeq([f"{mark}{len(spelt) - 1}x"])
         stand_in.fa.set_flow_style()
         return stand_in

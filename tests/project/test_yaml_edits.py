@@ -175,6 +175,7 @@ def documents(draw: st.DrawFn) -> str:
 @example(text=HEAD + "samples:\n  - {input: a.png, expect: {\n    status: 404 # c1\n    }}\n", samples={"a.png": OK})
 @example(text=HEAD + "samples:\n  - input: a.png\n    expect: # c1\n      status: 404\n", samples={"a.png": OK})
 @example(text=HEAD, samples={"a.png": {"status": 200, "json": [6.073553856524109e-100, 1e17]}})
+@example(text=HEAD + "samples:\n- input: a\n  expect: {status: 404}\n", samples={"a": OK | {"body": "0{"}})
 @example(text="version: 1.10\n" + HEAD.replace("version", "x"), samples={"a.png": OK})
 @settings(max_examples=40)
 @given(text=documents(), samples=st.dictionaries(NAMES, EXPECTATIONS, min_size=1, max_size=4))
