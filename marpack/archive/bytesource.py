@@ -13,7 +13,7 @@ from typing import BinaryIO, Protocol
 
 from marpack.errors import ArchiveError, DamagedArchiveError, NotAnArchiveError, describe_os_error
 
-# A FIFO or a terminal must not hang us; Windows, which has none, would read text.
+# A FIFO or a terminal must not hang the reader; Windows would open the file as text.
 _FLAGS = ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY")
 _OPEN = reduce(or_, (getattr(os, name, 0) for name in _FLAGS), os.O_RDONLY)
 _SEEKING = Lock()
@@ -34,7 +34,7 @@ class ByteSource(Protocol):
         """Name these very bytes: other bytes, here or elsewhere, have another name."""
 
     def read_at(self, offset: int, count: int) -> bytes:
-        """Return exactly `count` bytes; raises DamagedArchiveError when they are not there (any more)."""
+        """Return exactly `count` bytes; raises DamagedArchiveError if the source ends before."""
         data = bytearray(count)
         left = memoryview(data)
         while left:
@@ -58,9 +58,9 @@ class LocalFile(ByteSource):
     whole = 1 << 22
 
     def __init__(self, path: Path) -> None:
-        """Open the file; raises NotAnArchiveError if it is none or cannot be read."""
+        """Open the file; raises NotAnArchiveError if it is not a regular file, or cannot be read."""
         try:
-            self.fd = os.open(path, _OPEN)  # for what only a local file can: cloning its blocks
+            self.fd = os.open(path, _OPEN)  # for cloning its blocks
         except OSError as error:
             raise NotAnArchiveError(
                 f"the archive cannot be opened: {describe_os_error(error)}", where=str(path)

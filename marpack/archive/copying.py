@@ -32,14 +32,14 @@ Write = Callable[[memoryview], object]
 
 
 class Source(Protocol):
-    """Where a member's bytes come from; `io.BytesIO` and raw files are some."""
+    """A source of a member's bytes, such as `io.BytesIO` or a raw file."""
 
     def readinto(self, buffer: memoryview, /) -> int | None:
         """Fill the buffer from its start; return how many bytes came, 0 at the end."""
 
 
 class Checksums(Struct, frozen=True):
-    """What was learnt while copying."""
+    """Checksums of copied bytes."""
 
     crc: int  # CRC-32
     sha256: str  # hex

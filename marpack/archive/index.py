@@ -30,7 +30,7 @@ class Member(Struct, frozen=True):
 
 
 class Metadata(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the author says of the model."""
+    """The author's description of the model."""
 
     license: str | None = None  # an SPDX expression
     authors: tuple[str, ...] = ()  # "Name" or "Name <name@host>"
@@ -49,7 +49,7 @@ class VendoredPackage(Struct, frozen=True, kw_only=True):
 
     @property
     def tags(self) -> "frozenset[Tag]":
-        """What the wheel runs on, as its name says; nothing, where that is no wheel's."""
+        """The platforms that the wheel's name gives; none for another file's name."""
         from packaging.utils import InvalidWheelFilename, parse_wheel_filename  # noqa: PLC0415 - few archives have any
 
         try:
@@ -59,7 +59,7 @@ class VendoredPackage(Struct, frozen=True, kw_only=True):
 
 
 class Vendored(Struct, frozen=True, kw_only=True):
-    """The distributions that an archive brings along, and what they and the model need of the server's own."""
+    """The distributions in an archive, and the requirements that the server's own packages meet."""
 
     python: str  # "3.9"
     platform: str  # "linux_x86_64", "linux_aarch64" or "any"
@@ -80,7 +80,7 @@ class Index(Struct, frozen=True, kw_only=True):
     # Any: requests, expected answers and the marks of generated samples, JSON as the project has them.
     samples: tuple[dict[str, Any], ...] = ()
     provenance: dict[str, str] = {}  # "builder": "marpack 0.2.0", "source_commit": the author's word for it
-    metadata: Metadata | UnsetType = UNSET  # left out where nothing is said: what says nothing keeps its bytes
+    metadata: Metadata | UnsetType = UNSET  # left out if empty, so that other archives keep their bytes
     vendored: Vendored | UnsetType = UNSET  # likewise
     target: str = "torchserve"  # whose behaviour the author asked for: torchserve or marpack
     format: int = FORMAT
@@ -116,7 +116,7 @@ def index_digest(index: bytes) -> str:
 
 
 def index_bytes(archive: Archive) -> bytes | None:
-    """Return an archive's MAR-INF/marpack.json as it stands, None where there is none. Raises DamagedArchiveError."""
+    """Return the bytes of an archive's MAR-INF/marpack.json, or None. Raises DamagedArchiveError."""
     if INDEX_NAME not in archive.entries:
         return None
     with archive.open(INDEX_NAME) as file:
@@ -124,7 +124,7 @@ def index_bytes(archive: Archive) -> bytes | None:
 
 
 def index_of(archive: Archive) -> Index | None:
-    """Return an archive's index, None where there is none. Raises DamagedArchiveError."""
+    """Return an archive's index, or None. Raises DamagedArchiveError."""
     data = index_bytes(archive)
     return None if data is None else Index.from_json(data)
 

@@ -15,7 +15,7 @@ from marpack.errors import ManifestError
 from marpack.findings import Finding, Severity
 
 Progress = Callable[[int], object]  # takes the number of bytes just read or written
-# Takes what goes on ("packing") and how many bytes are to come; shows those that it is told of, or gives None.
+# Takes a label ("packing") and the total of bytes; gives a function that reports bytes, or None.
 Bar = Callable[[str, int], AbstractContextManager[Progress | None]]
 MANIFEST_NAME = "MAR-INF/MANIFEST.json"
 INDEX_NAME = "MAR-INF/marpack.json"
@@ -35,17 +35,17 @@ _SERVER_REFUSES = {
 
 
 def no_progress(_what: str, _total: int) -> AbstractContextManager[None]:
-    """Show nothing: the bar of those who watch no terminal."""
+    """Show nothing: the bar without a terminal."""
     return nullcontext()
 
 
 def is_in_registry(source: str) -> bool:
-    """Say whether a SOURCE is the address of an archive in a registry."""
+    """Return whether a SOURCE is the address of an archive in a registry."""
     return source[: len(REGISTRY)].lower() == REGISTRY
 
 
 class ArchiveForm(StrEnum):
-    """How an archive lies on disk."""
+    """The form of an archive on disk."""
 
     MAR = "mar"
     TGZ = "tgz"
@@ -53,14 +53,14 @@ class ArchiveForm(StrEnum):
 
 
 class Method(StrEnum):
-    """How a member's bytes are kept."""
+    """A member's compression."""
 
     STORED = "stored"
     DEFLATED = "deflated"
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One file of an archive, as its directory describes it; folders are no entries."""
+    """One file of an archive, as its directory describes it; folders have no entries."""
 
     name: str  # inside the archive, with "/", root folder of a .tar.gz already dropped
     size: int  # bytes, uncompressed
@@ -187,5 +187,5 @@ class Limits(Struct, frozen=True, kw_only=True):
         return self.members * 1024
 
     def expands_too_much(self, size: int, compressed: int) -> bool:
-        """Say whether so many bytes may not come out of so few."""
+        """Return whether a compressed size may not expand to this size."""
         return size > self.allowance and size > self.ratio * compressed

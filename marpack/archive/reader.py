@@ -1,4 +1,4 @@
-"""Opening an archive of any form, told by its content and never by its name; a model folder is opened in place."""
+"""Opening an archive of any form, by its content and never by its name; a model folder is opened in place."""
 
 import os
 import stat

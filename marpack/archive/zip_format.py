@@ -84,7 +84,7 @@ class Header(Struct, frozen=True):
 
 
 class ZipMember(Struct, frozen=True, kw_only=True):
-    """A file in a zip, with what it takes to read it."""
+    """A file in a zip, and the place of its data."""
 
     name: str
     size: int  # bytes, uncompressed

@@ -1,4 +1,4 @@
-"""A seekable file read through one small window: what is skipped is never read."""
+"""A seekable file read through one small window: skipped bytes are never read."""
 
 from typing import BinaryIO
 
@@ -24,7 +24,7 @@ class TruncatedError(Exception):
 
 
 class ByteStream:
-    """Bytes one after the other, with cheap jumps over those nobody needs."""
+    """Bytes in order, with cheap jumps over unneeded ones."""
 
     __slots__ = ("_file", "_window", "at", "data", "start")
 
@@ -80,7 +80,7 @@ class ByteStream:
         return line
 
     def skip(self, count: int) -> None:
-        """Jump over `count` bytes, reading one of them to be sure that they are there. Raises TruncatedError."""
+        """Jump over `count` bytes, reading the last of them to check that they exist. Raises TruncatedError."""
         inside = len(self.data) - self.at
         if count <= inside:
             self.at += count

@@ -1,4 +1,4 @@
-"""A weights file's format, told by its content and never by its name, and what its headers say."""
+"""A weights file's format, by its content and never by its name, and the facts in its headers."""
 
 from typing import BinaryIO
 
@@ -32,7 +32,7 @@ _METADATA_LIMIT = 1 << 20  # bytes
 
 
 class Recognized(Struct, frozen=True, kw_only=True):
-    """A file's format, with what was read to recognize it, so that it is not read again."""
+    """A file's format, with the parts that were read to recognize it, so that they are not read again."""
 
     kind: WeightsFormat
     zip: TorchZip | None = None  # any zip at all

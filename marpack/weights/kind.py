@@ -1,4 +1,4 @@
-"""The formats of weights files, and what is known of each besides its content."""
+"""The formats of weights files, with their suffixes, loaders and advice."""
 
 from enum import StrEnum
 

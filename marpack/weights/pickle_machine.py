@@ -34,7 +34,7 @@ from marpack.weights.pickle_stream import (
     paired,
 )
 
-# Bounds, by counts: what a verdict says must not hang on how busy a machine is.
+# Bounds are counts: a verdict must not depend on the load of the machine.
 OPCODE_LIMIT = 2_500_000  # of a whole archive; a vocabulary of three million words needs about nine million
 _LEAST = 25  # opcodes that take as long as what any pickle takes besides its own
 _MAX_MARKS = 100_000  # open at once; a pickler nests about a thousand deep
@@ -85,7 +85,7 @@ class OpcodeBudget:
         self.count = self.left = count
 
     def read(self, file: BinaryIO, offset: int = 0, *, arrays: Arrays = Arrays.UNKNOWN) -> Stream:
-        """Read a pickle as `read_pickle` does, within what is left."""
+        """Read a pickle as `read_pickle` does, within the rest of the budget."""
         stream = read_pickle(file, offset, limit=self.left, arrays=arrays)
         self.left -= max(stream.opcodes, _LEAST)
         return stream
@@ -169,7 +169,7 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 class _Machine:
-    """Stack, marks and memo of one pickle, what it was seen to do, and a method for each thing that opcodes do."""
+    """Stack, marks, memo and effects of one pickle, with a method for each kind of opcode."""
 
     def __init__(self, source: ByteStream, arrays: Arrays) -> None:
         self.source = source
@@ -266,7 +266,7 @@ class _Machine:
         self.stack = []
 
     def popped(self, count: int = 0) -> list[object]:
-        """Return the `count` values on top; 0: what was pushed since the last MARK."""
+        """Return the `count` values on top; 0: all values since the last MARK."""
         if not count:
             if not self.marks:
                 raise BrokenPickleError("a MARK is missing")

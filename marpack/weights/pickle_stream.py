@@ -1,4 +1,4 @@
-"""What stands in a pickle: its inert values, what they would import and call, and how it spells them."""
+"""The contents of a pickle: inert values, imports and calls; and the imports that torch and marpack allow."""
 
 import re
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
@@ -40,7 +40,7 @@ class Global(Struct, frozen=True, dict=True):
 
 
 class PickledCall(Struct, eq=False):
-    """The result of a call that the pickle asks for, with what is put into it afterwards."""
+    """The result of a call in the pickle, with the items and the state that are put into it."""
 
     function: object
     args: object
@@ -189,7 +189,7 @@ class Stream(Effects, kw_only=True):
     opcodes: int  # how many of them it executes
     start: int  # bytes from the file's start
     end: int
-    problem: str | None = None  # why it was not read to its STOP; what stands before has been executed by then
+    problem: str | None = None  # why it was not read to its STOP; all opcodes before have been executed
     unfollowed: bool = False  # an unpickler may go on there
 
     @property
@@ -223,7 +223,7 @@ def is_of_python_2(module: object, name: object) -> bool:
 
 
 def paired(values: list[object]) -> list[tuple[object, object]]:
-    """Return keys with their values, of what stands in turn. Raises BrokenPickleError."""
+    """Return pairs of keys and values, from a list of both in turn. Raises BrokenPickleError."""
     if len(values) % 2:
         raise BrokenPickleError("a key has no value")
     return list(zip(values[::2], values[1::2], strict=True))

@@ -97,7 +97,7 @@ class StoredTensor(Struct, frozen=True, kw_only=True):
 
     @property
     def contiguous(self) -> bool:
-        """Tell whether its numbers lie one after the other, in the order of its shape."""
+        """Return whether its numbers follow one another, in the order of its shape."""
         step = 1
         for size, stride in zip(reversed(self.tensor.shape), reversed(self.stride), strict=False):
             if size != 1 and stride != step:

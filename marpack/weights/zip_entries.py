@@ -92,7 +92,7 @@ class ZipEntry(Struct, frozen=True):
 
 
 class NotZipError(Exception):
-    """There is no readable central directory; private to the readers of this package."""
+    """A zip without a readable central directory; private to the readers of this package."""
 
 
 class LargeZipError(NotZipError):
