@@ -31,12 +31,12 @@ from marpack.render.console import (
     fit_end,
     page_width,
     periodic_lines,
-    rows,
     show_findings,
     show_lines,
+    show_page,
     talk,
 )
-from marpack.render.pages import Cell, Fact, Page, Tone
+from marpack.render.pages import Cell, Fact, Page, Row, Table, Tone
 from marpack.version import __version__
 
 if TYPE_CHECKING:
@@ -189,26 +189,26 @@ def describe_verdict(report: GateReport) -> str:
     return "; ".join([verdict + although, *report.caveats])
 
 
-def cost_rows(costs: Costs) -> list[tuple[str, ...]]:
+def cost_table(costs: Costs) -> Table:
     """Return a row for each figure: name, old, new, ratio, and its bounds."""
-    table: list[tuple[str, ...]] = []
+    rows = []
     for cost in costs.figures:
         is_size = cost.unit == "bytes"
         old, new = (decimal(int(each)) if is_size else duration(1000 * each) for each in (cost.old, cost.new))
-        table.append((cost.name, old, new, f"{cost.ratio:.3f}", cost.bounds))
-    return table
+        numbers = (old, new, f"{cost.ratio:.3f}", cost.bounds)
+        rows.append(Row((Cell(cost.name), *(Cell(number, kind="number") for number in numbers))))
+    names = ("other", "this one", "times", "99 % sure")
+    head = (Cell("beside the other"), *(Cell(name, kind="number") for name in names))
+    return Table.of("", rows, len(rows), head=head)
 
 
 def show_verdict(report: GateReport) -> None:
     """Print whether the archive may be deployed, below its costs beside another one."""
-    lines = []
     if report.costs is not None:
-        head = ("beside the other", "other", "this one", "times", "99 % sure")
-        table = rows([head, *cost_rows(report.costs)], width=page_width(), right=frozenset({1, 2, 3, 4}))
-        lines = ["  ".join(row).rstrip() for row in table]
+        show_page(Page(tables=(cost_table(report.costs),)))
     about = f"({count_checks(report)} in {report.seconds:.1f} s, target {report.target})"
     verdict = click.style(clean(describe_verdict(report)), bold=True, fg=_VERDICTS[report.verdict])
-    show_lines([*lines, f"{clean(report.archive)} {verdict} {click.style(about, dim=True)}"])
+    show_lines([f"{clean(report.archive)} {verdict} {click.style(about, dim=True)}"])
 
 
 def show_input_comparison(compared: InputComparison) -> None:
@@ -255,6 +255,7 @@ def gate_page(report: GateReport) -> Page:
         verdict=Cell(f"{describe_verdict(report)}: {count_checks(report)}", tones[_VERDICTS[report.verdict]]),
         facts=tuple(facts),
         checks=replace(report, checks=tuple(each for each in report.checks if not each.left_out)),
+        tables=(cost_table(report.costs),) if report.costs else (),
     )
 
 
@@ -273,7 +274,7 @@ def check_page(report: GateReport) -> bytes:
         facts=[(label, value) for label, name in FACTS.items() if (value := getattr(report, name))],
         summarize=summarize,
         costs=report.costs,
-        cost_rows=cost_rows,
+        cost_table=cost_table,
         merge_hints=merge_hints,
         most=None,
         version=__version__,

@@ -309,7 +309,7 @@ class TestSlower:
         lines = done.stdout.splitlines()
         assert "✓ alike " in done.stdout
         assert "undecided after 1 start" in " ".join(done.stdout.split())
-        table = lines[lines.index(next(line for line in lines if line.startswith("beside the other"))) :]
+        table = lines[lines.index(next(line for line in lines if line.startswith("  beside the other"))) :]
         assert [line.split()[0] for line in table[1:6]] == [
             "cpu-per-request", "wall-per-request", "memory", "load", "size",
         ]  # fmt: skip
