@@ -26,12 +26,12 @@ class ExitCode(IntEnum):
 
 
 class MarpackError(Exception):
-    """Say what went wrong, where, and what to do about it.
+    """An error: what is wrong, where, and what to do.
 
     Args:
         what: One sentence, without a full stop of its own at the end.
         where: A path, `path: key`, `archive!member` or `file:line`.
-        hint: The command or edit that mends it.
+        hint: The command or edit that fixes it.
         findings: Every problem that `what` sums up, where it sums up several.
         code: The cause in kebab case, where the class's own code is too general to tell it from others.
     """
@@ -58,7 +58,7 @@ class MarpackError(Exception):
             self.code = code
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Not by the constructors, which take other arguments than there are here.
+        # Not by the constructors, which take other arguments.
         return _restored, (type(self), self.args), self.__dict__
 
     def __str__(self) -> str:
@@ -111,14 +111,14 @@ class ProjectError(MarpackError):
 
 
 class NoProjectError(ProjectError):
-    """There is no marpack.yaml where one was expected."""
+    """The folder has no marpack.yaml."""
 
     code = "no-project"
     fix = "Go to the project's folder, or make one of this folder: marpack init."
 
 
 class OutputExistsError(ProjectError):
-    """The output is there already and may not be replaced."""
+    """The output exists and may not be replaced."""
 
     code = "output-exists"
     fix = "Pass --force, or choose another output."
@@ -167,7 +167,7 @@ class ArchiveError(MarpackError):
 
 
 class NotAnArchiveError(ArchiveError):
-    """The source is none of the forms of a model archive."""
+    """The source is not a model archive of any form."""
 
     code = "not-an-archive"
     fix = "Name a .mar, a .tar.gz or a model folder; fetch it again if it should be one."
@@ -181,7 +181,7 @@ class UnsafeArchiveError(ArchiveError):
 
 
 class DamagedArchiveError(ArchiveError):
-    """The archive's bytes contradict themselves: truncated, wrong CRC, lying sizes."""
+    """The archive's bytes contradict themselves: truncated, wrong CRC, wrong sizes."""
 
     code = "damaged-archive"
     fix = "Fetch or copy it again; compare marpack inspect --verify at both ends."
@@ -195,7 +195,7 @@ class LimitExceededError(ArchiveError):
 
 
 class SignatureError(ArchiveError):
-    """Nobody vouches for the archive as it is: what is signed, or by whom, is something else.
+    """The signature does not match the archive, or the signer is not trusted.
 
     `findings` holds every difference found; `what` sums them up.
     """
@@ -212,14 +212,14 @@ class ManifestError(ArchiveError):
 
 
 class ExtractionError(MarpackError):
-    """A sound archive could not be extracted (disk full, no permission, something is there already)."""
+    """A sound archive could not be extracted (disk full, no permission, file exists)."""
 
     code = "extraction"
     fix = "Make room or give permission where it is extracted to; MARPACK_CACHE_DIR moves the cache."
 
 
 class OutputError(MarpackError):
-    """Results could not be written where they were asked for (disk full, no permission)."""
+    """Results could not be written (disk full, no permission)."""
 
     code = "output"
     fix = "Make room or give permission there, or name another place."
@@ -247,7 +247,7 @@ class ClusterError(MarpackError):
 
 
 class InterruptError(MarpackError):
-    """Somebody asked the command to end: Ctrl-C, SIGTERM or SIGHUP."""
+    """The command was interrupted: Ctrl-C, SIGTERM or SIGHUP."""
 
     exit_code = ExitCode.INTERRUPTED
     code = "interrupted"
@@ -286,7 +286,7 @@ class WorkerError(MarpackError):
 
 @contextmanager
 def located(where: str) -> Iterator[None]:
-    """Tell where an error of ours happened, unless it knows better."""
+    """Add the place to a MarpackError that has none."""
     try:
         yield
     except MarpackError as error:
@@ -355,7 +355,7 @@ def nearest(text: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def did_you_mean(text: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return a hint that names what was probably meant."""
+    """Return a hint with the name that was probably meant."""
     found = nearest(text, names, cutoff)
     return f"did you mean {found}?" if found else None
 

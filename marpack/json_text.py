@@ -1,4 +1,4 @@
-"""Results → JSON, whatever stands in their texts: the name of a file need not be UTF-8."""
+"""Results → JSON; texts need not be UTF-8, such as names of files."""
 
 from typing import Any
 

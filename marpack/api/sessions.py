@@ -18,7 +18,7 @@ from marpack.archive.protocol import no_progress
 from marpack.errors import UnconfirmedDownloadError
 from marpack.protocol.messages import Load
 from marpack.protocol.targets import Target
-from marpack.runner.device import Device, misplaced
+from marpack.runner.device import Device, device_mismatch
 from marpack.runner.session import LoadProgress, PreparedModel, Session, prepare
 from marpack.torchserve.http import MAX_BODY
 
@@ -218,7 +218,7 @@ def open_session(
         resolver=extras.resolver_of(options),
         listener=notes,
     )
-    mismatch = misplaced(device.name, session.loaded.device)
+    mismatch = device_mismatch(device.name, session.loaded.device)
     notes.on_findings([mismatch] if mismatch else [])
     return session
 

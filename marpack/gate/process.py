@@ -27,7 +27,7 @@ from marpack.gate.verdicts import CheckOutcome, judge, problem_of, skip
 from marpack.project.schema import Allowance
 from marpack.protocol.messages import Access, Touched
 from marpack.runner.client import LoadError
-from marpack.runner.device import misplaced
+from marpack.runner.device import device_mismatch
 from marpack.runner.results import Result, needs_of
 
 # Troubles that the server passes over in silence and that the author did not choose.
@@ -71,7 +71,7 @@ def check_loading(candidate: Candidate) -> CheckOutcome:
         )
         for trouble in loaded.troubles
     ]
-    elsewhere = misplaced(candidate.options.device.name, loaded.device)
+    elsewhere = device_mismatch(candidate.options.device.name, loaded.device)
     device = f" on {loaded.device}" if loaded.device else ""
     milliseconds = sum(loaded.stages.values())
     duration = f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.2f} s"

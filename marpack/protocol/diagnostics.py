@@ -1,4 +1,4 @@
-"""Notes, timings and facts that stand beside an answer, for the author's eyes only; calls that may raise anything."""
+"""Notes, timings and model outputs that are reported with a response; calls that may raise anything."""
 
 import time
 from collections.abc import Callable
@@ -13,18 +13,18 @@ _MAX_COUNT = 100  # a handler may be called a million times between two drains
 _collected: list[Trouble] = []
 _explained: list[Trouble] = []  # of those, what explains an exception
 _spent: dict[str, float] = {}
-_outputs: dict[tuple[int, bool], bool] = {}  # (width, whether they are classes) → whether that is still to be told
+_outputs: dict[tuple[int, bool], bool] = {}  # (width, whether they are classes) → whether it is not reported yet
 R = TypeVar("R")
 
 
 def note(kind: str, message: str, *, stage: str | None = None, hint: str | None = None) -> None:
-    """Put one note beside the answer in the making; the same note is kept once.
+    """Add a note to the current response; the same note is kept once.
 
     Args:
         kind: A stable word, kebab-case: "unknown-backend".
         message: One sentence without a final full stop.
         stage: import, construct, initialize, preprocess, inference, postprocess or respond.
-        hint: The edit or command that mends it.
+        hint: The edit or command that fixes it.
     """
     trouble = Trouble(kind=kind, message=message, stage=stage, hint=hint)
     if len(_collected) < _MAX_COUNT and trouble not in _collected:
@@ -32,7 +32,7 @@ def note(kind: str, message: str, *, stage: str | None = None, hint: str | None 
 
 
 def drain_notes() -> tuple[Trouble, ...]:
-    """Return what was noted since the last call, and begin anew."""
+    """Return the notes since the last call."""
     notes = tuple(_collected)
     _collected.clear()
     _explained.clear()
@@ -40,7 +40,7 @@ def drain_notes() -> tuple[Trouble, ...]:
 
 
 def explained(trouble: Trouble) -> Trouble:
-    """Return the account of an exception with what was noted to explain it, which is drained with all other notes."""
+    """Return the trouble of an exception with the notes that explain it; `drain_notes` returns those as well."""
     if not _explained:
         return trouble
     notes, hint = (each.message for each in _explained), _explained[-1].hint
@@ -53,13 +53,13 @@ def add_timing(what: str, milliseconds: float) -> None:
 
 
 def drain_timings() -> dict[str, float]:
-    """Return what was counted since the last call, and begin anew."""
+    """Return the times since the last call."""
     spent = dict(_spent)
     _spent.clear()
     return spent
 
 
-def tell_output(output: object, *, classes: bool = False) -> None:
+def record_output(output: object, *, classes: bool = False) -> None:
     """Tell how wide a model's output [N, K] is, and whether these are classes; of any other nothing."""
     shape = getattr(output, "shape", None)  # a torch.Size is a tuple
     if isinstance(shape, tuple) and len(shape) == 2 and isinstance(shape[1], int) and len(_outputs) < _MAX_COUNT:
@@ -76,7 +76,7 @@ def drain_outputs() -> frozenset[ModelOutput]:
 
 
 def milliseconds_since(start: float) -> float:
-    """Return how long ago a moment was, as `time.perf_counter` told it."""
+    """Return the milliseconds since a moment of `time.perf_counter`."""
     return (time.perf_counter() - start) * 1000
 
 
@@ -88,7 +88,7 @@ def explain(error: Exception, how: Callable[[Exception], None]) -> None:
 
 
 class Explained:
-    """Have an exception explained on its way out of a `with` block; it goes on its way, whatever it is."""
+    """Explain an exception that leaves a `with` block; it is raised all the same."""
 
     def __init__(self, explain: Callable[[Exception], None]) -> None:
         self._explain = explain
@@ -102,7 +102,7 @@ class Explained:
 
 
 def attempt(call: Callable[[], R]) -> R | Exception:
-    """Return what a call returns, or what it raises: for code of authors and libraries that must not end the worker."""
+    """Return a call's value or its exception: for code of authors and libraries that must not end the worker."""
     try:
         return call()
     except Exception as error:  # noqa: BLE001 - what it is, the caller looks at

@@ -19,7 +19,7 @@ from marpack.torchserve.http import MAX_BODY, Request, Response, ResponseChunk
 
 DATA = "[DATA]"  # begins a line of `--show-data`
 METRICS = "[METRICS]"  # begins a metric's line
-# Bytes of a message to the parent, beside the answers that it may hold: tracebacks, and what was streamed before.
+# Bytes of a message to the parent, beside the answers that it may hold: tracebacks and streamed pieces.
 MAX_MESSAGE = 256 << 20
 _LENGTH = struct.Struct("<I")
 _CHUNK = 1 << 16  # bytes read at once
@@ -37,7 +37,7 @@ class Frame(Struct, frozen=True):
 
 
 class Trouble(Struct, frozen=True, kw_only=True):
-    """Why an answer is what it is, for the author's eyes only: it stands beside the answer."""
+    """The reason for a response, reported to the author with it."""
 
     kind: str  # the exception's class, or a word such as "diagnostic"
     message: str
@@ -45,7 +45,7 @@ class Trouble(Struct, frozen=True, kw_only=True):
     frames: tuple[Frame, ...] = ()  # outermost first
     hint: str | None = None
     notes: tuple[str, ...] = ()
-    only_here: bool = False  # what is missing here, the server has
+    only_here: bool = False  # the server has what is missing
     code_fault: bool = False  # a NameError, ImportError or SyntaxError: no request is the cause of it
 
 
@@ -59,7 +59,7 @@ class Access(StrEnum):
     RESOLVE = "resolve"  # a host's name
     RUN = "run"  # a program
     LOAD = "load"  # a library, by ctypes
-    UNKNOWN = "unknown"  # it cannot be told what was touched
+    UNKNOWN = "unknown"  # not known
 
 
 class Touched(Struct, frozen=True):
@@ -95,7 +95,7 @@ class Load(Struct, frozen=True, kw_only=True, tag=True):
     show_data: bool = False  # print what the handler gets, before it is called
     max_response_size: int = MAX_BODY  # bytes of one answer: the server's setting
     required: tuple[str, ...] = ()  # distributions that the archive's requirements name
-    trace: bool = False  # tell what the handler touches outside of its archive
+    trace: bool = False  # report what the handler touches outside of its archive
 
 
 class Predict(Struct, frozen=True, tag=True, gc=False):
@@ -110,7 +110,7 @@ class Loaded(Struct, frozen=True, kw_only=True, tag=True):
     handler: str  # "digits_handler.DigitsHandler", or module:function
     stages: dict[str, float]  # ms: start, import, initialize
     pid: int | UnsetType = UNSET  # the process that the handler runs in, for the parent alone
-    troubles: tuple[Trouble, ...] = ()  # what was skipped silently, as the server does
+    troubles: tuple[Trouble, ...] = ()  # steps that were skipped silently, as on the server
     device: str | None = None
     loses_answers: bool = False  # the server forgets the requests of a worker that ends: asyncCommunication
     touched: tuple[Touched, ...] = ()
@@ -145,7 +145,7 @@ class Answered(Struct, frozen=True, kw_only=True, tag=True, gc=False):
     responses: tuple[Response, ...]
     stages: dict[str, float]  # ms: preprocess, inference, postprocess, handle
     troubles: tuple[Trouble, ...] = ()
-    outputs: frozenset[ModelOutput] = frozenset()  # of the model, that no answer before has told of
+    outputs: frozenset[ModelOutput] = frozenset()  # of the model, reported for the first time
     metrics: tuple[str, ...] = ()  # lines that were left to be written at the end of the batch
     touched: tuple[Touched, ...] = ()  # for the first time
 
@@ -189,7 +189,7 @@ class Pipe:
 
     def flush(self) -> bool:
         """Send what can be sent of the queue; True once it is empty."""
-        # An end that is gone is noticed, with its reason, by whoever reads from it.
+        # The reader notices a closed end, with its reason.
         with contextlib.suppress(BlockingIOError, *_GONE):
             while self._leaving:
                 with memoryview(self._leaving) as view:
@@ -209,7 +209,7 @@ class Pipe:
         return message
 
     def fill(self) -> bool:
-        """Read what is there; False at the end of the stream."""
+        """Read the bytes that have arrived; False at the end of the stream."""
         try:
             piece = self._sock.recv(_CHUNK)
         except BlockingIOError:
@@ -220,7 +220,7 @@ class Pipe:
         return bool(piece)
 
     def arrived(self) -> Any:
-        """Return a message that has arrived whole, or None. Raises ForeignBytesError for what is none."""
+        """Return a message that has arrived whole, or None. Raises ForeignBytesError for other bytes."""
         if len(self._arrived) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._arrived)

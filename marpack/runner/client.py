@@ -45,7 +45,7 @@ class BatchResult(Struct, frozen=True, kw_only=True, gc=False):
     stages: dict[str, float] = {}  # ms: preprocess, inference, postprocess, handle
     troubles: tuple[Trouble, ...] = ()
     logs: str = ""
-    metrics: tuple[str, ...] = ()  # lines as in `logs`, that came beside it
+    metrics: tuple[str, ...] = ()  # lines as in `logs`, sent with the message
     seconds: float = 0.0  # from the worker's turning to the batch to its answer
     died: bool = False  # the worker is gone; start another before the next batch
     outputs: frozenset[ModelOutput] = frozenset()  # of the model, as far as they were seen
@@ -82,7 +82,7 @@ class Worker:
         process.socket.setblocking(False)
         self.process = process
         self.loaded: Loaded | None = None
-        self.logs = ""  # what was printed while loading
+        self.logs = ""  # printed while loading
         self.over = False  # nothing more will come from it
         self._load = Load(model_dir="")
         self._pipe = Pipe(process.socket, FromWorker, MAX_MESSAGE)
@@ -90,7 +90,7 @@ class Worker:
         self._logs = LogPipe(process.logs, process.marker)
         self._waiting: deque[tuple[Request, ...]] = deque()
         self.since = 0.0  # when the worker turned to the batch it works on, by the monotonic clock
-        self.on_piece: Callable[[ResponseChunk], None] = lambda _: None  # is told of each piece as it comes
+        self.on_piece: Callable[[ResponseChunk], None] = lambda _: None  # is called with each piece
         self._heard = 0.0  # when a piece of that batch came last
         self._pieces: list[ResponseChunk] = []
         self._said: FromWorker | None = None  # about loading
@@ -112,7 +112,7 @@ class Worker:
         return cls(WorkerProcess.start(python, environment=environment, max_memory=max_memory, zygote=zygote, **how))
 
     def load(self, load: Load, *, timeout: float | None = None) -> Loaded:
-        """Load a model, once; a worker that cannot is ended.
+        """Load a model, once; a worker that fails to is ended.
 
         Args:
             load: What to load.
@@ -120,7 +120,7 @@ class Worker:
 
         Raises:
             LoadError: the handler could not be imported, constructed or initialised.
-            DeviceUnavailableError: torch cannot use the device that was asked for.
+            DeviceUnavailableError: torch cannot use the device that was requested.
             WorkerError: the process died or timed out before it could say so.
 
         """
@@ -170,7 +170,7 @@ class Worker:
         return self.over or self._said is not None
 
     def _arrived(self) -> FromWorker | None:
-        """Return the next message; with what is none, and with one that no batch of ours fits, the worker is over."""
+        """Return the next message; other bytes, and a message that fits no batch, end the worker."""
         if self._foreign is not None:
             return None
         try:
@@ -189,7 +189,7 @@ class Worker:
             raise ForeignBytesError(f"{len(message.responses)} answers were written, {most} were asked for")
 
     def late(self, timeout: float) -> bool:
-        """Say whether the worker has spent more than `timeout` seconds on the batch at hand, or its latest piece."""
+        """Return whether the worker has spent more than `timeout` seconds on the batch at hand, or its latest piece."""
         return self.seconds_left(timeout) <= 0.0
 
     def seconds_left(self, timeout: float) -> float:
@@ -231,7 +231,7 @@ class Worker:
         return interests
 
     def notice(self, ready: Mapping[int, int]) -> None:
-        """Take in what polling found: read messages and prints, send what was waiting to be sent."""
+        """Handle the result of polling: read messages and prints, and send queued messages."""
         if self._logs.fileno() in ready and not self._logs.drain():
             self._watched.discard(self._logs.fileno())  # closed by the author: it would be ready for ever
         if self._pipe.fileno() in ready:

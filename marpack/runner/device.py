@@ -84,7 +84,7 @@ def _has_node(*patterns: str) -> bool:
     return any(True for pattern in patterns for _ in Path("/dev").glob(pattern))
 
 
-def misplaced(asked: str, found: str | None) -> Finding | None:
+def device_mismatch(asked: str, found: str | None) -> Finding | None:
     """Return what is odd about a model on the device `found` when another was asked for; None: nothing is."""
     if found is None or asked in {"auto", found, found.partition(":")[0]}:
         return None

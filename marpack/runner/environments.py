@@ -69,7 +69,7 @@ class Environment(Struct, frozen=True):
 
     python: str  # its interpreter
     key: str
-    seconds: float | None = None  # that making it took; None: it was there
+    seconds: float | None = None  # to create it; None: it existed
 
 
 def isolated(
@@ -229,7 +229,7 @@ def _make(folder: Path) -> None:
 
     venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
     (site,) = folder.glob("lib/python*/site-packages")
-    # By addsitedir, so that packages installed in editable form are found, too.
+    # By addsitedir, which also finds packages installed in editable form.
     (site / _BORROWED).write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in _borrowed()))
 
 
@@ -388,7 +388,7 @@ def _parsed(text: str) -> Requirement | None:
 
 
 def has_requirements(archive: Archive) -> bool:
-    """Say whether an archive has a requirements file that can be read."""
+    """Return whether an archive has a requirements file that can be read."""
     return _bytes_of(archive, archive.manifest.model.requirements_file) is not None
 
 

@@ -1,4 +1,4 @@
-"""`--in-process` and `--pdb`: the handler in this very process, where breakpoints stop and the debugger looks around.
+"""`--in-process` and `--pdb`: the handler in this very process, for breakpoints and the debugger.
 
 Nothing is isolated here: a handler that crashes or exits takes the run with it, and there is no timeout.
 """
@@ -96,7 +96,7 @@ class InProcessPool:
         return loaded
 
     def outcomes(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
-        """Yield what became of each batch, in order; each is asked for when the one before it is answered."""
+        """Yield what became of each batch, in order; the next one is read once it is done."""
         for batch in batches:
             self._lines.clear()
             started = time.perf_counter()

@@ -123,7 +123,7 @@ def why_refused(error: RequestError) -> Trouble:
 
 
 def unreadable(name: str, error: UsageError) -> Input:
-    """Return an input that cannot be read: it is told among the answers, and costs only itself."""
+    """Return an input that cannot be read: only it fails."""
     why = Trouble(kind="unreadable-input", message=error.what, stage="read", hint=error.hint)
     return Input(name, Request(id="", parts=()), refused=Response(status=0, body=b""), why=why)
 
@@ -162,7 +162,7 @@ def data_inputs(texts: Iterable[str], shape: RequestDefaults) -> Iterator[Input]
             try:
                 json.loads(text)
                 content_type = "application/json"
-            except (ValueError, RecursionError):  # no handler can read what is nested too deeply
+            except (ValueError, RecursionError):  # handlers cannot read JSON that is nested too deeply
                 content_type = "text/plain"
         yield shape.input(f"data[{number}]", number, content_type, os.fsencode(text))  # the bytes that were typed
 
@@ -201,7 +201,7 @@ def form_input(fields: Iterable[str], shape: RequestDefaults) -> Input:
 
 
 def as_utf8(text: str, where: str) -> str:
-    """Return a text that a request is to hold; raises UsageError if what was typed is not UTF-8."""
+    """Return a text for a request; raises UsageError if it is not UTF-8."""
     if legible(text) != text:
         raise UsageError("this is not UTF-8", where=where, hint="only values, bodies and files may be other bytes")
     return text
@@ -259,7 +259,7 @@ def type_of_suffix(suffix: str) -> str | None:
 
 
 def suffix_of_type(content_type: str) -> str | None:
-    """Return the suffix of files of a type; None where the type says nothing of what they hold."""
+    """Return the suffix of files of a type; None if the type has no usual suffix."""
     kind = bare_type(content_type).strip().lower()
     return None if kind == "application/octet-stream" else _SUFFIXES.get(kind) or mimetypes.guess_extension(kind)
 
@@ -267,7 +267,7 @@ def suffix_of_type(content_type: str) -> str | None:
 NameFilter = Callable[[str], bool]  # says of a file in a folder whether it is an input
 
 _GLOB = set("*?[")
-_AT_ONCE = 1 << 16  # names sorted in memory; what is more waits in temporary files
+_AT_ONCE = 1 << 16  # names sorted in memory; the others wait in temporary files
 _END = b"\0"  # after a name in such a file: the one byte that no name holds
 
 
@@ -277,7 +277,7 @@ def paths_of(sources: Iterable[str], *, name_filter: NameFilter | None = None, s
     Args:
         sources: As given to `--input`.
         name_filter: Which of a folder's files count; None: all.
-        strict: Raise UsageError for what is not there; else it is yielded like a file, whose reading will fail.
+        strict: Raise UsageError for a missing file; otherwise it is yielded, and reading it fails.
     """
     for source in sources:
         if source == "-" or "://" in source:
@@ -354,7 +354,7 @@ def _below(folder: str, name_filter: NameFilter | None) -> Iterator[str]:
             yield os.path.join(folder, name)  # noqa: PTH118
         folders = in_order(entry.name for entry in _entries(folder) if entry.is_dir(follow_symlinks=False))
     except PermissionError:
-        yield folder  # and whoever reads it is told why
+        yield folder  # reading it reports the reason
         return
     for name in folders:
         yield from _below(os.path.join(folder, name), name_filter)  # noqa: PTH118
@@ -366,7 +366,7 @@ def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
 
 
 def _is_input(entry: os.DirEntry[str], name_filter: NameFilter | None) -> bool:
-    """Say whether an entry is a file to read; a link to nothing is, so that it is told."""
+    """Return whether an entry is a file to read; a broken link is one, so that it is reported."""
     if not (entry.is_file() or (entry.is_symlink() and not entry.is_dir())):
         return False
     return name_filter is None or name_filter(entry.name)
@@ -432,9 +432,9 @@ _DECODER = msgspec.json.Decoder(RecordedRequest)
 def recorded_inputs(path: str, *, limit: int = MAX_BODY) -> Iterator[Input]:
     """Yield one input per line of a requests file (`-` for stdin); empty lines are skipped.
 
-    What has a body of more than `limit` bytes is refused, as by the server.
+    A request with a body of more than `limit` bytes is refused, as by the server.
 
-    A line that is no request is yielded as an input that is refused. Raises UsageError for a file that cannot be read.
+    A line that is not a request is yielded as a refused input. Raises UsageError for a file that cannot be read.
     """
     folder = _folder(path)
     for where, number, line in _numbered(path):
@@ -445,7 +445,7 @@ def recorded_inputs(path: str, *, limit: int = MAX_BODY) -> Iterator[Input]:
 
 
 def check_requests(path: str) -> None:
-    """Raise UsageError if a requests file cannot be read or begins with what is no request: it is the wrong file."""
+    """Raise UsageError if a requests file cannot be read, or if its first line is not a request."""
     for where, number, line in _numbered(path):
         _input(where, number, line, _folder(path), MAX_BODY)
         return

@@ -267,9 +267,9 @@ class BodyFolder:
     """A folder of answers; nothing in it is ever replaced."""
 
     def __init__(self, path: str, *, may_hold_files: bool) -> None:
-        """Make the folder, if it is not there; it may hold files only where those of an earlier run are expected.
+        """Create the folder; it may hold files only if an earlier run has written them.
 
-        Raises UsageError for one that may not be used, OutputError for one that cannot be made.
+        Raises UsageError for a folder that may not be used, OutputError for one that cannot be created.
         """
         self._path = Path(path)
         self._repeats: dict[str, int] = {}  # name → how often it was met, of those that were met twice
@@ -314,7 +314,7 @@ def file_name(name: str) -> str:
 
 
 def suffix_of(content_type: str | None, body: bytes) -> str:
-    """Return the suffix of a body: by the type that its handler gave it, else by what it holds."""
+    """Return the suffix of a body, by its content type or else by its content."""
     known = suffix_of_type(content_type or "")
     if known is not None:
         return known

@@ -23,7 +23,7 @@ from marpack.torchserve.model_config import seconds_of
 
 Batch = tuple[Request, ...]
 
-_AHEAD_SLOW = 2  # batches sent to a worker before its answers: the next one is there when it is done
+_AHEAD_SLOW = 2  # batches sent to a worker before its answers: the next one is waiting when it is done
 _AHEAD_FAST = 128  # for handlers that answer sooner than the parent can turn to them
 _FAST = 0.002  # seconds per batch
 _NAP = 0.002  # seconds that answers may wait to be taken several at a time, which leaves the cores to the model
@@ -42,21 +42,21 @@ class ModelPool(Pool, Protocol):
 
     restarts: int
     peak_memory: int  # bytes, the most that any worker has had resident; known once it was closed
-    load_logs: str  # what was printed while loading
+    load_logs: str  # printed while loading
     touched: set[Touched]  # by any worker, where that is traced
-    on_pause: Callable[[], None]  # called whenever there may be no outcome for a while
+    on_pause: Callable[[], None]  # called before waiting for outcomes
 
     def start(self) -> Loaded:
         """Load the model; raises LoadError and WorkerError."""
 
     def resident_memory(self) -> int | None:
-        """Return the bytes that the first worker has resident now, where that can be told."""
+        """Return the bytes that the first worker has resident now, if they are known."""
 
     def close(self) -> None:
-        """End what was started, politely."""
+        """End the workers, giving them time."""
 
     def kill(self) -> None:
-        """End what was started, at once."""
+        """End the workers at once."""
 
 
 class PoolSettings(Struct, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ class PoolSettings(Struct, frozen=True, kw_only=True):
 
 
 class SpareWorkers:
-    """Workers that have torch imported before there is a model for them: whoever takes one need not wait for it."""
+    """Workers that import torch before a model is assigned to them."""
 
     def __init__(self, spawn: Callable[[], Worker], count: int) -> None:
         """Start the first `count` of them with `spawn`."""
@@ -133,7 +133,7 @@ class LocalPool:
             load: How to load it.
             settings: How workers are kept.
             first: One spawned already, which has not loaded yet.
-            folder: Returns where the model lies, extracted again if a handler has removed it; None: where it lay.
+            folder: Returns the model's folder, extracted again if a handler has removed it; None: unchanged.
             zygote: Forks the workers, started already; the pool closes it.
         """
         self._load = load
@@ -143,7 +143,7 @@ class LocalPool:
         self._zygote = zygote
         self._workers: list[_WorkerSlot] = []
         self._number = 0  # of the batch sent last
-        self._done: dict[int, BatchResult] = {}  # by number: what no stream has yielded yet
+        self._done: dict[int, BatchResult] = {}  # by number, not yet yielded
         self._unwanted: set[int] = set()  # of the batches on their way, those whose stream was given up
         self._closed = False
         self.restarts = 0
@@ -216,7 +216,7 @@ class LocalPool:
             self._unwanted.update(number for number in awaited if self._done.pop(number, None) is None)
 
     def _feed(self, source: Iterator[Batch], awaited: deque[int]) -> bool:
-        """Send batches ahead to whoever has room; False at the end of the stream."""
+        """Send batches ahead to workers with room; False at the end of the stream."""
         # Answers that are done wait for the one before them: the window bounds how many.
         window = _AHEAD_FAST * 2 * len(self._workers)
         while len(awaited) < window:

@@ -1,4 +1,4 @@
-"""The child process itself, started or forked, and the pipe of what it prints, which never blocks it."""
+"""The child process, started or forked, and the pipe of its prints, which never blocks it."""
 
 import contextlib
 import os
@@ -180,7 +180,7 @@ def _inheritance(environment: Mapping[str, str] | None) -> object:
 
 
 def uses_torch(folder: str) -> bool:
-    """Say whether a model's modules name torch, or it has none; others load faster in a new process."""
+    """Return whether a model's modules name torch, or it has none; others load faster in a new process."""
     modules = [path for path in Path(folder).rglob("*.py") if path.is_file()]
     for module in modules:
         with contextlib.suppress(OSError), module.open("rb") as file:  # the worker reports one that cannot be read
@@ -273,7 +273,7 @@ class WorkerProcess:
         return self._process.pid
 
     def ended(self, *, within: float = 0.0) -> bool:
-        """Say whether the process is gone, waiting `within` seconds for it."""
+        """Return whether the process is gone, waiting `within` seconds for it."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(within)
         return self._process.returncode is not None
@@ -298,7 +298,7 @@ class WorkerProcess:
         return f"was killed by {name}{crashed if self.signal in _CRASHES else ''}"
 
     def is_offline(self) -> bool:
-        """Say whether the process has a network namespace of its own."""
+        """Return whether the process has a network namespace of its own."""
         try:
             return Path(f"/proc/{self.pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
         except OSError:
@@ -354,7 +354,7 @@ class WorkerProcess:
 
 
 class LogPipe:
-    """The reading end of a worker's stdout and stderr; a marker ends what was printed by loading and by each batch."""
+    """The reading end of a worker's stdout and stderr; a marker ends the prints of loading and of each batch."""
 
     def __init__(self, descriptor: int, marker: bytes) -> None:
         os.set_blocking(descriptor, False)
@@ -405,7 +405,7 @@ class LogPipe:
         return self._marker in self._kept
 
     def take(self) -> str:
-        """Return what was printed up to the next marker (all, if there is none), as text."""
+        """Return the prints up to the next marker (all without a marker) as text."""
         if self._kept.startswith(self._marker):  # nothing was, as nearly always
             del self._kept[: len(self._marker)]
             return ""

@@ -1,4 +1,4 @@
-"""Inputs → results, batched and in order, what they add up to, and their figures under `--repeat`."""
+"""Inputs → results, batched and in order, their summary, and the benchmark of `--repeat`."""
 
 import base64
 import json
@@ -46,10 +46,10 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     stages: dict[str, float]  # ms: preprocess, inference, postprocess, handle; of the whole batch
     seconds: float  # the worker's, for the whole batch
     batch: int = 1  # requests that were handled together
-    logs: str = ""  # what the handler printed; of the whole batch, told with its first input
+    logs: str = ""  # what the handler printed; of the whole batch, in the result of its first input
     metrics: tuple[str, ...] = ()
     data: tuple[str, ...] = ()  # what the handler got, with --show-data; of the whole batch
-    touched: tuple[Touched, ...] = ()  # with --trace, for the first time; of the whole batch, told with its first input
+    touched: tuple[Touched, ...] = ()  # with --trace, for the first time; of the batch, in its first result
     troubles: tuple[Trouble, ...] = ()
     restarted: bool = False  # the worker died and was started again
     file: str | None = None  # where --output put the body
@@ -60,7 +60,7 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
         return 200 <= self.status < 300 and not self.reset
 
     def json(self) -> Any:  # Any: whatever the handler answered
-        """Return the body's JSON; raises ValueError where it is none."""
+        """Return the body's JSON; raises ValueError for another body."""
         return json.loads(self.raw)
 
     @property
@@ -70,7 +70,7 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def results_of(names: tuple[str, ...], outcome: BatchResult) -> tuple[Result, ...]:
-    """Return one result per input of a batch; what was printed is told with its first."""
+    """Return one result per input of a batch; the first has the batch's prints."""
     logs, data = outcome.logs, tuple[str, ...]()
     metrics = tuple([line.removeprefix(METRICS) for line in outcome.metrics])
     if METRICS in logs or DATA in logs:  # the handler printed them among its own lines
@@ -136,7 +136,7 @@ def needs_of(touched: Iterable[Touched]) -> tuple[Touched, ...]:
 
 
 class AnsweredInput(Struct, frozen=True, gc=False):
-    """What was asked and what was answered."""
+    """An input with its result."""
 
     input: Input
     result: Result
@@ -168,7 +168,7 @@ def run(pool: Pool, inputs: Iterable[Input], *, batch_size: int = 1) -> Iterator
 def answered_inputs(
     pool: Pool, inputs: Iterable[Input], *, batch_size: int = 1, isolate: bool = False
 ) -> Generator[AnsweredInput, None, None]:
-    """Yield every input with its result, in order; inputs are read only as the pool asks for them.
+    """Yield every input with its result, in order; inputs are read as the pool needs them.
 
     Args:
         pool: What answers.
@@ -263,7 +263,7 @@ class RunStatistics:
 
     def add(self, result: Result) -> None:
         """Count one result; a batch's stages count once, with its first."""
-        self._last = time.perf_counter()  # what ends the workers afterwards is no part of the run's pace
+        self._last = time.perf_counter()  # ending the workers is not part of the run
         self._inputs += 1
         self._answered += result.ok
         if self._of_batch == 0:
@@ -275,7 +275,7 @@ class RunStatistics:
     def summary(
         self, *, restarts: int, peak_memory: int | None, loaded: Loaded | None = None, before: int = 0
     ) -> Summary:
-        """Return what was added up so far, beside what the pool and an earlier run know; see `Summary`."""
+        """Return the summary so far, with the figures of the pool and of an earlier run."""
         seconds = self._last - self._start
         return Summary(
             inputs=self._inputs,
@@ -412,23 +412,13 @@ def measure(
         )
         on_pace(paces[-1])
     found = memory.found()
-    findings = []
-    if found is not None and found.per_input is not None:
-        findings.append(
-            Finding(
-                code="memory-grows",
-                severity=Severity.WARNING,
-                message=f"the worker grows by {found.per_input / 1024:.1f} KiB with every input",
-                hint="keep no inputs or outputs on the handler; tensors under torch.inference_mode() hold no graph",
-            )
-        )
     return BenchmarkFigures(
         inputs=len(requests),
         repeat=plan.repeat,
         warmup=plan.warmup,
         paces=tuple(paces),
         memory=found,
-        findings=tuple(findings),
+        findings=() if found is None or found.per_input is None else (_leak(found.per_input),),
     )
 
 
@@ -468,7 +458,7 @@ class MemoryWatch:
             self._series[-1].append((self._answered, resident))
 
     def found(self) -> Memory | None:
-        """Return what was seen."""
+        """Return the worker's memory over the run."""
         every = list(chain.from_iterable(self._series))
         if not every:
             return None
@@ -490,10 +480,19 @@ def growth_per_input(series: list[tuple[int, int]]) -> float | None:
         return None
     length = len(series) // _PARTS
     parts = [series[part * length : (part + 1) * length] for part in range(_PARTS)]
-    # The least of each part: what is only borrowed for a while is given back at some time.
+    # The least of each part: memory that is freed again does not count.
     lows = [min(resident for _, resident in part) for part in parts]
     steps = [after - before for before, after in pairwise(lows)]
     grown = sum(steps)
     if grown < _LEAST_GROWTH or min(steps) < _STEADY * grown / len(steps):
         return None
     return grown / (parts[-1][0][0] - parts[0][0][0])
+
+
+def _leak(per_input: float) -> Finding:
+    return Finding(
+        code="memory-grows",
+        severity=Severity.WARNING,
+        message=f"the worker grows by {per_input / 1024:.1f} KiB with every input",
+        hint="keep no inputs or outputs on the handler; tensors under torch.inference_mode() hold no graph",
+    )

@@ -1,4 +1,4 @@
-"""A SOURCE loaded and ready to answer, on the device that was asked for."""
+"""A SOURCE, loaded and ready for requests, on the device that was requested."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -26,7 +26,7 @@ PoolMaker = Callable[[Archive, Load, Mapping[str, Any]], ModelPool]  # archive, 
 
 
 class LoadProgress:
-    """Is told how far a SOURCE is from being ready, as it goes."""
+    """Receives the progress of opening a SOURCE."""
 
     def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
         """Take note of what the SOURCE stands for, before anything is loaded."""
@@ -35,7 +35,7 @@ class LoadProgress:
         """Take note of the archive and how it will be loaded."""
 
     def loading(self) -> AbstractContextManager[object]:
-        """Return what is entered while the model is loaded."""
+        """Return the context manager for the time of loading."""
         return nullcontext()
 
 
@@ -70,7 +70,7 @@ class Session:
             settings: The workers, or what makes another kind of pool.
             cache: Where archives are extracted to; None: this user's.
             resolver: Finds the archive that the source stands for, building a project's first.
-            listener: Is told how far it is.
+            listener: Receives the progress.
 
         Raises UsageError, ProjectError, ArchiveError, TorchrunError, LoadError and WorkerError.
 
@@ -113,7 +113,7 @@ class Session:
 
 
 class PreparedModel(Struct, frozen=True):
-    """An archive whose files lie where a worker can load them."""
+    """An archive with its extracted files."""
 
     resolved: ResolvedSource
     archive: Archive
@@ -129,9 +129,9 @@ def prepare(
     cache: Cache | None = None,
     opened: Callable[[ResolvedSource, Archive], None] = lambda *_: None,
 ) -> PreparedModel:
-    """Open an archive and lay its files out; `opened` is told of it in between. See `Session.open`.
+    """Open an archive and extract its files; `opened` is called in between. See `Session.open`.
 
-    Raises ArchiveError, UsageError or ProjectError for what is asked of it, and TorchrunError.
+    Raises ArchiveError, UsageError, ProjectError and TorchrunError.
     """
     with ExitStack() as undo:
         archive = open_archive(resolved.path, cache=cache)
@@ -150,7 +150,7 @@ def prepare(
 
 
 def with_metrics(load: Load, resolved: ResolvedSource) -> Load:
-    """Return how to load with the server's metrics_config that was asked for, or else the project's.
+    """Return the load message with the requested metrics_config, or else the project's.
 
     Raises ProjectError for a file with which none of the server's workers would start.
     """

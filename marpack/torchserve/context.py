@@ -120,7 +120,7 @@ class Context:
 
     @property
     def metrics(self) -> "MetricsCacheYamlImpl | None":
-        """Where metrics are told."""
+        """The metrics of the model."""
         return self._metrics
 
     @metrics.setter
@@ -153,12 +153,12 @@ class Context:
         return processor.get_response_status_code(), processor.get_response_status_phrase()
 
     def set_response_status(self, code: int = 200, phrase: str = "", idx: int = 0) -> None:
-        """Set status code and reason phrase of one answer; does nothing while there is no request."""
+        """Set status code and reason phrase of one answer; does nothing before the first request."""
         if self._request_processor is not None and self._request_processor[idx] is not None:  # type: ignore[redundant-expr]
             self._request_processor[idx].report_status(code, reason_phrase=phrase)
 
     def set_all_response_status(self, code: int = 200, phrase: str = "") -> None:
-        """Set status code and reason phrase of every answer of the batch; raises TypeError while there is none."""
+        """Set status code and reason phrase of every answer of the batch; raises TypeError before the first request."""
         for processor in self._request_processor:
             processor.report_status(code, reason_phrase=phrase)
 

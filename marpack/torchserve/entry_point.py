@@ -69,7 +69,7 @@ class PT2Backend(str, enum.Enum):  # noqa: UP042 - the contract's base classes
 
 
 def check_valid_pt2_backend(backend: str) -> bool:
-    """Say whether the server compiles with this backend; it skips every other one with a log line."""
+    """Return whether the server compiles with this backend; it skips every other one with a log line."""
     if backend in [member.value for member in PT2Backend]:  # no set: a list in its place cannot be hashed
         return True
     logger.warning("%s is not a backend the server knows", backend)

@@ -8,7 +8,7 @@ from typing import Any
 
 from marpack.torchserve.context import Handle
 
-# numpy's names, and where they are not there its letters for kinds → the protocol's
+# numpy's names, or its letters for kinds → the protocol's
 _DATATYPES = {"bool": "BOOL", "byte": "BYTES", "object": "BYTES", "U": "BYTES"}
 _DATATYPES |= {f"{kind}{bits}": f"{kind}{bits}".upper() for kind in ("uint", "int") for bits in (8, 16, 32, 64)}
 _DATATYPES |= {f"float{bits}": f"FP{bits}" for bits in (16, 32, 64)}
@@ -175,7 +175,7 @@ ENVELOPES: dict[str, type[BaseEnvelope]] = {
 
 
 def envelope_of(name: str | None, handle: Handle) -> Handle:
-    """Return an entry point wrapped in the envelope of that name; untouched where there is no name.
+    """Return an entry point wrapped in the envelope of that name; unchanged without a name.
 
     Raises ModuleNotFoundError for a name that the server does not know either.
     """

@@ -97,7 +97,7 @@ def _multipart(body: bytes, boundary: str) -> Iterator[Part]:
         raise RequestError("multipart/form-data: the boundary is empty")
     delimiter = b"--" + boundary.encode("latin-1", "replace")
     at = 0
-    # Nothing but blanks may precede a delimiter; behind the last one there is none.
+    # Nothing but blanks may precede a delimiter; none follows the last one.
     while (visible := _VISIBLE.search(body, at)) and body.startswith(delimiter, visible.start()):
         line_end = _AFTER_DELIMITER.match(body, visible.start() + len(delimiter))
         head = line_end and _read_head(body, line_end.end())

@@ -159,12 +159,12 @@ def error_response(status: int, message: str, *, kind: str = "InternalServerExce
 
 
 def no_answer(why: str) -> Response:
-    """Return what stands for a response that never comes: the client waits until it gives up."""
+    """Return the stand-in for a response that never comes: the client waits until it gives up."""
     return Response(status=0, phrase=f"no answer: {why}", body=b"", failed=True)
 
 
 def is_no_answer(response: Response) -> bool:
-    """Return whether this stands for a response that never comes; a handler's own may have the status 0, too."""
+    """Return whether this stands for a response that never comes; a handler may also set the status 0."""
     return response.failed and response.status == 0 and not response.body
 
 

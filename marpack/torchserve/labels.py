@@ -1,4 +1,4 @@
-"""index_to_name.json: what it holds, what the server makes of it, and labels put to classes (contract §6)."""
+"""index_to_name.json, read as the server reads it, and labels for classes (contract §6)."""
 
 import codecs
 import itertools
@@ -17,7 +17,7 @@ MAX_LABELS = 16 << 20  # bytes of a labels file, for every reader
 
 
 class LabelError(Exception):
-    """Labels that are no mapping of class index to text; the server fails to load the model."""
+    """Labels that do not map class indices to text; the server fails to load the model."""
 
 
 class LabelsFault(StrEnum):
@@ -34,14 +34,14 @@ class ParsedLabels(Struct, frozen=True, kw_only=True):
 
     names: dict[str, Any] = {}  # class index → label; Any: text, unless the file is wrong
     listed: bool = False  # the names come as a list, under "object_type_names"
-    duplicates: tuple[str, ...] = ()  # keys of the object that stand more than once
+    duplicates: tuple[str, ...] = ()  # keys that the object has more than once
     fault: LabelsFault | None = None
     problem: str | None = None  # the fault, in words
     line: int | None = None  # where it is
 
 
 def parse_labels(data: bytes) -> ParsedLabels:
-    """Parse a labels file; never raises. A byte-order mark is a fault, what comes behind it is read all the same."""
+    """Parse a labels file; never raises. A byte-order mark is a fault; the rest of the file is still read."""
     if len(data) > MAX_LABELS:
         return ParsedLabels(fault=LabelsFault.SIZE, problem=f"it is larger than {MAX_LABELS >> 20} MiB")
     text = data.removeprefix(codecs.BOM_UTF8)
@@ -91,7 +91,7 @@ def json_kind(value: Any) -> str:  # Any: JSON
 
 
 def load_label_mapping(mapping_file_path: str) -> dict[str, str] | None:
-    """Return {class index: label}, or None where there is no such file.
+    """Return {class index: label}, or None if the file does not exist.
 
     The values may be lists (the last item is the label); `{"object_type_names": […]}` numbers its items. Raises
     LabelError for anything else.

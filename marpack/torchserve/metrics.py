@@ -32,7 +32,7 @@ class LogHandler(logging.StreamHandler[TextIO]):
     """What a worker's logging ends in: plain lines, each written at once."""
 
     def __init__(self, stream: TextIO, put: Callable[[str], None]) -> None:
-        """Take where records go, and what leaves a line to be written there with what comes after it."""
+        """Take the stream of records, and the function that queues a line for it."""
         super().__init__(stream)
         self.put = put
         self.plain = logging.Formatter("%(message)s")
@@ -127,7 +127,7 @@ MODEL_METRICS = tuple(
 
 
 class Dimension:
-    """One name and value that a metric is told apart by."""
+    """A name and a value that distinguish samples of a metric."""
 
     def __init__(self, name: str, value: str) -> None:
         self.name = name
@@ -326,7 +326,7 @@ class MetricsStore:
 
 # Stands for the server's own configuration, which declares these for every model.
 SERVERS_OWN = "ts/configs/metrics.yaml"
-_NONE: list[Dimension] = []  # what stands for no dimensions; a list of the caller's own is added to
+_NONE: list[Dimension] = []  # the default; a list of the caller's own is added to
 
 
 class GeneralMetricsCacheError(Exception):
@@ -346,11 +346,11 @@ class MetricsCacheTypeError(TypeError):
 
 
 class MetricsCacheValueError(ValueError):
-    """A unit is none of those that its kind of metric knows."""
+    """A unit does not fit its kind of metric."""
 
 
 class MetricsCacheKeyError(KeyError):
-    """There is no such metric."""
+    """A metric is not declared."""
 
 
 class MetricsCacheYamlImpl:
@@ -359,7 +359,7 @@ class MetricsCacheYamlImpl:
     def __init__(self, config_file_path: str) -> None:
         """Read a metrics file.
 
-        Raises MetricsCacheTypeError where none is named, MetricsCacheIOError, MetricsCachePyYamlError, and
+        Raises MetricsCacheTypeError without a path, MetricsCacheIOError, MetricsCachePyYamlError, and
         GeneralMetricsCacheError for one that is no text.
         """
         self.cache: dict[MetricTypes, dict[str, CachingMetric]] = {}
@@ -412,7 +412,7 @@ class MetricsCacheYamlImpl:
         metric.add_or_update(value, [dimension.value for dimension in own], request_id)
 
     def _completed(self, dimensions: list[Dimension], request_id: Any) -> list[Dimension]:
-        """Add the server's own dimensions to the caller's list: the next call that gets it has them, too."""
+        """Add the server's own dimensions to the caller's list: the next call with that list has them as well."""
         own = [] if dimensions is _NONE else dimensions
         names = {dimension.name for dimension in own}
         if request_id is not None and "ModelName" not in names:
@@ -509,7 +509,7 @@ class MetricsCacheYamlImpl:
         return metric
 
     def get_metric(self, metric_name: str, metric_type: MetricTypes = MetricTypes.COUNTER) -> CachingMetric:
-        """Return a declared metric; MetricsCacheKeyError if there is none."""
+        """Return a declared metric; MetricsCacheKeyError if it is not declared."""
         _check(metric_name, str, "a metric's name is a str")
         _check(metric_type, MetricTypes, "a metric's type is one of MetricTypes")
         try:
@@ -580,7 +580,7 @@ memory_utilization = _collector("MemoryUtilization", "percent")
 
 
 def get_cpu_usage(pid: str) -> int:
-    """Return the bytes of memory that a process has resident (the name is the server's), 0 if there is none."""
+    """Return the bytes of memory that a process has resident (the name is the server's), 0 if it does not exist."""
     import psutil  # noqa: PLC0415 - as above
 
     try:

@@ -133,7 +133,7 @@ class ConfigError(Exception):
 
 
 def read_config(model_dir: str, config_file: Any) -> dict[str, Any]:  # Any: whatever the manifest says
-    """Return the model config; raises ConfigError for what is no mapping, and for a name that is none."""
+    """Return the model config; raises ConfigError unless it is a mapping and its name is text."""
     if not isinstance(config_file, str):
         raise ConfigError(f"the manifest's configFile is {config_file!r}: the server cannot load the model")
     config = get_yaml_config(str(Path(model_dir, config_file)))

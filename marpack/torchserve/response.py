@@ -1,4 +1,4 @@
-"""What a handler returned → what the client receives (contract §5).
+"""A handler's return value → the response that the client receives (contract §5).
 
 The server's worker encodes the answers of a batch in one message and its frontend turns each into HTTP. A value that
 the encoding does not expect (a header that is no `str`, a status that is no number) kills the real worker; here it
@@ -34,7 +34,7 @@ _INT32 = 1 << 31
 _OK, _TOO_LARGE = 200, 413
 _NOT_IN_A_VALUE = set("\0\n\x0b\x0c\r")
 NEXT = "ts_stream_next"  # the header that says whether more pieces are to come
-UNSERIALISABLE = "Unsupported model output data type."  # what the clients of a batch are told of an `Unserialisable`
+UNSERIALISABLE = "Unsupported model output data type."  # the error of a batch with an `Unserialisable`
 
 
 class PredictionException(Exception):  # noqa: N818 - the contract's name
@@ -67,7 +67,7 @@ class BrokenFrame(FrontendRefusal):
 
 
 class AnsweredTwice(WorkerDeath):
-    """The frontend takes what was returned for the answer to the next request: the next answer is one too many."""
+    """The frontend takes this response for that of the next request: the next response is one too many."""
 
     kind = "answered-twice"
     hint = "send nothing after an error, or after a piece without ts_stream_next=True: the frontend has its answer then"
@@ -247,13 +247,13 @@ class ChunkMessage(bytearray):
 
 
 class ChunkSocket(Struct, eq=False):
-    """Stands where the server keeps its socket (`context.cl_socket`), and remembers what was sent."""
+    """Replaces the socket of the server (`context.cl_socket`) and records the pieces that are sent."""
 
     passes: Callable[[ResponseChunk], None]  # a piece on
     limit: int = MAX_BODY  # bytes of an answer that the frontend takes at once
     sent: list[ResponseChunk] = []
-    over: bool = False  # the batch is answered: what a thread of the handler's still sends reaches nobody
-    places: Sequence[int] | None = None  # where the rows at hand stand in the batch; None: where they are
+    over: bool = False  # the batch is answered: later pieces of a handler's thread are dropped
+    places: Sequence[int] | None = None  # the current rows' places in the batch; None: unchanged
 
     def sendall(self, message: ChunkMessage) -> None:
         """Pass one intermediate answer on."""
@@ -313,7 +313,7 @@ def _piece(
 ) -> ResponseChunk:
     status, text = checked_error(code, message)
     for request_id in ids.values():
-        request_id.encode("utf-8")  # raises AttributeError for what is no text
+        request_id.encode("utf-8")  # raises AttributeError for anything but text
     known = getattr(context, "request_ids", None) or ids
     if context is None or status != _OK:  # whatever else it says, it is an error, and for the whole batch
         return _error_of_all(known, status, text)
@@ -353,17 +353,17 @@ def assemble(pieces: Sequence[ResponseChunk], index: int, last: Response) -> Res
         return last if marker is None else no_answer("the client waits for a stream that never began")
     first = answers[0]
     if is_final(first):
-        return first  # that was the whole answer: whatever the handler sends after it reaches nobody
+        return first  # the whole response: later pieces are dropped
     if first.status >= 400:
         # The frontend cannot stream under such a status: after the head it breaks off.
         return replace(first, body=b"", reset=True)
     good = tuple(takewhile(lambda answer: not answer.failed, answers))
     failed = last.failed or len(good) < len(answers)
     bodies = (*(answer.body for answer in good), *(() if failed else (last.body,)))
-    chunks = tuple(filter(None, bodies))  # an empty one is none: no client can tell that it was sent
+    chunks = tuple(filter(None, bodies))  # clients do not see empty chunks
     return replace(first, pieces=chunks, body=b"".join(chunks), reset=failed)
 
 
 def is_final(piece: Response) -> bool:
-    """Say whether the frontend takes what was sent ahead for the last it gets: an error, or a plain answer."""
+    """Return whether the frontend takes a piece for the whole response: an error, or one without ts_stream_next."""
     return piece.failed or dict(piece.headers).get(NEXT) != "true"

@@ -22,8 +22,8 @@ class BuiltIn(Struct, frozen=True):
 
     name: str  # the module's, below ts.torch_handler
     cls: str  # the class that answers
-    engine: str | None = None  # what it needs, where marpack has none
-    offered: bool = False  # to authors of archives (contract §1); others are there to derive from
+    engine: str | None = None  # the engine that it needs, if marpack does not provide it
+    offered: bool = False  # to authors of archives (contract §1); handlers derive from the others
     loads: bool = False  # its own `initialize` loads the model as BaseHandler's does
     is_async: bool = False  # its `handle` is a coroutine
     pictures: bool = False  # takes pictures, as bytes and in base64
@@ -89,7 +89,7 @@ class HandlerName(Struct, frozen=True):
     """A manifest's `handler`, taken apart as the server does (contract §2)."""
 
     path: str  # up to the colon
-    function: str | None = None  # behind it; None: there is no colon
+    function: str | None = None  # after the colon; None: without a colon
 
     @classmethod
     def parse(cls, text: str) -> "HandlerName":
@@ -117,7 +117,7 @@ class HandlerName(Struct, frozen=True):
 class ServerModule(Struct, frozen=True):
     """One module of the server's."""
 
-    names: str  # what it binds, submodules apart
+    names: str  # the names that it binds, without submodules
     needs: str | None = None  # a package that a stock server lacks
 
 
@@ -132,7 +132,7 @@ class _Facts(Struct, frozen=True):
 
 
 def has_module(module: str) -> bool:
-    """Say whether `ts` or `ts.…` is a module of the server's."""
+    """Return whether `ts` or `ts.…` is a module of the server's."""
     return module in modules()
 
 
@@ -173,7 +173,7 @@ def methods_of(dotted: str) -> frozenset[str]:
 
 
 def loads_as_base(dotted: str) -> bool:
-    """Say whether the `initialize` that this class itself defines loads the model as BaseHandler's does."""
+    """Return whether the `initialize` that this class itself defines loads the model as BaseHandler's does."""
     row = built_in_of(dotted)
     return row is not None and row.loads
 
@@ -245,22 +245,22 @@ PINNED = dict(
         """
     )
 )
-# What those ask of packages that no file pins: a copy in a model folder is theirs, too.
+# Their own requirements of packages that no file pins; a copy in a model folder is used by them as well.
 ASKED = ("typing-extensions>=4.8.0", "charset-normalizer>=2,<4", "idna>=2.5,<4", "urllib3>=1.21.1,<3")
 
 
 def is_standard(top: str) -> bool:
-    """Say whether a top-level module belongs to the standard library of a Python that the server runs on."""
+    """Return whether a top-level module belongs to the standard library of a Python that the server runs on."""
     return top in STANDARD
 
 
 def never_found(top: str) -> bool:
-    """Say whether a module of this name in the model folder loses against one that is there already."""
+    """Return whether a module of this name in the model folder is not imported because another one is loaded first."""
     return top in UNREACHABLE or top in COMPILED
 
 
 def breaks_worker(top: str) -> bool:
-    """Say whether a module of this name in the model folder takes the place of one the worker itself needs."""
+    """Return whether a module of this name in the model folder takes the place of one the worker itself needs."""
     return top in LOADED or top in SERVER_LOADED
 
 
@@ -291,7 +291,7 @@ def providers(top: str) -> frozenset[str]:
 
 
 def provided(top: str, required: Iterable[str]) -> bool:
-    """Say whether one of the required distributions (canonical names) provides, or always brings, an import."""
+    """Return whether one of the required distributions (canonical names) provides, or always brings, an import."""
     names = set(required)
     if names & providers(top) or any(top in _tables().brings.get(name, "").split() for name in names):
         return True
@@ -313,12 +313,12 @@ def _imports_of(name: str) -> frozenset[str]:
 
 
 def is_known(top: str) -> bool:
-    """Say whether an import is, for all we know, not one of the author's own files."""
+    """Return whether an import is, for all we know, not one of the author's own files."""
     return top in _tables().providers or top in _tables().namesakes.split()
 
 
 def is_homely(top: str) -> bool:
-    """Say whether an import must be one of the author's own files."""
+    """Return whether an import must be one of the author's own files."""
     return top in _tables().homely.split()
 
 

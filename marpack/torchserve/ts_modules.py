@@ -168,7 +168,7 @@ def incidental(module: str) -> dict[str, str]:
 
 
 def has_logger(module: str) -> bool:
-    """Say whether the server's module has a `logger` of its own."""
+    """Return whether the server's module has a `logger` of its own."""
     return "logger" in names_held(module)
 
 
@@ -218,7 +218,7 @@ class TsLoader(Loader):
         return TsModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Import what the server's module does; there is no code, and names come on demand."""
+        """Import the modules that the server's module imports; names are looked up on demand."""
         for name in brought_by(module.__name__):
             import_module(name)
 

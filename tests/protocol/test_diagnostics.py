@@ -13,7 +13,7 @@ from marpack.protocol.diagnostics import (
     explained,
     milliseconds_since,
     note,
-    tell_output,
+    record_output,
 )
 from marpack.protocol.messages import ModelOutput, Trouble
 
@@ -53,9 +53,9 @@ def test_times_add_up_until_they_are_told():
 def test_outputs_are_told_once_each():
     drain_outputs()
     for width in (*range(101), 1):
-        tell_output(np.zeros((2, width)))
-    tell_output(np.zeros((2, 3, 4)))
-    tell_output({"logits": np.zeros((2, 3))})
+        record_output(np.zeros((2, width)))
+    record_output(np.zeros((2, 3, 4)))
+    record_output({"logits": np.zeros((2, 3))})
     assert drain_outputs() == {ModelOutput(width) for width in range(100)}
     assert drain_outputs() == frozenset()
 

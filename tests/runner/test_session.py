@@ -16,7 +16,7 @@ from marpack.findings import Severity
 from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load, Loaded
 from marpack.protocol.targets import Target
-from marpack.runner.device import Device, Override, misplaced
+from marpack.runner.device import Device, Override, device_mismatch
 from marpack.runner.session import LoadProgress, Session, refuse_what_the_server_refuses, sequence_warning, target_of
 
 
@@ -97,12 +97,12 @@ def test_a_device_that_only_the_system_has_is_refused_by_the_worker(make_mar):
     ("asked", "found"), [("auto", "cpu"), ("cuda", "cuda:0"), ("cuda:0", "cuda:0"), ("cpu", None), ("xla", "xla:0")]
 )
 def test_a_model_is_where_it_was_asked_to_be(asked: str, found: str | None):
-    assert misplaced(asked, found) is None
+    assert device_mismatch(asked, found) is None
 
 
 @pytest.mark.parametrize("found", ["cpu", "cuda:0"])
 def test_a_model_on_another_device_is_told(found: str):
-    finding = misplaced("cuda:1", found)
+    finding = device_mismatch("cuda:1", found)
     assert finding is not None
     assert finding.severity is Severity.WARNING
     assert finding.code == "other-device"

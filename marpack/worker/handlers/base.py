@@ -15,7 +15,7 @@ import torch
 from torch import profiler
 
 from marpack.errors import HandlerError, MissingExtraError, WeightsError
-from marpack.protocol.diagnostics import Explained, attempt, note, tell_output
+from marpack.protocol.diagnostics import Explained, attempt, note, record_output
 from marpack.protocol.targets import HandlerSettings, TargetDifference, keep_settings, settings_for, settings_of
 from marpack.torchserve.labels import LABELS_NAME, LabelError, load_label_mapping
 from marpack.weights.kind import SERVED, WeightsFormat
@@ -187,7 +187,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
             batch = data.to(self.device)
             with Explained(partial(_note_call, self.model, batch)):
                 output = self.model(batch, *args, **kwargs)
-            tell_output(output)
+            record_output(output)
             return output
 
     @timed

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from marpack.errors import HandlerError
-from marpack.protocol.diagnostics import Explained, note, tell_output
+from marpack.protocol.diagnostics import Explained, note, record_output
 from marpack.protocol.targets import Target, TargetDifference, settings_for
 from marpack.torchserve.labels import map_class_to_label
 from marpack.worker.handlers.base import (
@@ -305,7 +305,7 @@ class TextClassifier(TextHandler):
     def postprocess(self, data: torch.Tensor) -> list[dict[str, Any]]:  # Any: probabilities
         """Turn logits [N, K] into one `{label: probability}` per text, over all classes."""
         note_nonfinite(data)
-        tell_output(data, classes=True)
+        record_output(data, classes=True)
         with explained_output("logits [N, K]", data):
             probabilities = softmax(data).tolist()
         return map_class_to_label(probabilities, self.mapping)

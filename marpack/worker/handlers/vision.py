@@ -17,7 +17,7 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch.nn import functional
 
-from marpack.protocol.diagnostics import Explained, note, tell_output
+from marpack.protocol.diagnostics import Explained, note, record_output
 from marpack.protocol.targets import TargetDifference
 from marpack.torchserve.labels import map_class_to_label
 from marpack.worker.handlers.base import (
@@ -268,7 +268,7 @@ class ImageClassifier(VisionHandler):
         Raises RuntimeError for fewer classes than `topk`; target marpack names as many as there are.
         """
         note_nonfinite(data)
-        tell_output(data, classes=True)
+        record_output(data, classes=True)
         with explained_output("logits [N, K]", data):
             probabilities = functional.softmax(data, dim=1)
         topk, classes = self.topk, probabilities.shape[1]
