@@ -1,16 +1,29 @@
 import errno
+import json
 import os
+import resource
 import signal
 import socket
 import subprocess
+import sys
+import textwrap
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from workers import predict
 
 from marpack.errors import ScaffoldError, WorkerError
-from marpack.runner.process import LogPipe, WorkerProcess, convert_safetensors
+from marpack.protocol.messages import Load
+from marpack.runner import process as module
+from marpack.runner.client import Worker
+from marpack.runner.pool import LocalPool, PoolSettings
+from marpack.runner.process import ForkedChild, LogPipe, WorkerProcess, Zygote, convert_safetensors, uses_torch
+from marpack.torchserve.http import Part, Request
 
 MARKER = b"\x1emarker\x1e"
 MIB = 1 << 20
@@ -129,3 +142,394 @@ def test_safetensors_that_cannot_be_converted_are_named(tmp_path):
         convert_safetensors(damaged, tmp_path / "m.pt")
     assert (caught.value.code, caught.value.where) == ("conversion-failed", str(damaged))
     assert not (tmp_path / "m.pt").exists()
+
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every worker is a new process")
+
+# What is asked for is an expression, or "die" and how.
+HANDLER = textwrap.dedent(
+    """
+    import ctypes, gc, json, logging, multiprocessing, os, random, resource, signal, socket, subprocess, sys
+    import tempfile, threading, time, uuid, warnings
+    import numpy, torch
+
+    def handle(data, context):
+        if data is None:
+            return
+        word = bytes(data[0]["body"]).decode()
+        if word == "exit": os._exit(7)
+        if word == "kill": os.kill(os.getpid(), 9)
+        if word == "segfault": ctypes.string_at(0)
+        if word == "hang": time.sleep(90)
+        return [json.dumps(eval(word))]
+    """
+)
+PLAIN = "import os\ndef handle(data, context):\n    return [str(os.getpid())] * len(data) if data else None\n"
+KILLED = textwrap.dedent(
+    """
+    import sys, time
+    from marpack.runner.client import Worker
+    from marpack.runner.process import Zygote
+    from marpack.protocol.messages import Load
+
+    zygote = Zygote(None)
+    zygote.start()
+    assert zygote.wait()
+    worker = Worker.spawn(zygote=zygote)
+    worker.load(Load(model_dir=sys.argv[1]))
+    print(zygote._process.pid, worker.process.pid, worker.process.handler_pid, flush=True)
+    time.sleep(90)
+    """
+)
+
+
+# pytest names the test at hand in a variable, by which every test would have another environment.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Zygote]:
+    zygote = Zygote(ENVIRONMENT)
+    zygote.start()
+    assert zygote.wait()
+    yield zygote
+    zygote.close()
+
+
+@pytest.fixture
+def zygote(request: pytest.FixtureRequest) -> Zygote:
+    """Return one that can fork."""
+    zygote: Zygote = request.getfixturevalue("shared")
+    zygote.start()
+    assert zygote.wait()
+    return zygote
+
+
+@pytest.fixture
+def folder(make_folder) -> str:
+    return str(make_folder(HANDLER))
+
+
+def one(word: str) -> tuple[Request, ...]:
+    return (Request(id="id", parts=(Part("body", word.encode()),)),)
+
+
+def ask(folder: str, word: str, **how: Any) -> Any:
+    """Return what a handler finds, in a worker of its own."""
+    with Worker.spawn(environment=ENVIRONMENT, **how) as worker:
+        worker.load(Load(model_dir=folder))
+        assert is_forked(worker) == ("zygote" in how)
+        response = predict(worker, one(word)).responses[0]
+    assert response.status == 200, response.body
+    return json.loads(response.body)
+
+
+def is_forked(worker: Worker) -> bool:
+    return isinstance(worker.process._process, ForkedChild)
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for_end(*pids: int) -> None:
+    until = time.monotonic() + 10
+    while any(map(runs, pids)):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+SAME = [
+    "[str(sys.flags), sys.argv, sys.path, sys.orig_argv[:4], os.getcwd(), dict(os.environ)]",
+    "[os.getsid(0) == os.getpid(), os.getpgid(0) == os.getpid(), os.getsid(os.getppid()) == os.getppid()]",
+    "[str(signal.getsignal(each)) for each in signal.Signals] + [str(signal.pthread_sigmask(0, []))]",
+    "[resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith('RLIMIT')]",
+    (
+        "[sys.stdout.encoding, sys.stderr.encoding, sys.stderr.line_buffering, sys.__stdout__.line_buffering, "
+        "sys.stdin.encoding, os.readlink('/proc/self/fd/1')[:5], os.fstat(1) == os.fstat(2)]"
+    ),
+    (
+        "sorted(os.readlink(f'/proc/self/fd/{each}').partition(':')[0] for each in os.listdir('/proc/self/fd') "
+        "if os.path.exists(f'/proc/self/fd/{each}'))"
+    ),
+    "[str(logging.root.handlers), str(warnings.filters), [each.name for each in threading.enumerate()]]",
+    "[sys.modules['__main__'].__file__, torch.get_num_threads(), multiprocessing.parent_process(), gc.get_threshold()]",
+    (
+        "[line for line in open('/proc/self/status') if line.startswith(('Cap', 'Sig', 'Groups', 'NoNew', 'Umask')) "
+        "and not line.startswith('SigQ')]"
+    ),
+]
+
+
+def test_a_forked_worker_finds_what_a_new_one_finds(zygote: Zygote, folder: str):
+    everything = f"[{', '.join(SAME)}]"
+    for new, forked, asked in zip(ask(folder, everything), ask(folder, everything, zygote=zygote), SAME, strict=True):
+        assert forked == new, asked
+
+
+DRAWN = (
+    "[random.random(), float(numpy.random.rand()), float(torch.rand(1)), torch.initial_seed(), str(uuid.uuid4()), "
+    "tempfile.mktemp(), multiprocessing.current_process().authkey.hex(), str(uuid.uuid1()), os.urandom(8).hex()]"
+)
+
+
+def test_random_numbers_differ_between_workers(zygote: Zygote, folder: str):
+    drawn = [ask(folder, DRAWN, zygote=zygote) for _ in range(2)]
+    assert [one for one, other in zip(*drawn, strict=True) if one == other] == []
+
+
+COMPUTED = (
+    "float((numpy.ones((600, 600)) @ numpy.ones((600, 600))).sum())",  # OpenBLAS
+    "float((torch.ones(600, 600) @ torch.ones(600, 600)).sum())",  # OpenMP
+    "len(list(torch.utils.data.DataLoader(range(4), num_workers=2)))",  # forks the worker
+    "subprocess.run(['true']).returncode",
+    "multiprocessing.get_context('spawn').Pool(1).apply(abs, (-3,))",
+)
+
+
+@pytest.mark.nightly
+def test_what_libraries_do_with_threads_and_processes_works_in_a_fork(zygote: Zygote, folder: str):
+    assert Path(f"/proc/{zygote._process.pid}/task").stat().st_nlink == 3  # one thread: no lock is held by another
+    assert ask(folder, f"[{', '.join(COMPUTED)}]", zygote=zygote) == [600**3, 600**3, 4, 0, 3]
+    assert ask(folder, "len(os.listdir('/proc/self/task'))", zygote=zygote) == 1
+
+
+@pytest.mark.nightly
+def test_onnxruntime_works_in_a_fork(zygote: Zygote, make_folder):
+    weights = Path(__file__).parents[2] / "examples" / "onnx"
+    pytest.importorskip("onnxruntime")
+    (model,) = list(weights.rglob("*.onnx"))[:1]
+    source = (
+        "import onnxruntime\ndef handle(data, context):\n    if data is None: return\n"
+        f"    session = onnxruntime.InferenceSession({str(model)!r})\n    given = session.get_inputs()[0]\n"
+        "    import numpy\n    shape = [each if isinstance(each, int) else 1 for each in given.shape]\n"
+        "    return [str(len(session.run(None, {given.name: numpy.zeros(shape, numpy.float32)})))]\n"
+    )
+    with Worker.spawn(environment=ENVIRONMENT, zygote=zygote) as worker:
+        worker.load(Load(model_dir=str(make_folder(source))))
+        assert is_forked(worker)
+        assert predict(worker, one("a"), timeout=60).responses[0].body == b"1"
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("exit", "exit code 7"),
+        ("segfault", "SIGSEGV"),
+        ("kill", "SIGKILL"),
+        ("hang", "did not answer in time"),
+    ],
+)
+def test_how_a_forked_worker_ended_is_known(zygote: Zygote, folder: str, word: str, reason: str):
+    with Worker.spawn(environment=ENVIRONMENT, zygote=zygote) as worker:
+        worker.load(Load(model_dir=folder))
+        outcome = predict(worker, one(word), timeout=1 if word == "hang" else 30)
+        assert outcome.died
+        assert reason in outcome.troubles[0].message
+    wait_for_end(worker.process.handler_pid)
+    with pytest.raises(ChildProcessError):  # reaped
+        os.waitpid(worker.process.pid, os.WNOHANG)
+
+
+@pytest.mark.nightly
+def test_what_the_handler_detached_ends_with_a_forked_worker(zygote: Zygote, folder: str):
+    detach = "subprocess.Popen(['sleep', '90'], start_new_session=True, env={'PATH': os.environ['PATH']}).pid"
+    pid = ask(folder, detach, zygote=zygote)
+    wait_for_end(pid)
+
+
+@pytest.mark.nightly
+def test_zygote_and_workers_end_with_a_parent_that_is_killed(folder: str):
+    with subprocess.Popen([sys.executable, "-c", KILLED, folder], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pids = [int(word) for word in parent.stdout.readline().split()]
+        assert all(map(runs, pids))
+        parent.kill()
+    assert len(pids) == 3
+    wait_for_end(*pids)
+
+
+@pytest.mark.nightly
+def test_a_zygote_outlives_the_thread_that_started_it_and_its_workers_outlive_it(folder: str):
+    zygote = Zygote(ENVIRONMENT)
+    thread = threading.Thread(target=zygote.start)
+    thread.start()
+    thread.join()
+    assert zygote.wait()
+    with Worker.spawn(environment=ENVIRONMENT, zygote=zygote) as worker:
+        worker.load(Load(model_dir=folder))
+        zygote.close()
+        assert predict(worker, one("1 + 1")).responses[0].body == b"2"
+        assert is_forked(worker)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.nightly
+def test_a_worker_starts_by_itself_without_its_zygote(zygote: Zygote, number: int):
+    process = zygote._process
+    os.kill(process.pid, number)
+    with Worker.spawn(environment=ENVIRONMENT, zygote=zygote) as worker:
+        assert not is_forked(worker)
+    assert not runs(process.pid)
+
+
+def test_a_thread_does_not_wait_for_what_another_has_received(monkeypatch: pytest.MonkeyPatch):
+    zygote = Zygote(ENVIRONMENT)
+    receives, waits = zygote._receives, []
+
+    def receive_after_another_thread(seconds: float) -> bool:
+        waits.append(seconds)
+        with monkeypatch.context() as patch:
+            patch.setattr(zygote, "_receives", receives)
+            assert zygote.wait()
+        return receives(seconds)
+
+    zygote.start()
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(zygote, "_receives", receive_after_another_thread)
+            assert zygote.wait()
+    finally:
+        zygote.close()
+    assert max(waits) < 1.0
+
+
+def test_a_worker_starts_by_itself_where_a_fork_is_refused(zygote: Zygote, monkeypatch: pytest.MonkeyPatch):
+    receive = zygote._receive
+    monkeypatch.setattr(zygote, "_receive", lambda: receive() and b"-11")  # EAGAIN
+    with Worker.spawn(environment=ENVIRONMENT, zygote=zygote) as worker:
+        assert not is_forked(worker)
+    monkeypatch.undo()
+    with Worker.spawn(environment=ENVIRONMENT, zygote=zygote) as worker:
+        assert is_forked(worker)
+
+
+def _set_limit() -> Any:
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (1 if soft != 1 else 0, hard))
+    return lambda: resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+
+
+def _set_umask() -> Any:
+    before = os.umask(0o037)
+    return lambda: os.umask(before)
+
+
+def _set_folder() -> Any:
+    before = Path.cwd()
+    os.chdir("/")
+    return lambda: os.chdir(before)
+
+
+def _set_signal() -> Any:
+    before = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    return lambda: signal.signal(signal.SIGUSR2, before)
+
+
+@pytest.mark.parametrize("change", [_set_limit, _set_umask, _set_folder, _set_signal])
+@pytest.mark.nightly
+def test_a_worker_starts_by_itself_where_it_would_inherit_something_else(zygote: Zygote, change: Any):
+    undo = change()
+    try:
+        with Worker.spawn(environment=ENVIRONMENT, zygote=zygote) as worker:
+            assert not is_forked(worker)
+    finally:
+        undo()
+    with Worker.spawn(environment=ENVIRONMENT, zygote=zygote) as worker:
+        assert is_forked(worker)
+
+
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "PYTHONHASHSEED", "LD_LIBRARY_PATH", "ANY_OTHER"])
+@pytest.mark.nightly
+def test_a_worker_starts_by_itself_in_another_environment(zygote: Zygote, name: str):
+    with Worker.spawn(environment=ENVIRONMENT | {name: "3"}, zygote=zygote) as worker:
+        assert not is_forked(worker)
+
+
+@pytest.mark.nightly
+def test_a_zygote_that_prints_forks_nothing(tmp_path: Path):
+    (tmp_path / "sitecustomize.py").write_text("print('a warning that workers print')")
+    zygote = Zygote({**os.environ, "PYTHONPATH": str(tmp_path)})
+    zygote.start()
+    assert not zygote.wait()
+    assert zygote._process is None
+    zygote.start()  # not once more
+    assert zygote._process is None
+
+
+def test_no_zygote_starts_beside_a_gpu_unless_it_is_hidden(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "_DEVICES", ("null",))
+    assert not module._can_fork({})
+    assert not module._can_fork({"CUDA_VISIBLE_DEVICES": "0"})
+    assert module._can_fork({"CUDA_VISIBLE_DEVICES": ""})
+
+
+@pytest.mark.nightly
+def test_a_forked_worker_can_leave_the_network(zygote: Zygote, folder: str):
+    with (
+        Worker.spawn(offline=True) as new,
+        Worker.spawn(environment=ENVIRONMENT, offline=True, zygote=zygote) as forked,
+    ):
+        for worker in (new, forked):
+            worker.load(Load(model_dir=folder))
+        assert is_forked(forked)
+        assert forked.process.is_offline() == new.process.is_offline()
+
+
+@pytest.mark.nightly
+def test_memory_is_bounded_alike(zygote: Zygote, folder: str):
+    data = "[int(line.split()[1]) >> 10 for line in open('/proc/self/status') if line.startswith('VmData')][0]"
+    new, forked = ask(folder, data, max_memory=2 << 30), ask(folder, data, max_memory=2 << 30, zygote=zygote)
+    assert abs(forked - new) <= 16  # MiB
+    with Worker.spawn(environment=ENVIRONMENT, max_memory=512 << 20, zygote=zygote) as worker:
+        worker.load(Load(model_dir=folder))
+        assert predict(worker, one("len(bytearray(1 << 30))")).responses[0].status in (500, 507)
+
+
+def test_further_workers_of_a_pool_are_forked(folder: str):
+    with LocalPool(Load(model_dir=folder), PoolSettings(workers=3)) as pool:
+        pool.start()
+        assert [is_forked(feed.worker) for feed in pool._workers] == [False, True, True]
+        process = pool._zygote._process
+        assert [outcome.died for outcome in pool.outcomes(one(word) for word in ["1", "exit", "2"])] == [0, 1, 0]
+    assert not runs(process.pid)
+
+
+@pytest.mark.nightly
+def test_the_second_restart_of_a_pool_is_forked(folder: str):
+    with LocalPool(Load(model_dir=folder), PoolSettings()) as pool:
+        pool.start()
+        for forked in (False, True, True):
+            list(pool.outcomes([one("exit")]))
+            assert is_forked(pool._workers[0].worker) is forked
+
+
+def test_no_zygote_is_started_for_a_model_without_torch(make_folder):
+    with LocalPool(Load(model_dir=str(make_folder(PLAIN))), PoolSettings(workers=2)) as pool:
+        pool.start()
+        assert pool._zygote is None
+
+
+@pytest.mark.nightly
+def test_the_end_of_a_worker_is_waited_for_where_its_signal_is_ignored(zygote: Zygote):
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        worker = Worker.spawn(environment=ENVIRONMENT, zygote=zygote)  # its signals are others than the zygote's
+        worker.close()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert not is_forked(worker)
+
+
+def test_a_module_that_cannot_be_read_is_left_to_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "handler.py").write_text("import torch\n")
+    assert uses_torch(str(tmp_path))
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert not uses_torch(str(tmp_path))

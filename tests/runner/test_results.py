@@ -1,12 +1,28 @@
 import random
+import textwrap
 import time
 from typing import Any
 
 import pytest
 
-from marpack.protocol.messages import Access, Loaded, Touched, Trouble
+from marpack.protocol.messages import Access, Load, Loaded, Touched, Trouble
 from marpack.runner.client import BatchResult
-from marpack.runner.results import Body, Percentiles, Reservoir, Result, RunStatistics, needs_of, results_of
+from marpack.runner.inputs import RequestDefaults, data_inputs
+from marpack.runner.pool import LocalPool, PoolSettings
+from marpack.runner.results import (
+    BenchmarkPlan,
+    Body,
+    MemoryWatch,
+    Percentiles,
+    Reservoir,
+    Result,
+    RunStatistics,
+    growth_per_input,
+    measure,
+    needs_of,
+    results_of,
+    sizes_up_to,
+)
 from marpack.torchserve.http import Response
 
 
@@ -141,3 +157,179 @@ def test_of_a_folder_with_many_files_the_folder_is_needed_and_each_stage_is_name
         Touched(Access.READ, "/data/1", "handle"),
         Touched(Access.READ, "/home/me/src/package (6 files)", "import"),
     )
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("maximum", "sizes"), [(1, (1,)), (2, (1, 2)), (3, (1, 2, 3)), (8, (1, 2, 4, 8)), (12, (1, 2, 4, 8, 12))]
+)
+def test_sizes_are_doubled_up_to_the_largest(maximum: int, sizes: tuple[int, ...]):
+    assert sizes_up_to(maximum) == sizes
+
+
+def series(growth: float, noise: float = 0.0, jump: float = 0.0) -> list[tuple[int, int]]:
+    wavering = random.Random(0)
+    return [
+        (number, int(100 * MIB + growth * number + noise * wavering.random() + (jump if number > 300 else 0)))
+        for number in range(400)
+    ]
+
+
+def test_a_leak_is_told_by_the_input():
+    assert growth_per_input(series(20_000)) == pytest.approx(20_000, rel=0.05)
+    assert growth_per_input(series(20_000, noise=MIB)) == pytest.approx(20_000, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "steady", [series(0), series(0, noise=30 * MIB), series(0, jump=30 * MIB), series(1000), series(20_000)[:7], []]
+)
+def test_wavering_and_a_single_step_are_no_leak(steady: list[tuple[int, int]]):
+    assert growth_per_input(steady) is None
+
+
+@pytest.mark.parametrize(
+    ("lows", "growth"),
+    [
+        ((0, MIB // 2, 3 * MIB // 4, MIB), MIB / 6),
+        ((0, MIB // 2, 3 * MIB // 4, MIB - 1), None),
+        ((0, MIB, 8 * MIB, 15 * MIB), 15 * MIB / 6),  # every part has at least a fifth of the average
+        ((0, MIB - 1, 8 * MIB, 15 * MIB), None),
+        ((0, 8 * MIB, 7 * MIB, 15 * MIB), None),
+    ],
+)
+def test_a_leak_is_a_megabyte_at_least_and_in_every_part_of_a_run(lows: tuple[int, ...], growth: float | None):
+    looks = [(part * 2 + look, low + look * 9 * MIB) for part, low in enumerate(lows) for look in range(2)]
+    assert growth_per_input(looks) == growth
+    assert growth_per_input(looks[:-1]) is None  # too few to tell
+
+
+class Growing:
+    """A pool whose worker has a byte more at each look, or as much more as is said."""
+
+    def __init__(self, step: int = 1) -> None:
+        self.bytes = 100
+        self.step = step
+
+    def resident_memory(self) -> int:
+        self.bytes += self.step
+        return self.bytes
+
+
+def test_memory_is_looked_at_before_and_while_each_batch_size_is_timed():
+    memory = MemoryWatch(Growing(), 1)
+    for _ in range(2):
+        memory.begin()
+        memory.look(1, restarted=False)
+    found = memory.found()
+    assert (found.before, found.after, found.peak, found.per_input) == (101, 104, 104, None)
+
+
+def test_memory_is_looked_at_four_hundred_times_at_most():
+    pool = Growing()
+    memory = MemoryWatch(pool, 1200)
+    memory.begin()
+    for _ in range(1200):
+        memory.look(1, restarted=False)
+    assert pool.bytes == 100 + 1 + 400
+
+
+def test_the_memory_of_a_worker_started_again_is_anothers():
+    memory = MemoryWatch(Growing(MIB), 1)
+    memory.begin()
+    for number in range(12):
+        memory.look(1, restarted=number == 5)
+    assert memory.found().per_input is None  # of the seven looks since
+    memory.look(1, restarted=False)
+    assert memory.found().per_input == MIB
+
+
+def test_where_the_system_tells_no_memory_there_is_none():
+    class Silent:
+        def resident_memory(self) -> None:
+            return None
+
+    memory = MemoryWatch(Silent(), 1)
+    memory.begin()
+    memory.look(1, restarted=False)
+    assert memory.found() is None
+
+
+class Paced(Growing):
+    """A pool that answers each batch with the statuses it is told."""
+
+    def __init__(self, *statuses: int) -> None:
+        super().__init__()
+        self.statuses = statuses
+        self.asked: list[int] = []
+
+    def outcomes(self, batches):
+        for batch in batches:
+            self.asked.append(len(batch))
+            answers = tuple(Response(status=status, body=b"") for status in self.statuses[: len(batch)])
+            yield BatchResult(responses=answers, stages={"handle": 2.0 * len(batch)})
+
+
+def test_what_is_timed_comes_after_the_warmup_and_what_is_refused_is_no_part_of_it(monkeypatch: pytest.MonkeyPatch):
+    moments = iter([10.0, 12.0, 20.0, 20.5])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(moments))
+    pool = Paced(200, 299)
+    refused = data_inputs(["a" * 9], RequestDefaults(max_request_size=8))
+    inputs = [*data_inputs(["a"] * 3, RequestDefaults()), *refused]
+    found = measure(pool, inputs, BenchmarkPlan(sizes=(1, 2), repeat=2, warmup=1))
+    assert pool.asked == [1] * 3 + [1] * 6 + [2, 1] + [2] * 3
+    assert (found.inputs, found.repeat, found.warmup) == (3, 2, 1)
+    assert [(pace.batch_size, pace.inputs, pace.short, pace.seconds, pace.throughput) for pace in found.paces] == [
+        (1, 6, 0, 2.0, 3.0), (2, 6, 0, 0.5, 12.0)
+    ]  # fmt: skip
+    assert [pace.stages["handle"].p50 for pace in found.paces] == [2.0, 4.0]
+
+
+@pytest.mark.parametrize(("status", "short"), [(199, 1), (200, 0), (299, 0), (300, 1), (0, 1)])
+def test_what_is_no_answer_falls_short(status: int, short: int):
+    found = measure(Paced(status), data_inputs(["a"], RequestDefaults()), BenchmarkPlan(sizes=(1,), repeat=1, warmup=0))
+    assert found.paces[0].short == short
+
+
+HANDLER = textwrap.dedent(
+    """
+    kept = []
+    def handle(data, context):
+        if data is None: return
+        if data[0]["body"] == "leak": kept.extend(bytes(30_000) for _ in data)
+        if data[0]["body"] == "bad": raise ValueError
+        return ["x" for _ in data]
+    """
+)
+
+
+def figures(make_folder, word: str, **plan):
+    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings()) as pool:
+        pool.start()
+        told = []
+        found = measure(pool, data_inputs([word] * 3, RequestDefaults()), BenchmarkPlan(**plan), told.append)
+        assert tuple(told) == found.paces
+        return found
+
+
+def test_every_batch_size_is_timed_with_full_batches(make_folder):
+    found = figures(make_folder, "a", sizes=(1, 2, 4), repeat=8, warmup=1)
+    assert [pace.batch_size for pace in found.paces] == [1, 2, 4]
+    assert all(pace.inputs == 24 and pace.throughput > 0 and pace.short == 0 for pace in found.paces)
+    assert found.paces[0].stages["handle"].p99 > 0
+    assert found.memory is not None
+    assert found.memory.peak >= found.memory.before > MIB
+    assert found.findings == ()
+
+
+def test_a_handler_that_keeps_things_is_found(make_folder):
+    found = figures(make_folder, "leak", sizes=(1,), repeat=200, warmup=1)
+    (finding,) = found.findings
+    assert finding.code == "memory-grows"
+    assert found.memory is not None
+    assert found.memory.per_input == pytest.approx(30_000, rel=0.3)
+
+
+def test_answers_that_fall_short_are_counted(make_folder):
+    assert figures(make_folder, "bad", sizes=(2,), repeat=2, warmup=0).paces[0].short == 6
