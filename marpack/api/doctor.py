@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from marpack.errors import ExtractionError, first_line
+from marpack.errors import ExtractionError, describe_os_error, first_line
 from marpack.render.doctor import DoctorReport, Health, HealthLine
 from marpack.version import __version__
 
@@ -186,7 +186,7 @@ def _examine_cache(*, clear: bool) -> _CacheState:
     except ExtractionError as error:
         return _CacheState(HealthLine("cache", str(error), Health.BROKEN, error.hint or ""), str(root), sizes)
     except OSError as error:
-        what = f"{root}: it cannot be written: {error.strerror}"
+        what = f"{root}: it cannot be written: {describe_os_error(error)}"
         line = HealthLine("cache", what, Health.BROKEN, "set MARPACK_CACHE_DIR to a folder of yours")
         return _CacheState(line, str(root), sizes)
     kinds = f"{root}: " + ", ".join(f"{name} {_size_text(size)}" for name, size in sizes.items())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from marpack.cli.interrupts import INTERRUPTS
-from marpack.errors import ExitCode, InterruptError, MarpackError, OutputError, UsageError
+from marpack.errors import ExitCode, InterruptError, MarpackError, OutputError, UsageError, describe_os_error
 from marpack.version import __version__
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _shown(error: Exception, words: Sequence[str]) -> MarpackError | None:
     if isinstance(error, BrokenPipeError):
         return None  # whoever read stdout has had enough: `marpack run … | head` is no failure worth words
     if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
-        error = OutputError(f"the results cannot be written: {error.strerror}")
+        error = OutputError(f"the results cannot be written: {describe_os_error(error)}")
     if not isinstance(error, MarpackError):
         error = _bug(error)
     command = next(iter(words), "")

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from marpack.cli.session import tell_findings
-from marpack.errors import ExitCode, OutputError
+from marpack.errors import ExitCode, OutputError, describe_os_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -216,7 +216,7 @@ class _Writing:
         from marpack.render.console import close_stdout
 
         close_stdout()
-        raise OutputError(f"the results cannot be written: {error.strerror}") from error
+        raise OutputError(f"the results cannot be written: {describe_os_error(error)}") from error
 
 
 _WRITING = _Writing()

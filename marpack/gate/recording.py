@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, to_builtins
 
 from marpack.archive.protocol import Archive
 from marpack.archive.staging import replace_file, staged_folder
-from marpack.errors import ProjectError
+from marpack.errors import ProjectError, convert_os_errors
 from marpack.gate.compare import NOTHING, TOLERANCE, value_of
 from marpack.gate.expectations import find_shortfalls, shape_of
 from marpack.project.load import load_project
@@ -195,13 +195,10 @@ class Recorder:
             return
         for name, data in self._files.items():
             file = self._folder / name
-            try:
+            failure = "the sample cannot be written"
+            with convert_os_errors(ProjectError, failure, where=str(file), code="unwritable-sample"):
                 file.parent.mkdir(parents=True, exist_ok=True)
                 replace_file(file, data)
-            except OSError as error:
-                raise ProjectError(
-                    f"the sample cannot be written: {error.strerror}", where=str(file), code="unwritable-sample"
-                ) from error
         update_samples(
             Path(self._project.file), {name: to_builtins(expected) for name, expected in self._expected.items()}
         )

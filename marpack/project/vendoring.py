@@ -29,7 +29,7 @@ from marpack.archive.extraction import extract_blocks
 from marpack.archive.protocol import Bar, Limits, Progress, total_size
 from marpack.archive.staging import replace_file
 from marpack.archive.zip_archive import ZipArchive
-from marpack.errors import ArchiveError, ProjectError, shortened
+from marpack.errors import ArchiveError, ProjectError, describe_os_error, shortened
 from marpack.findings import Finding
 from marpack.inspection.requirements import LineKind, read_requirements
 from marpack.project.schema import LOCK_NAME, Project, VendorPlatform, VendorSpec
@@ -161,7 +161,7 @@ def _wheel_file(wheel: LockedWheel, cache: Cache, bar: Bar) -> Path:
     try:
         digest = file_digest(path)
     except OSError as error:
-        what = f"the wheel cannot be read: {error.strerror}"
+        what = f"the wheel cannot be read: {describe_os_error(error)}"
         raise ProjectError(what, where=str(path), hint=_RESOLVE_AGAIN) from None
     if digest != wheel.sha256:
         raise ProjectError("the wheel's SHA-256 is not the one in vendor.lock", where=str(path), hint=_RESOLVE_AGAIN)
@@ -327,7 +327,7 @@ def lock_inputs(project: Project, spec: VendorSpec) -> LockInputs:
             sources[name] = path.read_bytes()
         except OSError as error:
             hint = "create the file, or correct its name"
-            raise ProjectError(f"it cannot be read: {error.strerror}", where=str(path), hint=hint) from None
+            raise ProjectError(f"it cannot be read: {describe_os_error(error)}", where=str(path), hint=hint) from None
         if b"--hash" in sources[name]:
             raise ProjectError("vendor.lock replaces hashes in requirements", where=str(path), hint="remove --hash")
         return sources[name]

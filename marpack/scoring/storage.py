@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from marpack.archive.addresses import public_address
 from marpack.archive.remote import check_address, from_file_system
-from marpack.errors import UsageError, did_you_mean
+from marpack.errors import UsageError, convert_os_errors, describe_os_error, did_you_mean
 from marpack.torchserve.http import TooLargeError
 
 _WEB = ("http", "https")
@@ -94,10 +94,8 @@ def shown(path: str) -> str:
 def state_of(path: str) -> FileState:
     """Return a file's state; raise UsageError if it is missing."""
     if "://" not in path:
-        try:
+        with convert_os_errors(UsageError, "the file cannot be read", where=path):
             status = os.stat(path)  # noqa: PTH116 - after every batch
-        except OSError as error:
-            raise UsageError(f"the file cannot be read: {error.strerror}", where=path) from None
         return FileState(status.st_size, str(status.st_mtime_ns))
     import fsspec  # noqa: PLC0415 - as above
 
@@ -111,10 +109,8 @@ def state_of(path: str) -> FileState:
 def open_file(path: str) -> BinaryIO:
     """Open a file for reading; raise UsageError if it cannot be read."""
     if "://" not in path:
-        try:
+        with convert_os_errors(UsageError, "the file cannot be read", where=path):
             return Path(path).open("rb")
-        except OSError as error:
-            raise UsageError(f"the file cannot be read: {error.strerror}", where=path) from None
     import fsspec  # noqa: PLC0415 - as above
 
     with _errors(path):
@@ -179,7 +175,7 @@ class FileFolder:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise UsageError(f"the file {name!r} cannot be read: {error.strerror}") from None
+            raise UsageError(f"the file {name!r} cannot be read: {describe_os_error(error)}") from None
 
     def _outside(self, name: str) -> UsageError:
         return UsageError(f"the file {name!r} is not read", hint=_OUTSIDE.format(root=self._root))

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from marpack.archive.protocol import Archive
 from marpack.archive.staging import staged_file
-from marpack.errors import OutputError, UsageError
+from marpack.errors import OutputError, UsageError, convert_os_errors
 from marpack.inspection.members import labels_of
 from marpack.project.scaffold.template import templates
 from marpack.render.report.article import article, article_css, page_templates
@@ -63,10 +63,8 @@ class HtmlReport:
         self._shown = 0
 
     def __enter__(self) -> Self:
-        try:
+        with convert_os_errors(OutputError, "the report cannot be written", where=str(self._path)):
             self._file = self._stack.enter_context(staged_file(self._path, replace=True))
-        except OSError as error:
-            raise OutputError(f"the report cannot be written: {error.strerror}", where=str(self._path)) from error
         return self
 
     def __exit__(
@@ -136,10 +134,8 @@ class HtmlReport:
         self._put(page_templates().get_template(template).render(values))
 
     def _put(self, text: str) -> None:
-        try:
+        with convert_os_errors(OutputError, "the report cannot be written", where=str(self._path)):
             self._file.write(text.encode("utf-8", "replace"))
-        except OSError as error:
-            raise OutputError(f"the report cannot be written: {error.strerror}", where=str(self._path)) from error
 
 
 class _NothingLoaded(Exception):  # noqa: N818 - not an error

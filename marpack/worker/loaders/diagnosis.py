@@ -9,7 +9,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from marpack.errors import MarpackError
+from marpack.errors import MarpackError, describe_os_error
 from marpack.protocol.diagnostics import attempt, note
 from marpack.weights.contents import detect
 from marpack.weights.kind import FORMATS, SERVED, WeightsFormat
@@ -82,7 +82,12 @@ def note_cause(weights: str | None, model_file: str, error: Exception) -> None:
         kind = kind_of(path)
     except OSError as missing:
         hint = "name them in the manifest as they are named in the archive"
-        note("weights-missing", f"{path.name} cannot be read: {missing.strerror}", stage="initialize", hint=hint)
+        note(
+            "weights-missing",
+            f"{path.name} cannot be read: {describe_os_error(missing)}",
+            stage="initialize",
+            hint=hint,
+        )
         return
     if "torchvision" not in sys.modules and needs_torchvision(path):
         message = f"{path.name} uses torchvision's operators, which torch knows only once torchvision is imported"
