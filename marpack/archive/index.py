@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
 
 _BUFFER = 1 << 20  # bytes
+MAX_BYTES = 1 << 28  # of this file: the names and digests of 65,536 members have about a quarter of that
 FORMAT = 1  # of this file; a reader refuses a later one, since it may define the digest anew
 
 Size = Annotated[int, Meta(ge=0)]
@@ -117,8 +118,12 @@ def index_digest(index: bytes) -> str:
 
 def index_bytes(archive: Archive) -> bytes | None:
     """Return the bytes of an archive's MAR-INF/marpack.json, or None. Raises DamagedArchiveError."""
-    if INDEX_NAME not in archive.entries:
+    entry = archive.entries.get(INDEX_NAME)
+    if entry is None:
         return None
+    if entry.size > MAX_BYTES:
+        what = f"the index of members has {entry.size} bytes; {MAX_BYTES} is the most"
+        raise DamagedArchiveError(what, where=f"{archive.source}!{INDEX_NAME}")
     with archive.open(INDEX_NAME) as file:
         return file.read()
 

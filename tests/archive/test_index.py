@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from marpack.archive import index as index_module
 from marpack.archive.index import Index, Member, Metadata, content_identity, index_digest
 from marpack.archive.reader import open_archive
 from marpack.errors import DamagedArchiveError
@@ -127,3 +128,14 @@ def test_an_archive_with_an_index_is_known_by_its_digest(make_mar) -> None:
     data = Index(members=()).to_json()
     with open_archive(make_mar("1", files={"MAR-INF/marpack.json": data})) as archive:
         assert content_identity(archive) == index_digest(data)
+
+
+def test_an_index_that_is_too_large_is_not_read(make_mar, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Index(members=()).to_json()
+    monkeypatch.setattr(index_module, "MAX_BYTES", len(data) - 1)
+    with (
+        open_archive(make_mar("1", files={"MAR-INF/marpack.json": data})) as archive,
+        pytest.raises(DamagedArchiveError) as caught,
+    ):
+        content_identity(archive)
+    assert caught.value.where == f"{archive.source}!MAR-INF/marpack.json"
