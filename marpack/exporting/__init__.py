@@ -1,1 +1,1 @@
-"""Archives turned into what other platforms deploy: a folder that stands alone, for each of them."""
+"""Archives exported for other platforms: one folder a target, which needs nothing else."""

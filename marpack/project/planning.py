@@ -152,7 +152,6 @@ def plan_project(  # noqa: PLR0913 - each has a default
     """
     path, actual_form = choose_output(output, form, name=project.name, folder=project.folder)
     collector = MemberCollector(None if allow_outside else project.folder, path)
-    config_file = CONFIG_NAME if isinstance(project.config, dict) else project.config
     _add_files(project, collector)
     modules = _add_modules(project, collector)
     samples = _add_samples(project, collector)
@@ -166,10 +165,7 @@ def plan_project(  # noqa: PLR0913 - each has a default
             version=project.version,
             handler=EntryPoint.parse(project.handler, project.folder).manifest,
             created_on=created_on,
-            # The server would install requirements into the model folder, over the vendored packages.
-            files=(
-                project.weights, project.model_file, None if project.is_vendored else project.requirements, config_file
-            ),
+            files=_manifest_files(project),
         ),
         members=collector.members(),
         output=path,
@@ -181,8 +177,16 @@ def plan_project(  # noqa: PLR0913 - each has a default
         vendored=vendored,
     )  # fmt: skip
     places = _project_places(project) | collector.places
-    home = project.folder
-    return finalize_plan(plan, collector.findings, places, strict=strict, check=check, home=home, modules=modules)
+    return finalize_plan(
+        plan, collector.findings, places, strict=strict, check=check, home=project.folder, modules=modules
+    )
+
+
+def _manifest_files(project: Project) -> tuple[str | None, ...]:
+    """Return weights, model file, requirements and config, as the manifest names them."""
+    config = CONFIG_NAME if isinstance(project.config, dict) else project.config
+    # The server would install requirements into the model folder, over the vendored packages.
+    return project.weights, project.model_file, None if project.is_vendored else project.requirements, config
 
 
 def _project_places(project: Project) -> dict[str, str]:

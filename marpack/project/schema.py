@@ -23,7 +23,7 @@ GENERATED_MARK = "^sha256:[0-9a-f]{64}$"
 _GeneratedMark = Annotated[str, Meta(pattern=GENERATED_MARK)]
 _FilePath = Annotated[str, Meta(description="A path, relative to the folder of marpack.yaml.")]
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.IGNORECASE)
-RANGE = frozenset({"min", "max", "approx", "tolerance"})  # keys of a table that stands in a number's place
+RANGE = frozenset({"min", "max", "approx", "tolerance"})  # keys of a mapping in place of a number
 Mistake = tuple[str, str]  # the key, dotted, and a sentence
 
 
@@ -195,7 +195,7 @@ class VendorSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
 
 class Allowance(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What `marpack check --hermetic` lets the handler touch beside its archive; `*` stands for any text."""
+    """Resources that `marpack check --hermetic` allows the handler beside its archive; `*` matches any text."""
 
     read: Annotated[list[str], Meta(description="Files and folders, as whole paths or ~/….")] = []
     write: Annotated[list[str], Meta(description="Likewise.")] = []
@@ -253,7 +253,7 @@ class ProjectFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Project(ProjectFile, frozen=True, kw_only=True):
-    """A project: what its marpack.yaml says, and where it lies."""
+    """A project: the content of its marpack.yaml, and its folder."""
 
     folder: Path
     file: str = FILE_NAME  # the path of marpack.yaml, as messages name it
@@ -265,7 +265,7 @@ class Project(ProjectFile, frozen=True, kw_only=True):
         return self.vendor is not None or (self.folder / LOCK_NAME).exists()
 
     def place(self, key: str) -> str:
-        """Return where a key stands, as `path:line: key`; a key of a list's item falls back on the list's."""
+        """Return the place of a key, as `path:line: key`; without a line of its own, a list's item has the list's."""
         line = self.lines.get(key) or self.lines.get(key.partition("[")[0])
         return f"{self.file}:{line}: {key}" if line else f"{self.file}: {key}"
 
@@ -371,7 +371,7 @@ def contact(author: str) -> Contact | None:
 
 
 def is_web_address(text: str) -> bool:
-    """Say whether a text is the address of a page: http or https, a host, no password, nothing that must be escaped."""
+    """Return whether a text is the address of a page: http or https, a host, no password, no unescaped characters."""
     if not _ADDRESS.fullmatch(text) or _ESCAPE.search(text) or text.count("#") > 1 or _holds_user(text):
         return False
     try:

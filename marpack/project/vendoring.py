@@ -373,7 +373,7 @@ def _server_packages(spec: VendorSpec, where: str) -> dict[str, str]:
 
 
 def _resolve(inputs: LockInputs) -> dict[str, PipPackage]:
-    """Return what pip would install on the server, whose own packages pip sees as empty wheels without requirements."""
+    """Return what pip would install on the server; the server's own packages are empty wheels for pip."""
     python, platform = inputs.spec.python, inputs.spec.platform
     tags = ["any"]
     if platform is not VendorPlatform.ANY:

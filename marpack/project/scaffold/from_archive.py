@@ -32,7 +32,7 @@ class ArchiveProject(Struct, frozen=True, kw_only=True):
     name: str
     files: dict[str, Source]  # marpack.yaml among them
     members: frozenset[str]  # of a rebuilt archive
-    generated: tuple[str, ...]  # samples that marpack generated and nobody confirmed
+    generated: tuple[str, ...]  # samples that marpack generated, not confirmed since
     findings: tuple[Finding, ...]
 
 
