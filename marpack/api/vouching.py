@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from marpack import finding_codes as codes
 from marpack.api.declaring import Key
 from marpack.errors import UsageError
 from marpack.version import __version__
@@ -53,7 +54,6 @@ def verify(options: VerifyOptions, bar: Bar) -> Verification:
 
 def private_key(key: Key, password: str | None, *, where: str = "key") -> tuple[PrivateKey, tuple[Finding, ...]]:
     """Return a private key, and what is to be known of its file. Raises UsageError, MissingExtraError."""
-    from marpack.findings import Finding, Severity
     from marpack.trust.keys import PrivateKey
 
     pem, where = _pem(key, where)
@@ -61,7 +61,7 @@ def private_key(key: Key, password: str | None, *, where: str = "key") -> tuple[
     if isinstance(key, bytes) or os.name == "nt" or not os.stat(key).st_mode & _OTHERS_READ:  # noqa: PTH116 - any name
         return private, ()
     message, hint = "others on this machine can read the private key", f"chmod 600 {where}"
-    warning = Finding(code="readable-key", severity=Severity.WARNING, message=message, where=where, hint=hint)
+    warning = codes.READABLE_KEY.at(where, hint=hint, message=message)
     return private, (warning,)
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from marpack.archive.manifest import MAX_BYTES, Manifest
 from marpack.archive.names import name_problem, quoted
 from marpack.errors import ManifestError
-from marpack.findings import Finding, Severity
+from marpack.findings import Finding
 
 Progress = Callable[[int], object]  # takes the number of bytes just read or written
 # Takes a label ("packing") and the total of bytes; gives a function that reports bytes, or None.
@@ -23,15 +23,6 @@ REGISTRY = "oci://"  # what the address of an archive in a registry begins with
 _MIB = 1 << 20
 _GIB = 1 << 30
 _REBUILD = "build the archive again: marpack build"
-_SERVER_REFUSES = {
-    "mar-root-folder": "all members are in the folder {}; in a .mar the server looks for MAR-INF/MANIFEST.json "
-    "at the top",
-    "tgz-no-root-folder": "the members are at the top; in a .tar.gz the server drops the first folder of each name: "
-    "it finds no manifest",
-    "archive-suffix": "this is {} by its content; the server reads a file named .mar as a zip, and any other as a "
-    ".tar.gz",
-    "zip64-streamed": "the sizes of {} are behind the data in zip64 form: the server refuses it",
-}
 
 
 def no_progress(_what: str, _total: int) -> AbstractContextManager[None]:
@@ -156,13 +147,6 @@ def common_root(names: Iterable[str]) -> str:
     if MANIFEST_NAME in all_names or not slash or found + MANIFEST_NAME not in all_names:
         return ""
     return found if all(name.startswith(found) for name in all_names) else ""
-
-
-def form_finding(code: str, source: str, detail: str = "") -> Finding:
-    """Report what the server refuses in an archive's form; the detail completes the message."""
-    hint = "rename it" if code == "archive-suffix" else "marpack unpack it, and build it again: marpack build"
-    message = _SERVER_REFUSES[code].format(detail)
-    return Finding(code=code, severity=Severity.ERROR, message=message, where=source, hint=hint)
 
 
 def total_size(archive: Archive) -> int:

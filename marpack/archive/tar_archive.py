@@ -24,10 +24,10 @@ from marpack.archive.protocol import (
     Method,
     Progress,
     common_root,
-    form_finding,
     total_size,
 )
 from marpack.errors import ArchiveError, DamagedArchiveError, LimitExceededError, UnsafeArchiveError, located
+from marpack.finding_codes import ARCHIVE_SUFFIX, TGZ_NO_ROOT_FOLDER
 from marpack.findings import Finding
 
 _READ, _PIECE = 1 << 18, 1 << 20  # bytes asked of the file, and of the inflater
@@ -220,11 +220,11 @@ def list_members(found: list[Record], source: str) -> TarListing:
     plain = {record.name: record.plain_name for record in found}
     check_member_names([plain[file.name] for file in files], [plain[name] for name in folders if plain[name]])
     names = {record.name: record.served_name for record in found}
-    findings = (form_finding("archive-suffix", source, "a .tar.gz"),) if source.endswith(".mar") else ()
+    findings = (ARCHIVE_SUFFIX.at(source, form="a .tar.gz"),) if source.endswith(".mar") else ()
     if MANIFEST_NAME not in {names[file.name] for file in files}:
         root = common_root(plain[file.name] for file in files)
         names = {name: f"{short}/".removeprefix(root).removesuffix("/") for name, short in plain.items()}
-        findings = (form_finding("tgz-no-root-folder", source), *findings)
+        findings = (TGZ_NO_ROOT_FOLDER.at(source), *findings)
     check_member_names([names[file.name] for file in files], [names[name] for name in folders if names[name]])
     return TarListing(
         files={names[file.name]: file for file in files},

@@ -25,12 +25,12 @@ from marpack.archive.protocol import (
     Method,
     Progress,
     common_root,
-    form_finding,
     is_in_registry,
     total_size,
 )
 from marpack.archive.zip_format import ZipMember, read_directory
 from marpack.errors import DamagedArchiveError
+from marpack.finding_codes import ARCHIVE_SUFFIX, MAR_ROOT_FOLDER, ZIP64_STREAMED
 
 _InflateError: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # its stub calls the class an instance
 _FICLONERANGE = 0x4020940D  # linux/fs.h: share a range of blocks between two files
@@ -68,13 +68,13 @@ class ZipArchive(Archive):
         )
         findings = []
         if root:
-            findings.append(form_finding("mar-root-folder", source, quoted(root)))
+            findings.append(MAR_ROOT_FOLDER.at(source, folder=quoted(root)))
         # Addresses are shown without their query.
         if not is_in_registry(source) and not source.removesuffix("?…").endswith(".mar"):
-            findings.append(form_finding("archive-suffix", source, "a zip"))
+            findings.append(ARCHIVE_SUFFIX.at(source, form="a zip"))
         if directory.streamed_zip64:
             names = ", ".join(map(quoted, directory.streamed_zip64[:3]))
-            findings.append(form_finding("zip64-streamed", source, names))
+            findings.append(ZIP64_STREAMED.at(source, names=names))
         self.server_findings = tuple(findings)
 
     def open(self, name: str) -> BinaryIO:

@@ -229,16 +229,14 @@ class _Comparison:
         """Yield the weights whose files differ, tensor by tensor; a serializedFile may have another name by now."""
         pairs = {name: name for name in self.archives[0].entries if name in changed}
         old, new = (archive.manifest.model.serialized_file for archive in self.archives)
-        if old and new and old != new and self._has(old, new) and not self._same(old, new):
+        is_renamed = old != new and old in self.archives[0].entries and new in self.archives[1].entries
+        if old and new and is_renamed and not self._same(old, new):
             pairs[old] = new
         for name, other in pairs.items():
             with self.archives[0].open(name) as before, self.archives[1].open(other) as after:
                 found = compare_tensors(name, before, other, after)
             if found:
                 yield found
-
-    def _has(self, name: str, other: str) -> bool:
-        return name in self.archives[0].entries and other in self.archives[1].entries
 
     def _same(self, name: str, other: str) -> bool:
         first, second = self.archives[0].entries[name], self.archives[1].entries[other]

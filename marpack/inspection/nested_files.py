@@ -236,20 +236,14 @@ def _tar_members(file: BinaryIO) -> Iterator[Inner]:
             end = archive.offset
     except (tarfile.TarError, ValueError, OverflowError) as error:
         raise WrappingError(f"the tar inside cannot be read: {error}") from None
-    if rest := _behind_zeros(file, end):
-        yield rest
+    size = file.seek(0, io.SEEK_END)
+    if size - end > _MAX_RECORD:
+        raise WrappingError(f"over {_MAX_RECORD:,} bytes follow the end of the tar inside")
+    file.seek(end)
+    if rest := file.read(max(0, size - end)).lstrip(b"\0"):
+        yield Inner("rest", io.BytesIO(rest))
     if names >= _TORCH_TAR:
         raise WrappingError("torch wrote it before its version 0.2: pickles and numbers alternate in it")
-
-
-def _behind_zeros(file: BinaryIO, begin: int) -> Inner | None:
-    """Return what follows the zeros at the end of a tar, if anything does. Raises WrappingError."""
-    size = file.seek(0, io.SEEK_END)
-    if size - begin > _MAX_RECORD:
-        raise WrappingError(f"over {_MAX_RECORD:,} bytes follow the end of the tar inside")
-    file.seek(begin)
-    rest = file.read(max(0, size - begin)).lstrip(b"\0")
-    return Inner("rest", io.BytesIO(rest)) if rest else None
 
 
 def _behind_arrays(file: BinaryIO) -> Iterator[Inner]:
@@ -375,7 +369,11 @@ class NestedScan:
         self.unfetched = 0
         self._thorough = not fetched
         self._weights = weights
-        self._packed = frozenset(module for name in members for module in _modules(name))
+        packed: set[str] = set()  # names by which the members and their folders can be imported
+        for member in members:
+            *folders, name = member.split("/")
+            packed.update(folders, [name.partition(".")[0]] if name.endswith(_MODULES) else ())
+        self._packed = frozenset(packed)
         self._files_left = MAX_FILES
         self._bytes_left = MAX_EXPANDED
         self._is_over = False
@@ -593,14 +591,10 @@ class NestedScan:
             rest = chunk.lstrip(_PADDING)
             at += len(chunk) - len(rest)
             if rest:
-                return at, _two(file, at)
+                file.seek(at)
+                return at, file.read(2)
             self._bytes_left -= len(chunk)
         return at, b""
-
-
-def _two(file: BinaryIO, at: int) -> bytes:
-    file.seek(at)
-    return file.read(2)
 
 
 def _legacy_pickles(file: BinaryIO, head: bytes, found: Recognized | None, budget: OpcodeBudget) -> list[Stream]:
@@ -629,14 +623,6 @@ def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None, budget: Opcod
         raise
     except NotZipError:
         return None
-
-
-def _modules(member: str) -> Iterator[str]:
-    """Yield the names by which a member's folders, and the member itself, could be imported."""
-    *folders, name = member.split("/")
-    yield from folders
-    if name.endswith(_MODULES):
-        yield name.partition(".")[0]
 
 
 def may_hide_pickle(file: BinaryIO, entry: ZipEntry) -> bool:

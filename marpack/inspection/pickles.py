@@ -5,7 +5,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from marpack.findings import Finding, Severity
+from marpack import finding_codes as codes
+from marpack.findings import Finding
 from marpack.weights.pickle_stream import INERT, Global, Stream, disallowed, loads_weights_only
 
 # Modules and single names that run code, load more of it, or reach out of the process. Names that are on no allow-list
@@ -177,31 +178,13 @@ def distrust(scan: PickleScan, source: str) -> Iterator[Finding]:
     for pickle in scan.pickles:
         where = f"{source}!{pickle.where}"
         if pickle.verdict is PickleVerdict.DANGEROUS:
-            yield Finding(
-                code="dangerous-pickle",
-                severity=Severity.ERROR,
-                message=f"loading this pickle runs code: {'; '.join(pickle.reasons)}",
-                where=where,
-                hint="Do not load the archive. Ask its author what the file is for.",
-            )
+            yield codes.DANGEROUS_PICKLE.at(where, reasons="; ".join(pickle.reasons))
         elif pickle.verdict is PickleVerdict.NEEDS_TRUST and (pickle.globals or pickle.reasons):
             yield _untrusted(pickle, where)  # without either it is among what was not looked into
     for expression in scan.expressions:
-        yield Finding(
-            code="dangerous-expression",
-            severity=Severity.ERROR,
-            message=f"torch.export.load would run it as code: {expression.reason}",
-            where=f"{source}!{expression.where}",
-            hint="Do not load the file. Ask its author for a file that torch.export.save wrote.",
-        )
+        yield codes.DANGEROUS_EXPRESSION.at(f"{source}!{expression.where}", reason=expression.reason)
     for part in scan.unscanned:
-        yield Finding(
-            code="unscanned",
-            severity=Severity.WARNING,
-            message=f"not scanned completely: {part.reason}",
-            where=f"{source}!{part.where}",
-            hint="If you trust the archive's author, use --trust-pickle.",
-        )
+        yield codes.UNSCANNED.at(f"{source}!{part.where}", reason=part.reason)
 
 
 def _untrusted(pickle: PickleFacts, where: str) -> Finding:
@@ -209,10 +192,4 @@ def _untrusted(pickle: PickleFacts, where: str) -> Finding:
     rest = len(pickle.globals) - _NAMED
     names = ", ".join(pickle.globals[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
     causes = [*([f"it imports {names}"] if names else ()), *pickle.reasons]
-    return Finding(
-        code="untrusted-pickle",
-        severity=Severity.WARNING,
-        message=f"torch.load(weights_only=True) refuses it{harmless}: {'; '.join(causes)}",
-        where=where,
-        hint="Save the state_dict instead of the model. If you trust the archive's author, use --trust-pickle.",
-    )
+    return codes.UNTRUSTED_PICKLE.at(where, harmless=harmless, causes="; ".join(causes))

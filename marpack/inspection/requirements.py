@@ -84,7 +84,7 @@ def beside(file: str, text: str) -> str:
 
 def read_lines(data: bytes) -> list[Line]:
     """Parse a requirements file; never raises."""
-    return [_line(number, text) for number, text in logical_lines(data)]
+    return [_parse_line(number, text) for number, text in logical_lines(data)]
 
 
 def logical_lines(data: bytes) -> Iterator[tuple[int, str]]:
@@ -102,44 +102,44 @@ def logical_lines(data: bytes) -> Iterator[tuple[int, str]]:
         start, parts = 0, []
 
 
-def _line(number: int, text: str) -> Line:
+def _parse_line(number: int, text: str) -> Line:
     if text.startswith("-"):
-        return _option(number, text)
+        return _parse_option(number, text)
     text = re.sub(_TRAILING, "", text).strip()
-    if _is_path(text):
-        return Line(number, LineKind.PATH, text)
     if re.match(_URL, text):
         return Line(number, LineKind.REQUIREMENT, text, _name_in_url(text))
-    return _requirement(number, text)
+    if " @ " not in text and (text.startswith((".", "/", "~")) or text.endswith((".whl", ".tar.gz", ".zip"))):
+        return Line(number, LineKind.PATH, text)
+    if len(text) > _MAX_LENGTH:
+        return Line(number, LineKind.WRONG, text[:60], reason=f"it is longer than {_MAX_LENGTH} characters")
+    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - few archives need it
 
-
-def _option(number: int, text: str) -> Line:
-    for short, long, least in _NAMING:
-        word = re.split(r"[=\s]", text, maxsplit=1)[0]
-        is_long = long.startswith(word) and word.startswith(least)
-        if is_long or (text.startswith(short) and not text.startswith("--")):
-            return _naming(number, text, short, text[len(word) + 1 :] if is_long else text[len(short) :])
-    return Line(number, LineKind.OPTION, text)
-
-
-def _naming(number: int, text: str, short: str, rest: str) -> Line:
-    """Return the line of an option that names a file, or an editable package."""
     try:
-        value = next(iter(shlex.split(rest)), "")  # as pip takes it apart
-    except ValueError as error:
+        requirement = Requirement(text)
+    except (InvalidRequirement, RecursionError) as error:
         return Line(number, LineKind.WRONG, text, reason=first_line(error))
-    if not value:
-        return Line(number, LineKind.WRONG, text, reason="it names no file")
-    if short != "-e":
-        return Line(number, LineKind.INCLUDE if short == "-r" else LineKind.CONSTRAINT, value)
-    sort = LineKind.REQUIREMENT if re.match(_URL, value) else LineKind.PATH
-    return Line(number, sort, value, _name_in_url(value) if sort is LineKind.REQUIREMENT else None)
+    return Line(number, LineKind.REQUIREMENT, text, canonical(requirement.name))
 
 
-def _is_path(text: str) -> bool:
-    if re.match(_URL, text) or " @ " in text:
-        return False
-    return text.startswith((".", "/", "~")) or text.endswith((".whl", ".tar.gz", ".zip"))
+def _parse_option(number: int, text: str) -> Line:
+    """Parse an option of pip: one that names a file or an editable package, or any other."""
+    word = re.split(r"[=\s]", text, maxsplit=1)[0]
+    for short, long, least in _NAMING:
+        is_long = long.startswith(word) and word.startswith(least)
+        if not is_long and (text.startswith("--") or not text.startswith(short)):
+            continue
+        try:
+            value = next(iter(shlex.split(text[len(word) + 1 :] if is_long else text[len(short) :])), "")  # as pip does
+        except ValueError as error:
+            return Line(number, LineKind.WRONG, text, reason=first_line(error))
+        if not value:
+            return Line(number, LineKind.WRONG, text, reason="it names no file")
+        if short != "-e":
+            return Line(number, LineKind.INCLUDE if short == "-r" else LineKind.CONSTRAINT, value)
+        if re.match(_URL, value):
+            return Line(number, LineKind.REQUIREMENT, value, _name_in_url(value))
+        return Line(number, LineKind.PATH, value)
+    return Line(number, LineKind.OPTION, text)
 
 
 def _name_in_url(text: str) -> str | None:
@@ -155,26 +155,12 @@ def _name_in_url(text: str) -> str | None:
         return canonical(name) if dash and name else None
     suffix = next((suffix for suffix in _SDISTS if file.endswith(suffix)), None)
     name, _, version = file.removesuffix(suffix or "").rpartition("-")
-    return canonical(name) if suffix and name and _is_version(version) else None
-
-
-def _is_version(text: str) -> bool:
+    if not suffix or not name:
+        return None
     from packaging.version import InvalidVersion, Version  # noqa: PLC0415 - few archives need it
 
     try:
-        Version(text)
+        Version(version)
     except InvalidVersion:
-        return False
-    return True
-
-
-def _requirement(number: int, text: str) -> Line:
-    if len(text) > _MAX_LENGTH:
-        return Line(number, LineKind.WRONG, text[:60], reason=f"it is longer than {_MAX_LENGTH} characters")
-    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - few archives need it
-
-    try:
-        requirement = Requirement(text)
-    except (InvalidRequirement, RecursionError) as error:
-        return Line(number, LineKind.WRONG, text, reason=first_line(error))
-    return Line(number, LineKind.REQUIREMENT, text, canonical(requirement.name))
+        return None
+    return canonical(name)

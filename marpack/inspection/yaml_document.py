@@ -84,8 +84,18 @@ def read_yaml(text: str | bytes, *, as_text: bool = False, as_server: bool = Fal
         extent = _measure(text, kind, deep=as_server)
         return extent if extent.problem else _compose(kind(text), extent)
     except yaml.MarkedYAMLError as error:
-        fault = YamlFault.VALUE if isinstance(error, yaml.constructor.ConstructorError) else YamlFault.SYNTAX
-        return YamlDocument(problem=_problem(error, fault))
+        found, hint = error.problem_mark or error.context_mark, _BEGUN.get(error.context or "")
+        mark = error.context_mark if hint and error.context_mark else found
+        is_value = isinstance(error, yaml.constructor.ConstructorError)
+        problem = YamlProblem(
+            fault=YamlFault.VALUE if is_value else YamlFault.SYNTAX,
+            reason=error.problem or "this is not YAML",
+            line=mark.line + 1 if mark else None,
+            seen=found.line + 1 if found else None,
+            context=error.context or "",
+            hint=hint,
+        )
+        return YamlDocument(problem=problem)
     except RecursionError:
         return _failed("it is nested too deeply")
     except (LookupError, AttributeError):
@@ -120,20 +130,6 @@ class _PythonLoader(yaml.SafeLoader):
 
 def _failed(reason: str, fault: YamlFault = YamlFault.SYNTAX, line: int | None = None) -> YamlDocument:
     return YamlDocument(problem=YamlProblem(fault=fault, reason=reason, line=line))
-
-
-def _problem(error: yaml.MarkedYAMLError, fault: YamlFault) -> YamlProblem:
-    found = error.problem_mark or error.context_mark
-    hint = _BEGUN.get(error.context or "")
-    mark = error.context_mark if hint and error.context_mark else found
-    return YamlProblem(
-        fault=fault,
-        reason=error.problem or "this is not YAML",
-        line=mark.line + 1 if mark else None,
-        seen=found.line + 1 if found else None,
-        context=error.context or "",
-        hint=hint,
-    )
 
 
 def _measure(text: str | bytes, kind: Any, *, deep: bool) -> YamlDocument:  # Any: see SAFE_LOADER

@@ -8,9 +8,10 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import NODEFAULT, Struct
 
+from marpack import finding_codes as codes
 from marpack.archive.names import quoted
 from marpack.errors import NoProjectError, ProjectError, convert_os_errors, did_you_mean, refuse_unusable_paths
-from marpack.findings import Finding, Severity
+from marpack.findings import Code, Finding
 from marpack.inspection.yaml_document import MAX_BYTES, YamlFault, read_yaml
 from marpack.project.schema import FILE_NAME, Project, ProjectFile
 from marpack.torchserve.metrics import MODEL_METRICS, SERVER_METRICS, Declared, MetricTypes, Section, handlers_metric
@@ -105,10 +106,10 @@ class SchemaReader:
                 found[fields[key].name] = self.value(fields[key].type, item, inner)
             else:
                 hint = did_you_mean(str(key).lower(), list(fields)) or f"known keys: {', '.join(fields)}"
-                self._report("unknown-key", f"there is no key {key}", inner, hint)
+                self._report(codes.UNKNOWN_KEY, f"there is no key {key}", inner, hint)
         for key, field in fields.items():
             if key not in value and field.default is NODEFAULT and field.default_factory is NODEFAULT:
-                self._report("missing-key", f"{key} is missing", path, f"add a line '{key}: …'")
+                self._report(codes.MISSING_KEY, f"{key} is missing", path, f"add a line '{key}: …'")
                 found[field.name] = _WRONG
         return kind(**found)
 
@@ -116,7 +117,7 @@ class SchemaReader:
         """Return a value as the type requires it, or the mark of a wrong one."""
         options = _options(wanted)
         if value is None and Any not in options:
-            self._report("empty-key", f"{path} is empty", path, "give it a value, or remove the line")
+            self._report(codes.EMPTY_KEY, f"{path} is empty", path, "give it a value, or remove the line")
             return _WRONG
         for option in options:
             if isinstance(value, dict) and _is_struct(option):
@@ -133,7 +134,7 @@ class SchemaReader:
         expected = " or ".join(dict.fromkeys(map(_describe_type, options)))
         actual = quoted(value) if isinstance(value, str) else _WORDS.get(type(value), "something else")
         hint = did_you_mean(value, [each for o in options for each in _choices(o)]) if isinstance(value, str) else None
-        self._report("wrong-type", f"{path} must be {expected}, not {actual}", path, hint)
+        self._report(codes.WRONG_TYPE, f"{path} must be {expected}, not {actual}", path, hint)
         return _WRONG
 
     def _scalar(self, option: Any, value: Any, path: str) -> Any:  # Any: see value
@@ -147,9 +148,9 @@ class SchemaReader:
         plain = get_origin(option) or option
         return value if isinstance(plain, type) and type(value) is plain else _WRONG
 
-    def _report(self, code: str, message: str, path: str, hint: str | None) -> None:
+    def _report(self, code: Code, message: str, path: str, hint: str | None) -> None:
         where = self.document.place(path)
-        self.findings.append(Finding(code=code, severity=Severity.ERROR, message=message, where=where, hint=hint))
+        self.findings.append(code.at(where, hint=hint, message=message))
 
     def raise_findings(self) -> None:
         """Raise ProjectError with the problems found so far, if there are any."""

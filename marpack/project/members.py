@@ -8,10 +8,11 @@ from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
+from marpack import finding_codes as codes
 from marpack.archive.names import MODEL_NAME, check_member_name, folded
 from marpack.archive.staging import TEMPORARY
 from marpack.errors import UnsafeArchiveError, describe_os_error, nearest
-from marpack.findings import Finding, Severity
+from marpack.findings import Code, Finding, Severity
 from marpack.project.plan import PlannedMember, Role
 from marpack.project.schema import FILE_NAME, LOCK_NAME, FileMapping, Project
 from marpack.torchserve.server_modules import BUILT_INS, HandlerName
@@ -124,11 +125,11 @@ class MemberCollector:
         try:
             check_member_name(name)
         except UnsafeArchiveError as error:
-            self.error("member-name", error.what, where, "rename the file")
+            self.error(codes.MEMBER_NAME, error.what, where, "rename the file")
             return
         key = folded(name)
         if role is not Role.META and key.partition("/")[0] == "mar-inf":
-            self.error("reserved-name", f"{name} is in MAR-INF/, which is reserved for marpack", where)
+            self.error(codes.RESERVED_NAME, f"{name} is in MAR-INF/, which is reserved for marpack", where)
             return
         if role is None:
             size = len(source) if isinstance(source, bytes) else source.stat().st_size
@@ -145,7 +146,7 @@ class MemberCollector:
         )
         names = name if before.name == name else f"{before.name} and {name} (the same name without case)"
         message = f"two files would be {names} in the archive: {first} and {second}"
-        self.error("name-collision", message, where, "rename one of them")
+        self.error(codes.NAME_COLLISION, message, where, "rename one of them")
 
     def add_tree(self, name: str, files: Iterable[tuple[str, Path]], *, folder: Path, home: Path, where: str) -> None:
         """Add a folder's files, below a name that may be empty.
@@ -160,14 +161,14 @@ class MemberCollector:
         try:
             found = list(files)
         except OSError as error:
-            self.error("unreadable", f"{error.filename} cannot be read: {describe_os_error(error)}", where)
+            self.error(codes.UNREADABLE, f"{error.filename} cannot be read: {describe_os_error(error)}", where)
             return
         if not found:
-            self.warning("empty-folder", f"{folder} has no files", where)
+            self.warning(codes.EMPTY_FOLDER, f"{folder} has no files", where)
         outward = [str(path) for _, path in found if leads_out(path, home)] if not leads_out(folder, home) else []
         if outward and self.home is None:
             names = ", ".join(outward[:3]) + (", …" if len(outward) > 3 else "")
-            self.warning("symlink-outside", f"symlinks add files from outside {home}: {names}", where)
+            self.warning(codes.SYMLINK_OUTSIDE, f"symlinks add files from outside {home}: {names}", where)
         for inner, path in found:
             self.add((PurePosixPath(name) / inner).as_posix(), path, where=where)
 
@@ -177,10 +178,10 @@ class MemberCollector:
         if HandlerName.parse(text).path.endswith(".ipynb"):
             script = f"jupyter nbconvert --to script {text.partition(':')[0]}"
             hint = f"{script}, keep the handler in it, and name the .py file"
-            self.error("notebook", f"{text} is a notebook, and the server imports Python files", where, hint)
+            self.error(codes.NOTEBOOK, f"{text} is a notebook, and the server imports Python files", where, hint)
         elif file is not None and near and not file.exists():
             message = f"{text} is neither a built-in handler nor a file"
-            self.error("missing-file", message, where, f"did you mean {near}?")
+            self.error(codes.MISSING_FILE, message, where, f"did you mean {near}?")
         elif file is not None:
             self.add(file.name, file, where=where, role=Role.FILE, anywhere=True)
 
@@ -193,7 +194,7 @@ class MemberCollector:
             if is_pattern(source) and not path.exists():
                 found = matches(source, folder)
                 if not found:
-                    self.warning("glob-without-match", f"{source} matches no file", where)
+                    self.warning(codes.GLOB_WITHOUT_MATCH, f"{source} matches no file", where)
                 for match in found:
                     if not self._is_excluded(folder / match, folder):
                         name = None if to is None else PurePosixPath(to, Path(match).name).as_posix()
@@ -232,7 +233,7 @@ class MemberCollector:
     def check_name(self, name: str, *, where: str) -> None:
         """Report an invalid model name."""
         if not MODEL_NAME.fullmatch(name):
-            self.error("model-name", f"'{name}' is not a model name", where, NAME_HINT)
+            self.error(codes.MODEL_NAME, f"'{name}' is not a model name", where, NAME_HINT)
 
     def holds(self, name: str) -> bool:
         """Return whether a name is taken."""
@@ -254,12 +255,14 @@ class MemberCollector:
             place = f"outside the project folder {os.path.realpath(str(self.home))}"
             message = f"{names} is {place}" if len(paths) == 1 else f"{len(paths)} files are {place}: {names}"
             hint = f"copy {'it' if len(paths) == 1 else 'them'} into the project folder, or pass --allow-outside"
-            self.error("outside-project", message, where, hint)
+            self.error(codes.OUTSIDE_PROJECT, message, where, hint)
         members = tuple(sorted(self._members.values(), key=lambda member: member.name))
         for member in members:
             for folder in Path(member.name).parents[:-1]:
                 if self.holds(folder.as_posix()):
-                    self.error("name-collision", f"{folder} would be both a file and the folder of {member.name}", None)
+                    self.error(
+                        codes.NAME_COLLISION, f"{folder} would be both a file and the folder of {member.name}", None
+                    )
         return members
 
     def check_inside(self, path: Path, *, where: str) -> bool:
@@ -277,20 +280,20 @@ class MemberCollector:
             self._report_missing(path, where)
             return False
         except OSError as error:
-            self.error("unreadable", f"{path} cannot be read: {describe_os_error(error)}", where)
+            self.error(codes.UNREADABLE, f"{path} cannot be read: {describe_os_error(error)}", where)
             return False
         if not stat.S_ISREG(mode):
             kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
-            self.error("not-a-file", f"{path} is {kind}", where, "name a regular file")
+            self.error(codes.NOT_A_FILE, f"{path} is {kind}", where, "name a regular file")
             return False
         if not os.access(path, os.R_OK):
-            self.error("unreadable", f"{path} may not be read", where, f"chmod u+r {path}")
+            self.error(codes.UNREADABLE, f"{path} may not be read", where, f"chmod u+r {path}")
             return False
         return True
 
     def _report_missing(self, path: Path, where: str) -> None:
         if path.is_symlink():
-            self.error("missing-file", f"{path} is a broken symlink", where)
+            self.error(codes.MISSING_FILE, f"{path} is a broken symlink", where)
             return
         try:
             beside = [sibling.name for sibling in path.parent.iterdir() if sibling.suffix not in _ARCHIVES]
@@ -298,12 +301,16 @@ class MemberCollector:
             beside = []
         near = nearest(path.name, beside)
         hint = f"did you mean {path.parent / near}?" if near else "create the file, or correct the path"
-        self.error("missing-file", f"{path} does not exist", where, hint)
+        self.error(codes.MISSING_FILE, f"{path} does not exist", where, hint)
 
-    def error(self, code: str, message: str, where: str | None, hint: str | None = None) -> None:
+    def error(self, code: Code, message: str, where: str | None, hint: str | None = None) -> None:
         """Report a problem that stops the build."""
-        self.findings.append(Finding(code=code, severity=Severity.ERROR, message=message, where=where, hint=hint))
+        hint = hint or code.hint or None
+        self.findings.append(Finding(code=code.name, severity=Severity.ERROR, message=message, where=where, hint=hint))
 
-    def warning(self, code: str, message: str, where: str | None) -> None:
+    def warning(self, code: Code, message: str, where: str | None) -> None:
         """Report a probable mistake."""
-        self.findings.append(Finding(code=code, severity=Severity.WARNING, message=message, where=where))
+        hint = code.hint or None
+        self.findings.append(
+            Finding(code=code.name, severity=Severity.WARNING, message=message, where=where, hint=hint)
+        )

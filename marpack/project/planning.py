@@ -11,6 +11,7 @@ import msgspec
 import yaml
 from msgspec import UNSET, Struct, UnsetType
 
+from marpack import finding_codes as codes
 from marpack.archive.cache import Cache
 from marpack.archive.index import Vendored, VendoredPackage
 from marpack.archive.manifest import Manifest, ManifestModel
@@ -158,7 +159,7 @@ def plan_project(  # noqa: PLR0913 - each has a default
     vendored = _add_vendored(project, collector, cache or Cache(), bar) if project.is_vendored else UNSET
     invalid = list(metadata_mistakes(project.metadata))
     for key, message, hint in invalid:
-        collector.error("metadata", message, project.place(f"metadata.{key}"), hint)
+        collector.error(codes.METADATA, message, project.place(f"metadata.{key}"), hint)
     plan = Plan(
         manifest=_make_manifest(
             name=project.name,
@@ -202,7 +203,7 @@ def _add_files(project: Project, collector: MemberCollector) -> None:
     """Add the handler, the files that keys of marpack.yaml name, and those under `files`."""
     collector.check_name(project.name, where=project.place("name"))
     if not project.version.strip():
-        collector.error("version", "the version is empty", project.place("version"))
+        collector.error(codes.VERSION, "the version is empty", project.place("version"))
     handler = EntryPoint.parse(project.handler, project.folder).file
     collector.add_handler(project.handler, handler, where=project.place("handler"))
     for key, role in {"weights": Role.WEIGHTS, "model_file": Role.FILE, "requirements": Role.FILE}.items():
@@ -219,7 +220,7 @@ def _add_files(project: Project, collector: MemberCollector) -> None:
             try:
                 collector.add(LABELS_NAME, labels_member(path), where=where)
             except ProjectError as error:
-                collector.findings.append(as_finding(error, "labels"))
+                collector.findings.append(as_finding(error, codes.LABELS))
     where = project.place("config")
     if isinstance(project.config, str):
         collector.add(Path(project.config).name, project.folder / project.config, where=where)
@@ -261,16 +262,16 @@ def _add_samples(project: Project, collector: MemberCollector) -> tuple[dict[str
         name = SAMPLES + (Path(*parts).as_posix() if is_inside else path.name)
         collector.add(name, project.folder / path, where=where, role=Role.META)
         for inner, message in mistakes(sample.expect) if sample.expect else ():
-            collector.error("samples", message, project.place(f"{key}.expect.{inner}"))
+            collector.error(codes.SAMPLES, message, project.place(f"{key}.expect.{inner}"))
         if sample.generated is not None and not re.fullmatch(GENERATED_MARK, sample.generated):
             hint = "Write sha256: and 64 lower-case hexadecimal digits, or delete the key."
             message = f"{quoted(sample.generated)} is not the SHA-256 of a generated sample"
-            collector.error("samples", message, project.place(f"{key}.generated"), hint)
+            collector.error(codes.SAMPLES, message, project.place(f"{key}.generated"), hint)
         try:  # in the form of marpack.json, so that `is_stale` can compare it
             listed.append(msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(sample, input=name))))
         except (TypeError, ValueError):
             hint = "put yes, no, on, off and dates in quotes where they are keys"
-            collector.error("samples", "a key of this expectation is not text", where, hint)
+            collector.error(codes.SAMPLES, "a key of this expectation is not text", where, hint)
     return tuple(listed)
 
 
@@ -284,7 +285,7 @@ def _add_vendored(project: Project, collector: MemberCollector, cache: Cache, ba
         lock = read_lock(project)
         packages = tuple(_add_wheel(wheel, collector, cache, bar) for wheel in lock.wheels)
     except MarpackError as error:
-        collector.findings.append(as_finding(error, "vendor"))
+        collector.findings.append(as_finding(error, codes.VENDOR))
         return UNSET
     finally:
         cache.close()  # the wheels used last are evicted last
@@ -303,14 +304,14 @@ def _add_wheel(wheel: "LockedWheel", collector: MemberCollector, cache: Cache, b
         is_module = bool(slash) or suffix == "py" or suffix.endswith("so")
         if is_module and (breaks_worker(module) or never_found(module)):
             message = f"{name} would replace a module that the worker needs, or never be imported"
-            collector.error("vendor", message, wheel.file, "remove the requirement")
+            collector.error(codes.VENDOR, message, wheel.file, "remove the requirement")
         if before is None:
             collector.add(name, path, where=wheel.file, anywhere=True)  # in the cache, with the locked digest
             collector.places[name] = f"{wheel.file}!{name}"
         elif (before if isinstance(before, bytes) else before.read_bytes()) != path.read_bytes():
             other = collector.places.get(name, name)
             message = f"{name} comes from {other} and from {wheel.file}, and differs"
-            collector.error("name-collision", message, wheel.file)
+            collector.error(codes.NAME_COLLISION, message, wheel.file)
     tops = {name.partition("/")[0].partition(".")[0] for name in unpacked.names if ".dist-info/" not in name}
     return VendoredPackage(
         name=wheel.name, version=wheel.version, file=wheel.file, sha256=wheel.sha256, modules=tuple(sorted(tops))
@@ -388,7 +389,7 @@ def plan_flags(
     for entry in filter(None, map(str.strip, (flags.extra_files or "").split(","))):
         found = matches(entry, Path())
         if not found and is_pattern(entry):
-            collector.warning("glob-without-match", f"{entry} matches no file", "--extra-files")
+            collector.warning(codes.GLOB_WITHOUT_MATCH, f"{entry} matches no file", "--extra-files")
             continue
         for path in map(Path, found or [entry]):
             if path.is_dir():

@@ -10,9 +10,10 @@ from typing import BinaryIO
 from msgspec import Struct
 from msgspec.structs import replace
 
+from marpack import finding_codes as codes
 from marpack.archive.protocol import MANIFEST_NAME
 from marpack.errors import MarpackError, OutputExistsError, ProjectError, UsageError
-from marpack.findings import Finding, Severity
+from marpack.findings import Code, Finding, Severity
 from marpack.inspection.lint.linting import lint
 from marpack.inspection.lint.source import Broken, evaluate_condition, parse, texts_in
 from marpack.project.plan import Format, Plan, PlannedMember
@@ -77,7 +78,7 @@ def finalize_plan(
     except OutputExistsError as error:
         exists = error
     except ProjectError as error:
-        findings.append(as_finding(error, "output"))
+        findings.append(as_finding(error, codes.OUTPUT))
     if strict:
         findings = [replace(f, severity=Severity.ERROR) if f.severity is Severity.WARNING else f for f in findings]
     count = sum(finding.severity is Severity.ERROR for finding in findings)
@@ -89,9 +90,9 @@ def finalize_plan(
     return PlanResult(plan=plan, findings=tuple(findings), modules=modules)
 
 
-def as_finding(error: MarpackError, code: str) -> Finding:
+def as_finding(error: MarpackError, code: Code) -> Finding:
     """Return an error as one finding among others."""
-    return Finding(code=code, severity=Severity.ERROR, message=error.what, where=error.where, hint=error.hint)
+    return code.at(error.where, hint=error.hint, message=error.what)
 
 
 def preflight(plan: Plan, places: Places, found: Iterable[Finding], home: Path | None = None) -> list[Finding]:
@@ -124,7 +125,7 @@ def _unpacked_files(plan: Plan, home: Path | None) -> Iterator[Finding]:
             message = f"it names {name}, which exists and is not packed"
             hint = f"if the model needs it, pack it: files: [{name}] in marpack.yaml, or --extra-files"
             where = f"{source}:{line}"
-            yield Finding(code="file-not-packed", severity=Severity.WARNING, message=message, where=where, hint=hint)
+            yield codes.FILE_NOT_PACKED.at(where, hint=hint, message=message)
 
 
 def _named_files(source: Path, folders: Collection[Path]) -> Iterator[tuple[int, str]]:

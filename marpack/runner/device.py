@@ -7,8 +7,9 @@ from typing import Self
 
 from msgspec import Struct
 
+from marpack import finding_codes as codes
 from marpack.errors import UsageError
-from marpack.findings import Finding, Severity
+from marpack.findings import Finding
 from marpack.worker.loaders.device import unavailable
 
 _NODES = {"cuda": "nvidia{}", "xpu": "dri"}  # kind → what each of its devices is below /dev
@@ -88,9 +89,4 @@ def device_mismatch(asked: str, found: str | None) -> Finding | None:
     """Return what is odd about a model on the device `found` when another was asked for; None: nothing is."""
     if found is None or asked in {"auto", found, found.partition(":")[0]}:
         return None
-    return Finding(
-        code="other-device",
-        severity=Severity.WARNING,
-        message=f"{asked} was asked for, the model runs on {found}",
-        hint="is there such a device here, and a torch for it? does the handler choose one itself?",
-    )
+    return codes.OTHER_DEVICE.at(asked=asked, found=found)

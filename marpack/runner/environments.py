@@ -30,6 +30,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.tags import sys_tags
 from packaging.version import InvalidVersion, Version
 
+from marpack import finding_codes as codes
 from marpack.archive.index import Vendored, index_of
 from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.errors import HandlerError
@@ -309,23 +310,17 @@ def unmet(archive: Archive, *, isolable: bool = False) -> Iterator[Finding]:
     vendored, here = _vendored(archive), set(sys_tags())
     for package in vendored.packages if vendored else ():
         if here.isdisjoint(package.tags):
-            yield Finding(
-                code="requirement-unmet",
-                severity=Severity.ERROR,
-                message=f"{package.name} is vendored for another Python or machine than this: {package.file}",
-                where=f"{archive.source}!{INDEX_NAME}",
+            yield codes.REQUIREMENT_UNMET.at(
+                f"{archive.source}!{INDEX_NAME}",
                 hint="to try it here, vendor for this Python, in a copy of the project",
+                message=f"{package.name} is vendored for another Python or machine than this: {package.file}",
             )
     for file, line in _lines(archive):
         message = _unmet(line)
         if message is not None:
             isolated = ", or run with --env isolated" if isolable and not _stays(line.name) else ""
-            yield Finding(
-                code="requirement-unmet",
-                severity=Severity.ERROR,
-                message=message,
-                where=f"{archive.source}!{file}:{line.number}",
-                hint=f"pip install '{line.text}'{isolated}",
+            yield codes.REQUIREMENT_UNMET.at(
+                f"{archive.source}!{file}:{line.number}", hint=f"pip install '{line.text}'{isolated}", message=message
             )
 
 

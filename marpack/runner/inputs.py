@@ -20,8 +20,9 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
+from marpack import finding_codes as codes
 from marpack.errors import UsageError, convert_os_errors, shortened
-from marpack.findings import Finding, Severity
+from marpack.findings import Finding
 from marpack.json_text import legible
 from marpack.protocol.messages import Trouble
 from marpack.runner.client import BatchResult
@@ -175,13 +176,7 @@ def text_notes(texts: Iterable[str], content_type: str | None) -> Iterator[Findi
         except RecursionError:
             continue
         except ValueError as error:
-            yield Finding(
-                code="data-as-text",
-                severity=Severity.WARNING,
-                message=f"{shortened(text, 40)} begins like JSON and is none, so it goes as text/plain: {error}",
-                where="--data",
-                hint="mend the JSON; or, if text is meant, say so: --content-type text/plain",
-            )
+            yield codes.DATA_AS_TEXT.at("--data", text=shortened(text, 40), error=error)
 
 
 def form_input(fields: Iterable[str], shape: RequestDefaults) -> Input:

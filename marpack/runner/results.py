@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from marpack import finding_codes as codes
 from marpack.findings import Finding, Severity
 from marpack.protocol.messages import DATA, METRICS, Access, Loaded, Touched, Trouble
 from marpack.runner.client import BatchResult
@@ -490,9 +491,4 @@ def growth_per_input(series: list[tuple[int, int]]) -> float | None:
 
 
 def _leak(per_input: float) -> Finding:
-    return Finding(
-        code="memory-grows",
-        severity=Severity.WARNING,
-        message=f"the worker grows by {per_input / 1024:.1f} KiB with every input",
-        hint="keep no inputs or outputs on the handler; tensors under torch.inference_mode() hold no graph",
-    )
+    return codes.MEMORY_GROWS.at(severity=Severity.WARNING, size=per_input / 1024)

@@ -8,6 +8,7 @@ from typing import Any, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
+from marpack import finding_codes as codes
 from marpack.archive.cache import Cache
 from marpack.archive.index import content_digest, index_of
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
@@ -209,10 +210,4 @@ def sequence_warning(config: Mapping[str, Any]) -> Finding | None:  # Any: as ab
     """Return the warning for a model whose sequences the server limits and marpack does not; None for any other."""
     if Sequences.of(config) is None:
         return None
-    return Finding(
-        code="sequence-batching",
-        severity=Severity.WARNING,
-        message="sequenceBatching is true: the server answers a second sequence with 503, and marpack with 200",
-        where="the model config: sequenceBatching",
-        hint="Test sequences on a TorchServe server.",
-    )
+    return codes.SEQUENCE_BATCHING.at("the model config: sequenceBatching")

@@ -11,6 +11,7 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct
 
+from marpack import finding_codes as codes
 from marpack.archive.copying import file_digest
 from marpack.archive.protocol import Progress
 from marpack.errors import SignatureError, UsageError, convert_os_errors
@@ -26,7 +27,6 @@ from marpack.trust.signatures import (
     Statement,
     decoded,
     read_bounded,
-    verification_finding,
 )
 from marpack.version import __version__
 
@@ -213,16 +213,16 @@ def _shortfalls(
     attested = [subject.digest.get("sha256") for subject in statement.subject]
     if attested != [sha256]:
         others = ", ".join(str(each) for each in attested) or "none"
-        yield verification_finding("checked-file", f"its SHA-256 is {sha256}, the check was of {others}", str(path))
+        yield codes.CHECKED_FILE.at(str(path), sha256=sha256, others=others)
     if result == _FAILED or found.verdict != GateVerdict.DEPLOYABLE:
-        yield verification_finding("check-failed", f"the check ended with {found.verdict}", where)
+        yield codes.CHECK_FAILED.at(where, message=f"the check ended with {found.verdict}")
     elif result != _PASSED and not found.reservations:
-        yield verification_finding("check-failed", f"the check's result is {result}, not {_PASSED}", where)
+        yield codes.CHECK_FAILED.at(where, message=f"the check's result is {result}, not {_PASSED}")
     for each in found.reservations:
-        yield verification_finding("check-reserved", each, where)
+        yield codes.CHECK_RESERVED.at(where, message=each)
     if result == _PASSED and found.verdict == GateVerdict.DEPLOYABLE and not found.reservations:
         for message in _contradictions(predicate, found):
-            yield verification_finding("check-inconsistent", message, where)
+            yield codes.CHECK_INCONSISTENT.at(where, message=message)
 
 
 def _contradictions(predicate: _TestResult, found: _Circumstances) -> Iterator[str]:

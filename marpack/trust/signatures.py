@@ -17,12 +17,13 @@ from typing import Annotated, Any, Self, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from marpack import finding_codes as codes
 from marpack.archive.copying import file_digest
 from marpack.archive.index import content_digest, index_of
 from marpack.archive.protocol import Progress
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, DamagedArchiveError, SignatureError, UsageError, describe_os_error
-from marpack.findings import Finding, Severity
+from marpack.findings import Finding
 from marpack.inspection.members import changed, digests
 from marpack.trust import Signer
 from marpack.trust.keys import Authority, PrivateKey, PublicKey, certified_by
@@ -168,11 +169,6 @@ def read_bounded(path: Path, *, what: str, hint: str | None = None) -> bytes:
     if len(data) > _MAX_FILE:
         raise UsageError(f"{what} is larger than {_MAX_FILE >> 20} MB", where=str(path), code="file-too-large")
     return data
-
-
-def verification_finding(code: str, message: str, where: str) -> Finding:
-    """Return one reason why a file is not trusted."""
-    return Finding(code=code, severity=Severity.ERROR, message=message, where=where)
 
 
 class _PublicKeyHint(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
@@ -333,10 +329,10 @@ def verify(path: Path, sha256: str, signature: Path, trusted: PublicKey | Author
     differences: list[Finding] = []
     if resource.name not in (_ITSELF, path.name):
         message = f"the signature is of a file named {resource.name}"
-        differences.append(verification_finding("signed-name", message, str(path)))
+        differences.append(codes.SIGNED_NAME.at(str(path), message=message))
     if resource.digest != sha256:
         message = f"its SHA-256 is {sha256}; {resource.digest} was signed"
-        differences.append(verification_finding("signed-file", message, str(path)))
+        differences.append(codes.SIGNED_FILE.at(str(path), message=message))
         differences += _member_differences(path, resource.annotations.get("members"))
     if differences:
         what = f"this is not the file that {signer} signed"
@@ -375,14 +371,14 @@ def _member_differences(path: Path, signed: object) -> Iterator[Finding]:
         with open_archive(path) as archive:
             found = dict(digests(archive))
     except ArchiveError as error:
-        yield verification_finding("signed-member", f"the archive cannot be opened: {error.what}", str(path))
+        yield codes.SIGNED_MEMBER.at(str(path), message=f"the archive cannot be opened: {error.what}")
         return
     apart = [name for name in sorted({*signed, *found}) if found.get(name) != signed.get(name)]
     for name in apart:
         how = (
             "was added" if name not in signed else "has other bytes than were signed" if name in found else "is missing"
         )
-        yield verification_finding("signed-member", f"the member {name} {how}", f"{path}!{name}")
+        yield codes.SIGNED_MEMBER.at(f"{path}!{name}", message=f"the member {name} {how}")
     if not apart:
         what = "no member differs: the change is around them, in a header, a comment or their order"
-        yield Finding(code="signed-container", severity=Severity.NOTE, message=what, where=str(path))
+        yield codes.SIGNED_CONTAINER.at(str(path), message=what)

@@ -20,6 +20,11 @@ CHAPTERS = {
     "Labels": "labels-encoding",
     "Model config": "config-missing",
     "Checks": "does-not-load",
+    "Build and init": "unknown-key",
+    "Run": "other-device",
+    "Sign and verify": "readable-key",
+    "Pickles": "untrusted-pickle",
+    "Export": "export-needs-trust",
 }
 
 

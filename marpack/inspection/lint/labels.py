@@ -45,18 +45,15 @@ def check_labels(context: LintContext) -> Iterator[Finding]:
         return
     for key in labels.duplicates[:10]:
         yield codes.LABELS_DUPLICATE_KEY.at(LABELS_NAME, severity=loader.warning, key=key[:40])
-    yield from _check_list(context, labels.names) if labels.listed else _check_mapping(context, labels.names)
+    for name in [name for name in labels.names.values() if labels.listed and not isinstance(name, str)][:1]:
+        where = f"{LABELS_NAME}: object_type_names"
+        yield codes.LABELS_LISTED_VALUE.at(where, severity=loader.warning, kind=json_kind(name))
+    yield from () if labels.listed else _check_mapping(context, labels.names)
     texts = Counter(label for label in labels.names.values() if isinstance(label, str))
     if shared := [label for label, count in texts.items() if count > 1]:
         more = f", and {len(shared) - 1} more labels are shared" if len(shared) > 1 else ""
         yield codes.LABELS_DUPLICATE.at(LABELS_NAME, count=texts[shared[0]], label=shared[0][:40], more=more)
     yield from _check_count(context, len(labels.names))
-
-
-def _check_list(context: LintContext, names: dict[str, Any]) -> Iterator[Finding]:  # Any: JSON
-    for name in [name for name in names.values() if not isinstance(name, str)][:1]:
-        where = f"{LABELS_NAME}: object_type_names"
-        yield codes.LABELS_LISTED_VALUE.at(where, severity=context.loader.warning, kind=json_kind(name))
 
 
 def _check_mapping(context: LintContext, labels: dict[str, Any]) -> Iterator[Finding]:  # Any: JSON

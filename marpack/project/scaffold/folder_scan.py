@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
+from marpack import finding_codes as codes
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.config import FRONTEND_KEYS, WORKER_KEYS
 from marpack.inspection.lint.handler import Classes, EntryKind, LocalClass, find_loader, own_classes, read_entry
@@ -301,24 +302,20 @@ def handler_findings(own: OwnHandler, found: FolderScan, packed: set[str], *, ha
     others = ", ".join(name for name in found.handlers if name != own.entry and name not in own.imported)
     if others:
         message = f"{own.entry} was chosen for the handler; it could also be {others}"
-        yield _remark("more-handlers", message, "--handler names another")
+        yield codes.MORE_HANDLERS.at(message=message)
     if not has_weights and own.loads:
         message = f"no weights were found for {own.file}, so the archive has none, which the server allows"
-        yield _remark("no-weights", message, "--weights names them")
+        yield codes.NO_WEIGHTS.at(message=message)
     elif not has_weights:
         message = f"{own.file} loads its model as BaseHandler does, and no weights were found"
         hint = "put them here and run: marpack init --force"
-        yield _remark("no-weights", message, hint, Severity.WARNING)
+        yield codes.NO_WEIGHTS.at(severity=Severity.WARNING, hint=hint, message=message)
     folders = tuple(name for name in own.asked if name.endswith("/"))
     left = [name for name in found.data if name not in packed | own.asked.keys() and not name.startswith(folders)]
     if left:
         more = f" and {len(left) - _MAX_SHOWN} more" if left[_MAX_SHOWN:] else ""
         message = f"left out, since {own.file} does not name them: {', '.join(left[:_MAX_SHOWN])}{more}"
-        yield _remark("left-out", message, "add the files that it needs to `files:` in marpack.yaml")
-
-
-def _remark(code: str, message: str, hint: str, severity: Severity = Severity.NOTE) -> Finding:
-    return Finding(code=code, severity=severity, message=message, hint=hint)
+        yield codes.LEFT_OUT.at(message=message)
 
 
 def _loads_itself(folder: Path, names: Iterable[str], entry: str) -> bool:

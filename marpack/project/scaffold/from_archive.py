@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from marpack import finding_codes as codes
 from marpack.archive.index import Index, Metadata, index_of
 from marpack.archive.manifest import Manifest
 from marpack.archive.names import MODEL_NAME
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
-from marpack.findings import Finding, Severity
+from marpack.findings import Finding
 from marpack.project.members import LEFT_BEHIND, EntryPoint
 from marpack.project.planning import SAMPLES
 from marpack.project.scaffold.template import render
@@ -64,7 +65,7 @@ def read_project(archive: Archive) -> ArchiveProject:
             for sample in values["samples"]
             if "generated" in sample and digests.get(sample["input"]) == sample["generated"]
         ),
-        findings=tuple(Finding(code="not-carried-over", severity=Severity.WARNING, message=each) for each in lost),
+        findings=tuple(codes.NOT_CARRIED_OVER.at(message=each) for each in lost),
     )
 
 

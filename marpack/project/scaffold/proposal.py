@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from marpack import finding_codes as codes
 from marpack.archive.names import MODEL_NAME
 from marpack.errors import UsageError
 from marpack.findings import Finding, Severity
@@ -349,7 +350,7 @@ def serve_weights(
         model_file = next(iter(fitting), None)
         if fitting[1:]:
             message = f"{model_file} was chosen for the model's class; it could also be {', '.join(fitting[1:])}"
-            findings.append(_finding("more-model-files", message, "--model-file names another", Severity.NOTE))
+            findings.append(codes.MORE_MODEL_FILES.at(message=message))
     served = ServedWeights(
         weights=weights.name, kind=weights.kind, model_file=model_file, target=target, findings=tuple(findings)
     )
@@ -360,11 +361,11 @@ def serve_weights(
     if model_file is None and row.is_state:
         message = f"{weights.name} is {row.title}, and there is no model file with the class of its tensors"
         hint = "put the file with the model's class here, and: marpack init --force --model-file FILE"
-        findings.append(_finding("no-model-file", message, hint))
+        findings.append(codes.NO_MODEL_FILE.at(hint=hint, message=message))
     elif model_file is None and row.served_suffix and path.suffix != row.served_suffix:
         message = f"{weights.name} is {row.title}, which TorchServe takes only from a {row.served_suffix} file"
         hint = f"mv {path} {path.with_suffix(row.served_suffix)} && marpack init --force"
-        findings.append(_finding("weights-suffix", message, hint))
+        findings.append(codes.WEIGHTS_SUFFIX_RENAME.at(severity=Severity.WARNING, hint=hint, message=message))
     return replace(served, findings=tuple(findings))
 
 
@@ -376,10 +377,10 @@ def _serve_without_loader(found: FolderScan, weights: Weights, served: ServedWei
         converted = path.name if path.is_absolute() or ".." in path.parts else str(path)
         message = f"{converted} has the tensors of {name}, which stays: TorchServe does not load safetensors"
         hint = f"when that changes: marpack init --force --weights {name}"
-        finding = _finding("converted", message, hint, Severity.NOTE)
+        finding = codes.CONVERTED.at(severity=Severity.NOTE, hint=hint, message=message)
         if converted in found.names:
             message = f"{converted} exists, and is packed instead of {name}, which TorchServe cannot load"
-            finding = _finding("converted", message, "--force converts again")
+            finding = codes.CONVERTED.at(message=message)
         kind = WeightsFormat.STATE_DICT
         return replace(served, weights=converted, kind=kind, converts=name, findings=(*served.findings, finding))
     if served.target:
@@ -390,12 +391,8 @@ def _serve_without_loader(found: FolderScan, weights: Weights, served: ServedWei
         title = FORMATS[weights.kind].title
         message = f"TorchServe cannot load {name}, and {title} cannot be converted, so the target is marpack"
         hint = f"for TorchServe: torch.jit.trace(model, example).save('model.pt'), or {_SAVED} and --model-file FILE"
-    findings = (*served.findings, _finding("not-for-torchserve", message, hint))
+    findings = (*served.findings, codes.NOT_FOR_TORCHSERVE.at(hint=hint, message=message))
     return replace(served, target=Target.MARPACK, findings=findings)
-
-
-def _finding(code: str, message: str, hint: str, severity: Severity = Severity.WARNING) -> Finding:
-    return Finding(code=code, severity=severity, message=message, hint=hint)
 
 
 def suggested_name(folder: Path, weights: str | None) -> str:
@@ -427,16 +424,14 @@ def _choice_findings(
     others = ", ".join(each.name for each in found.weights if each.name not in chosen)
     if weights and others and answers.weights is None:
         why = f", since {own.file} names it" if own and weights.name in own.asked else ""
-        yield _finding(
-            "more-weights", f"{weights.name} was chosen{why}; there are also {others}", "--weights names another"
-        )
+        yield codes.MORE_WEIGHTS.at(name=weights.name, why=why, others=others)
     if own:
         packed = {each.name for each in (weights, labels) if each}
         yield from handler_findings(own, found, packed, has_weights=weights is not None)
     if not samples.listed:
         until = "until `marpack run --input FILE --record` adds one"
         message = f"there is no sample: `marpack check` reports the archive as not proved {until}"
-        yield Finding(code="no-samples", severity=Severity.NOTE, message=message)
+        yield codes.NO_SAMPLES.at(message=message)
 
 
 def assemble(proposal: Proposal, convert: Convert, *, for_new: bool = True) -> dict[str, Source]:
