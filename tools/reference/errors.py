@@ -35,7 +35,7 @@ def errors() -> str:
 
 EXIT_CODES = {
     ExitCode.OK: "everything is fine",
-    ExitCode.SHORT: "something fell short: an input failed, a finding, a sample missed",
+    ExitCode.SHORT: "a check, an input or a finding failed",
     ExitCode.USAGE: "the command line, or the project file",
     ExitCode.ARCHIVE: "not a readable, safe archive",
     ExitCode.HANDLER: "the handler could not be loaded or initialised",
