@@ -98,7 +98,7 @@ def unwrap(file: BinaryIO, head: bytes, *, limit: int) -> Iterator[Inner]:
             raise WrappingError(problem)
 
 
-def wraps(head: bytes) -> bool:
+def is_wrapping(head: bytes) -> bool:
     """Return whether a file that begins with these `HEAD` bytes may wrap another one."""
     return head.startswith((*_CLOSED, _NUMPY)) or _is_tar(head) or _is_zfile(head) or _codec(head) is not None
 
@@ -156,14 +156,14 @@ def _codec(head: bytes) -> _Codec | None:
 
 
 def _is_zlib(head: bytes) -> bool:
-    """Tell whether RFC 1950 has it: deflate, a window of up to 32 KiB, a check of 31, no preset dictionary."""
+    """Return whether a file begins as RFC 1950 says: deflate, a window of up to 32 KiB, no preset dictionary."""
     if len(head) < 2 or int.from_bytes(head[:2], "big") % 31:
         return False
     return head[0] & 15 == 8 and head[0] < 0x80 and not head[1] & 32
 
 
 def _is_lzma(head: bytes) -> bool:
-    """Tell whether liblzma takes it for LZMA without a container: any properties, a size that can be, a first 0."""
+    """Return whether liblzma accepts a file as LZMA without a container."""
     if len(head) < 14 or head[0] >= 225 or head[13]:
         return False
     dictionary, size = int.from_bytes(head[1:5], "little"), int.from_bytes(head[5:13], "little")
@@ -198,7 +198,7 @@ def _expand(file: BinaryIO, codec: _Codec, out: bytearray, limit: int) -> str | 
 
 
 def _is_tar(head: bytes) -> bool:
-    """Tell whether a file begins with the header of a tar, of whatever age: its checksum tells."""
+    """Return whether a file begins with the header of a tar of any age, by its checksum."""
     digits = head[148:156].strip(b" \0")
     if len(head) < HEAD or not re.fullmatch(b"[0-7]{1,7}", digits):
         return head[257:262] == b"ustar"
@@ -206,7 +206,7 @@ def _is_tar(head: bytes) -> bool:
 
 
 class _Bounded:
-    """A file of which nobody reads much at once."""
+    """A file that refuses large reads."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -338,7 +338,7 @@ Unwrapping = Generator[Part, None, bool]
 
 
 class Claim(Enum):
-    """What says that a file is a pickle. Without a claim it still is one if unpickling it would call anything."""
+    """The reason to read a file as a pickle. Without one, it is a pickle if unpickling it calls anything."""
 
     NUMBERS = "nothing, not even a pickle's mark: the storage of a tensor, or bytes among the values of a pickle"
     NONE = "a pickle's mark, if it begins with one"
@@ -347,7 +347,7 @@ class Claim(Enum):
 
 
 class NestedScan:
-    """One look into everything; what is found is yielded, and so is what was not looked into."""
+    """One scan of all files; it yields what it finds, and what it cannot scan."""
 
     def __init__(
         self,
@@ -386,35 +386,35 @@ class NestedScan:
         depth: int = 0,
         claim: Claim = Claim.NONE,
     ) -> Found:
-        """Look into one file; `found` is what it was recognized as, where somebody did that already."""
+        """Scan one file; `found` is its format, if it is known already."""
         self._files_left -= 1
-        if reason := self._spent(depth):
+        if reason := self._describe_limit(depth):
             if not self._is_over or depth > MAX_DEPTH:
                 yield Unscanned(where, reason)
             self._is_over |= depth <= MAX_DEPTH
             return
         file.seek(0)
         head = file.read(HEAD)
-        claim = self._claim(where, claim, found)
+        claim = self._find_claim(where, claim, found)
         if kind := program_kind(where, head, file):
             yield Program(where, kind)
         try:
             tail = TAIL if self._thorough else END.size if depth == 0 else 0
             if archive := _zip_of(file, head, found, self.budget, tail):
-                yield from self._zip(where, file, archive, depth)
+                yield from self._scan_zip(where, file, archive, depth)
         except NotZipError as error:
             if claim is not Claim.NUMBERS or isinstance(error, LargeZipError):
                 yield Unscanned(where, f"it begins as a zip, and cannot be read as one: {error}")
-        is_wrapped = yield from self._wrapped(where, file, head, depth, claim)
+        is_wrapped = yield from self._scan_wrapped(where, file, head, depth, claim)
         if pickles := _legacy_pickles(file, head, found, self.budget):
-            yield from self._legacy(where, file, pickles, depth)
+            yield from self._scan_legacy(where, file, pickles, depth)
         elif head and not head.startswith(LOCAL_MAGIC):  # pickle.load fails at its first byte
             claim = Claim.NONE if is_wrapped else claim
             if head[0] in OPCODES or claim is Claim.UNPICKLED:
-                yield from self._follow(where, file, 0, claim, depth, first=head[:2])
+                yield from self._scan_concatenated(where, file, 0, claim, depth, first=head[:2])
 
-    def _wrapped(self, where: str, file: BinaryIO, head: bytes, depth: int, claim: Claim) -> Unwrapping:
-        """Look into the files that a file wraps; return whether there is any."""
+    def _scan_wrapped(self, where: str, file: BinaryIO, head: bytes, depth: int, claim: Claim) -> Unwrapping:
+        """Scan the files that a file wraps; return whether there are any."""
         found = False
         try:
             for name, inner, is_pickle in unwrap(file, head, limit=min(EXPANDED_LIMIT, self._bytes_left)):
@@ -428,8 +428,8 @@ class NestedScan:
             yield Unscanned(where, str(error))
         return found
 
-    def _spent(self, depth: int) -> str | None:
-        """Return why no more is looked into, if so."""
+    def _describe_limit(self, depth: int) -> str | None:
+        """Return the limit that the scan has reached, if any."""
         if depth > MAX_DEPTH:
             return f"it lies deeper than {MAX_DEPTH} files within files"
         if self._files_left < 0:
@@ -438,7 +438,7 @@ class NestedScan:
             return f"it lies, with all that follows, behind {self.budget.count:,} opcodes of pickles (--max-opcodes)"
         return None
 
-    def _claim(self, where: str, claim: Claim, found: Recognized | None) -> Claim:
+    def _find_claim(self, where: str, claim: Claim, found: Recognized | None) -> Claim:
         if claim is not Claim.NONE:
             return claim
         if _PICKLES.search(where):
@@ -446,7 +446,7 @@ class NestedScan:
         is_foreign = found is not None and found.kind in _FOREIGN
         return Claim.NAMED if _WEIGHTS.search(where) or (where == self._weights and not is_foreign) else Claim.NONE
 
-    def _zip(self, where: str, file: BinaryIO, archive: TorchZip, depth: int) -> Found:
+    def _scan_zip(self, where: str, file: BinaryIO, archive: TorchZip, depth: int) -> Found:
         is_script = archive.kind is WeightsFormat.TORCHSCRIPT and not archive.is_ambiguous
         numbers, pickled = yield from self._judge_zip(where, archive)
         plain = plain_members(archive) | numbers
@@ -457,7 +457,7 @@ class NestedScan:
             name = entry.name.removeprefix(archive.root)
             inside = f"{where}!{entry.name}"
             try:
-                inner = self._entry(file, entry)
+                inner = self._open_entry(file, entry)
             except NotZipError as error:
                 yield Unscanned(inside, str(error))
                 continue
@@ -466,9 +466,9 @@ class NestedScan:
             first = archive.read_already(name, entry)
             if first or (is_script and re.fullmatch(_SCRIPT, name)):
                 first = first or self.budget.read(inner)
-                yield from self._pickle(inside, inner, first, depth, torch=True, script=is_script)
+                yield from self._scan_pickle(inside, inner, first, depth, torch=True, script=is_script)
                 if not first.problem:
-                    yield from self._follow(inside, inner, first.end, Claim.NONE, depth)
+                    yield from self._scan_concatenated(inside, inner, first.end, Claim.NONE, depth)
             else:
                 claim = Claim.NUMBERS if entry in plain else Claim.NONE
                 claim = Claim.UNPICKLED if entry in pickled else claim
@@ -493,7 +493,7 @@ class NestedScan:
             yield reported(f"{where}!{problem.member}", problem.reason)
         return exported.numbers, exported.pickles
 
-    def _entry(self, file: BinaryIO, entry: ZipEntry) -> BinaryIO:
+    def _open_entry(self, file: BinaryIO, entry: ZipEntry) -> BinaryIO:
         """Open a member of a zip within a zip. Raises NotZipError, also when it expands to too much."""
         if entry.method == DEFLATED:
             if entry.size > min(EXPANDED_LIMIT, self._bytes_left):
@@ -501,19 +501,21 @@ class NestedScan:
             self._bytes_left -= entry.size
         return open_entry(file, entry)
 
-    def _legacy(self, where: str, file: BinaryIO, pickles: list[Stream], depth: int) -> Found:
-        """Judge what torch.save wrote before torch 1.6, and look behind its storages."""
+    def _scan_legacy(self, where: str, file: BinaryIO, pickles: list[Stream], depth: int) -> Found:
+        """Judge the pickles that torch.save wrote before torch 1.6, and scan the bytes after its storages."""
         for stream in pickles:
-            yield from self._pickle(where, file, stream, depth, torch=True)
+            yield from self._scan_pickle(where, file, stream, depth, torch=True)
         if not pickles[-1].problem:
             end = end_of_legacy_storages(file, pickles) or pickles[-1].end  # torch.load raises where they are not whole
-            yield from self._follow(where, file, end, Claim.NONE, depth)
+            yield from self._scan_concatenated(where, file, end, Claim.NONE, depth)
 
-    def _follow(self, where: str, file: BinaryIO, at: int, claim: Claim, depth: int, *, first: bytes = b"") -> Found:
+    def _scan_concatenated(
+        self, where: str, file: BinaryIO, at: int, claim: Claim, depth: int, *, first: bytes = b""
+    ) -> Found:
         """Read the pickles that follow one another from a byte on, which is padding unless `first` begins there."""
         size = file.seek(0, io.SEEK_END)
         if not first:
-            at, first = self._behind(file, at)
+            at, first = self._skip_padding(file, at)
         count = 0
         while first and (first[0] in OPCODES or claim is Claim.UNPICKLED):
             count += 1
@@ -523,16 +525,16 @@ class NestedScan:
             stream = self.budget.read(file, at)
             if stream.has_arrays:
                 stream = self.budget.read(file, at, arrays=Arrays.SKIPPED)
-                yield from self._beside(where, file, stream, at)
+                yield from self._scan_with_arrays(where, file, stream, at)
             is_marked = first in _PROTOCOLS
-            at, first = (stream.end, b"") if stream.problem else self._behind(file, stream.end)
-            wrapped = bool(first) and wraps(read_at(file, at, HEAD))
+            at, first = (stream.end, b"") if stream.problem else self._skip_padding(file, stream.end)
+            wrapped = bool(first) and is_wrapping(read_at(file, at, HEAD))
             if self._is_pickle(stream, claim, is_marked=is_marked, is_whole=at >= size):
                 # Its name says its only loader, except as the manifest's weights: older servers unpickle those.
                 is_idle = where != self._weights or (stream.is_data and not stream.imports)
                 if is_idle and where.endswith(_SAFETENSORS) and is_exact_safetensors(file):
                     return
-                yield from self._pickle(where, file, stream, depth)
+                yield from self._scan_pickle(where, file, stream, depth)
             elif stream.imports:
                 yield StrayImports(where, tuple(item.path for item in stream.imports))
             claim = Claim.NAMED if claim is Claim.UNPICKLED else claim
@@ -543,15 +545,15 @@ class NestedScan:
         if self._bytes_left < 0:
             yield Unscanned(where, "it is padded with more bytes than are read")
 
-    def _beside(self, where: str, file: BinaryIO, stream: Stream, at: int) -> Found:
-        """Judge what pickle.load does with joblib's file, if that is more than what joblib.load does."""
+    def _scan_with_arrays(self, where: str, file: BinaryIO, stream: Stream, at: int) -> Found:
+        """Judge the file as pickle.load reads it, if that does more than joblib.load."""
         plain = [self.budget.read(file, at, arrays=Arrays.AS_OPCODES)]
         while plain[-1].problem is None and plain[-1].end < stream.end:  # it stops at an array's pickle
             plain.append(self.budget.read(file, plain[-1].end, arrays=Arrays.AS_OPCODES))
         more = {item: None for reading in plain for item in reading.imports if item not in stream.imports}
         if any(map(is_dangerous, more)):
             for reading in plain:
-                yield from self._judged(where, reading)
+                yield from self._judge_pickle(where, reading)
             return
         if more:
             yield StrayImports(where, tuple(item.path for item in more))
@@ -570,22 +572,22 @@ class NestedScan:
             return not is_listed or (stream.problem is None and any(map(is_dangerous, stream.imports)))
         return stream.problem is None and (is_whole or claim is Claim.NAMED)
 
-    def _pickle(
+    def _scan_pickle(
         self, where: str, file: BinaryIO, stream: Stream, depth: int, *, torch: bool = False, script: bool = False
     ) -> Found:
-        """Judge a pickle, and look into the byte strings in it that are pickles or zips."""
-        yield from self._judged(where, stream, torch=torch, script=script)
+        """Judge a pickle, and scan the byte strings in it that are pickles or zips."""
+        yield from self._judge_pickle(where, stream, torch=torch, script=script)
         for begin, length in stream.files:
             yield from self.file(f"{where}@{begin}", stored(file, begin, length), depth=depth + 1, claim=Claim.NUMBERS)
 
-    def _judged(self, where: str, stream: Stream, *, torch: bool = False, script: bool = False) -> Found:
+    def _judge_pickle(self, where: str, stream: Stream, *, torch: bool = False, script: bool = False) -> Found:
         label = where if stream.start == 0 else f"{where}@{stream.start}"
         yield judge(stream, label, torch=torch, script=script, packed=self._packed)
         if stream.problem:
             yield Unscanned(label, stream.problem)
 
-    def _behind(self, file: BinaryIO, at: int) -> tuple[int, bytes]:
-        """Return where the padding at a byte ends, and the two bytes there: none at the end, or where we give up."""
+    def _skip_padding(self, file: BinaryIO, at: int) -> tuple[int, bytes]:
+        """Return where the padding ends, and the next two bytes: none at the end of the file or at the limit."""
         file.seek(at)
         while (chunk := file.read(_CHUNK)) and self._bytes_left >= 0:
             rest = chunk.lstrip(_PADDING)

@@ -1,4 +1,4 @@
-"""YAML text → plain values with the lines of their keys, within bounds, however hostile; no tag makes an object."""
+"""YAML text → plain values with the lines of their keys, within limits; no tag makes an object."""
 
 from enum import StrEnum
 from typing import Any
@@ -30,7 +30,7 @@ _BEGUN = {
 
 
 class YamlFault(StrEnum):
-    """What kind of thing is wrong with a document."""
+    """The kind of problem in a document."""
 
     SYNTAX = "syntax"
     VALUE = "value"  # an object's tag, a key that no mapping can have
@@ -49,7 +49,7 @@ class YamlProblem(Struct, frozen=True, kw_only=True):
 
 
 class RepeatedKey(Struct, frozen=True):
-    """A key that stands in one mapping again."""
+    """A key that occurs again in one mapping."""
 
     name: str
     first: int  # line, counted from 1
@@ -57,7 +57,7 @@ class RepeatedKey(Struct, frozen=True):
 
 
 class YamlDocument(Struct, frozen=True, kw_only=True):
-    """What YAML says; keys of `lines` and `texts` are dotted paths such as `files[0].from`."""
+    """A document; keys of `lines` and `texts` are dotted paths such as `files[0].from`."""
 
     value: Any = None  # Any: whatever the author wrote
     lines: dict[str, int] = {}  # counted from 1
@@ -69,7 +69,7 @@ class YamlDocument(Struct, frozen=True, kw_only=True):
 
 
 def read_yaml(text: str | bytes, *, as_text: bool = False, as_server: bool = False) -> YamlDocument:
-    """Parse one YAML document with a safe loader; what is wrong with it is told, never raised.
+    """Parse one YAML document with a safe loader; errors are returned, never raised.
 
     Args:
         text: The document.
@@ -133,7 +133,7 @@ def _failed(reason: str, fault: YamlFault = YamlFault.SYNTAX, line: int | None =
 
 
 def _measure(text: str | bytes, kind: Any, *, deep: bool) -> YamlDocument:  # Any: see SAFE_LOADER
-    """Return how deep a document is, and what its aliases stand for, before anything is composed."""
+    """Return a document's depth and its number of aliases, or the limit that it exceeds, before it is composed."""
     expanded = depth = aliases = 0
     opened: list[tuple[str | None, int]] = []
     sizes: dict[str | None, int] = {}
@@ -163,20 +163,20 @@ def _compose(loader: Any, extent: YamlDocument) -> YamlDocument:  # Any: see SAF
     node = loader.get_single_node()
     if node is None:
         return extent
-    survey = _Survey(loader)
-    survey.look(node, "")
+    reader = _KeyReader(loader)
+    reader.read(node, "")
     return YamlDocument(
         value=loader.construct_document(node),
-        lines=survey.lines,
-        texts=survey.texts,
-        duplicates=tuple(survey.duplicates),
+        lines=reader.lines,
+        texts=reader.texts,
+        duplicates=tuple(reader.duplicates),
         depth=extent.depth,
         aliases=extent.aliases,
     )
 
 
-class _Survey:
-    """Notes the line and the written text of every key, and which keys are there twice."""
+class _KeyReader:
+    """Reads the line and the text of every key, and the repeated keys."""
 
     def __init__(self, loader: Any) -> None:  # Any: see SAFE_LOADER
         self.lines: dict[str, int] = {}
@@ -185,7 +185,7 @@ class _Survey:
         self._loader = loader
         self._open: set[int] = set()  # nodes that are being looked at: an alias may stand within its own
 
-    def look(self, node: yaml.Node, path: str) -> None:
+    def read(self, node: yaml.Node, path: str) -> None:
         if isinstance(node, yaml.ScalarNode):
             self.texts.setdefault(path, node.value)
         if isinstance(node, yaml.ScalarNode) or id(node) in self._open:
@@ -211,4 +211,4 @@ class _Survey:
 
     def _note(self, node: yaml.Node, path: str, line: int) -> None:
         self.lines.setdefault(path, line)
-        self.look(node, path)
+        self.read(node, path)
