@@ -119,13 +119,25 @@ def _refuse_folder(target: Path, marker: str, *, replace: bool) -> None:
         raise OutputExistsError(
             "the output folder exists already", where=str(target), hint="pass --force to replace it"
         )
-    if any(target.iterdir()) and not (target / marker).is_file():
+    if _holds_other_files(target, marker):
         raise OutputExistsError(
             f"the output folder holds other files and no {marker}, so it is not replaced",
             where=str(target),
             hint="choose another output, or remove that folder yourself",
             code="output-holds-other-files",
         )
+
+
+def _holds_other_files(folder: Path, marker: str) -> bool:
+    """Return whether a folder has files without the file `marker`; another build may replace it at the same time."""
+    while True:
+        try:
+            before = folder.stat().st_ino
+            found = any(folder.iterdir()) and not (folder / marker).is_file()
+            if not found or folder.stat().st_ino == before:
+                return found
+        except FileNotFoundError:  # moved away for the folder of the other build
+            return False
 
 
 @contextmanager

@@ -165,7 +165,7 @@ REFUSED = {
         "a b",
     ),
     "an origin that is none": (["x.mar", "--port", "0", "--metrics-port", "0", "--cors-origin", "x"], 2, "x"),
-    "metrics that cannot be read": (["x.mar", "--metrics-config", "nix.yaml"], 2, "no such metrics file"),
+    "metrics that cannot be read": (["x.mar", "--metrics-config", "nix.yaml"], 2, "the metrics file does not exist"),
     "models of no store": (["--models", "x.mar"], 2, "--model-store DIR"),
     "a model API without a store": (["x.mar", "--enable-model-api"], 2, "--model-store DIR"),
     "stop": (["--stop"], 2, "SIGTERM"),

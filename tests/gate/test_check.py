@@ -294,8 +294,8 @@ def test_every_check_has_its_section_in_order(name: str):
 
 def test_every_code_of_the_checks_is_documented():
     codes = list(dict.fromkeys(each.name for each in vars(finding_codes).values() if isinstance(each, Code)))
-    checks = codes[codes.index("does-not-load") :]
-    assert "slower-undecided" in checks
+    checks = codes[codes.index("does-not-load") : codes.index("slower-undecided") + 1]
+    assert len(checks) > 30
     assert [code for code in checks if f"`{code}`" not in DOCUMENT] == []
 
 
