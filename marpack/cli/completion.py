@@ -28,12 +28,10 @@ def completion(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from marpack.cli.main import marpack
-
     kind = get_completion_class(shell)
     if kind is None:  # cannot be: click has all three
         raise click.UsageError(f"click knows no completion for {shell}")
-    script = kind(marpack, {}, "marpack", _VARIABLE).source()
+    script = kind(click.get_current_context().find_root().command, {}, "marpack", _VARIABLE).source()
     # bash forgets about files once a command has a function of its own, unless it is told.
     click.echo(script.replace("complete -o nosort", "complete -o nosort -o bashdefault -o default"))
 

@@ -17,16 +17,15 @@ from msgspec.structs import asdict, replace
 
 from marpack.api.declaring import Option
 from marpack.api.options import Above0
-from marpack.api.session_options import RunOptions
 from marpack.cli.inputs import InputOptions, count_inputs, read_inputs, refuse_combinations
 from marpack.cli.options import command
+from marpack.cli.run_output import OutputOptions, RunOutput
 from marpack.errors import ExitCode, MarpackError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
-    from marpack.cli.run_output import RunOutput
     from marpack.findings import Finding
     from marpack.gate.recording import NewProject, Recorder
     from marpack.project.source import ResolvedSource
@@ -51,39 +50,18 @@ _LOOK = 0.1  # seconds between two looks for changes during a run
 _MAX_COUNT = 10_000  # inputs of a benchmark, which holds all of them in memory
 
 
-class RunCommandOptions(RunOptions, frozen=True, kw_only=True):
+class RunCommandOptions(OutputOptions, frozen=True, kw_only=True):
     """The options of `marpack run`: those of Python, and those that only the command line has."""
 
     torchserve: Annotated[bool, Option("Import the installed torchserve's ts instead of marpack's.", group="Model")] = (
         False
     )
     unpacked: Annotated[bool, Option("Run the project's files without packing them.", group="Model")] = False
-    as_json: Annotated[bool, Option("Write everything as one JSON object to stdout.", ("--json",), group="Results")] = (
-        False
-    )
-    jsonl: Annotated[bool, Option("Write one JSON object per line, as soon as it is available.", group="Results")] = (
-        False
-    )
-    output: Annotated[
-        str | None, Option("Folder for response bodies, one file each.", metavar="DIR", group="Results")
-    ] = None
-    report: Annotated[
-        str | None, Option("File for an HTML report of all responses.", metavar="FILE", group="Results")
-    ] = None
-    resume: Annotated[
-        str | None, Option("Append results to FILE; skip inputs with a result.", metavar="FILE", group="Results")
-    ] = None
-    resume_unchecked: Annotated[bool, Option("Also accept results without digests in FILE.", group="Results")] = False
-    record: Annotated[
-        bool, Option("Save responses as samples: in the project, or in a new one for a .mar.", group="Results")
-    ] = False
-    logs: Annotated[bool, Option("Show what the handler prints for each input.", group="Results")] = False
     show_data: Annotated[bool, Option("Show what the handler gets, without secrets.", group="Debugging")] = False
     in_process: Annotated[
         bool, Option("Run the handler in this process, so that breakpoints work.", group="Debugging")
     ] = False
     pdb: Annotated[bool, Option("Open the debugger where the handler fails.", group="Debugging")] = False
-    watch: Annotated[bool, Option("Run again when a file of the project changes.", group="Debugging")] = False
     repeat: Annotated[
         Above0 | None, Option("Benchmark: time N passes over the inputs.", metavar="N", group="Benchmark")
     ] = None
@@ -222,7 +200,6 @@ def answer(
     `until` returns, after every response, whether to stop; `launch` returns a worker that waits for a model.
     """
     from marpack.api.requests import defaults_of
-    from marpack.cli.run_output import RunOutput
     from marpack.runner.client import LoadError
     from marpack.runner.results import answered_inputs
 
@@ -365,7 +342,6 @@ def _run_until_change(
 def benchmark(options: RunCommandOptions, inputs: InputOptions) -> int:
     """Time the inputs; return the exit code, 1 if some failed or memory grows."""
     from marpack.api.requests import defaults_of
-    from marpack.cli.run_output import RunOutput
     from marpack.runner.client import LoadError
 
     output = RunOutput(options)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
-from marpack.cli.session import tell_findings
+from marpack.api.declaring import Option
+from marpack.api.session_options import RunOptions
 from marpack.errors import ExitCode, OutputError, describe_os_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
-    from marpack.cli.run import RunCommandOptions
     from marpack.findings import Finding
     from marpack.render.report.page import HtmlReport
     from marpack.render.run import ReportStream, RunHead
@@ -23,11 +23,37 @@ if TYPE_CHECKING:
     from marpack.runner.session import Session
 
 
+class OutputOptions(RunOptions, frozen=True, kw_only=True):
+    """The options of `marpack run` that decide where results go."""
+
+    as_json: Annotated[bool, Option("Write everything as one JSON object to stdout.", ("--json",), group="Results")] = (
+        False
+    )
+    jsonl: Annotated[bool, Option("Write one JSON object per line, as soon as it is available.", group="Results")] = (
+        False
+    )
+    output: Annotated[
+        str | None, Option("Folder for response bodies, one file each.", metavar="DIR", group="Results")
+    ] = None
+    report: Annotated[
+        str | None, Option("File for an HTML report of all responses.", metavar="FILE", group="Results")
+    ] = None
+    resume: Annotated[
+        str | None, Option("Append results to FILE; skip inputs with a result.", metavar="FILE", group="Results")
+    ] = None
+    resume_unchecked: Annotated[bool, Option("Also accept results without digests in FILE.", group="Results")] = False
+    record: Annotated[
+        bool, Option("Save responses as samples: in the project, or in a new one for a .mar.", group="Results")
+    ] = False
+    logs: Annotated[bool, Option("Show what the handler prints for each input.", group="Results")] = False
+    watch: Annotated[bool, Option("Run again when a file of the project changes.", group="Debugging")] = False
+
+
 class RunOutput:
     """Takes a run's results and passes each to everyone who asked for it."""
 
     def __init__(
-        self, options: RunCommandOptions, results_log: ResultsLog | None = None, *, count: int | None = None
+        self, options: OutputOptions, results_log: ResultsLog | None = None, *, count: int | None = None
     ) -> None:
         """Open what results go to, so that what cannot be written is said before a model is loaded."""
         from marpack.render.run import Lines
@@ -54,6 +80,8 @@ class RunOutput:
         """Keep what was noticed before the model was loaded, and print what matters now."""
         noticed = tuple(findings)
         self._findings += noticed
+        from marpack.cli.session import tell_findings
+
         tell_findings(noticed)
 
     def begin(self, session: Session) -> None:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.api.sessions import Consent, isolated_python, load_of
-from marpack.cli.serve import ServeOptions
+from marpack.cli.serve_options import ServeOptions
 from marpack.cli.session import cache_of, tell_aside, tell_built
 from marpack.errors import MarpackError, UsageError
 from marpack.project.load import declared_metrics

@@ -21,7 +21,7 @@ from marpack.render.build import BuildReport, InitReport, build_page, init_page
 from marpack.render.check import gate_page, merge_hints, summarize
 from marpack.render.console import visible
 from marpack.render.doctor import DoctorReport
-from marpack.render.pages import Page
+from marpack.render.pages import Cell, Page, Row, Table, Tone
 from marpack.render.run import RunReport, run_page
 from marpack.runner.results import AnsweredInput
 from marpack.trust import Signed, Verification
@@ -34,6 +34,16 @@ _TROUBLES = 5  # of one response, and frames of each
 _LOGS = 4_000  # characters of what a handler printed
 _CSS = {"name": "mono", "number": "n", "code": "mono code", "text": ""}  # kind of a cell → classes
 
+_HEALTH: dict[str, Tone] = {"ok": "good", "note": "warn", "broken": "bad"}
+
+
+def doctor_page(report: DoctorReport) -> Page:
+    """Return the page of `doctor`; the command prints lines of its own, because it works without msgspec."""
+    rows = (Row((Cell(each.name, _HEALTH[each.health]), Cell(each.text)), below=each.hint) for each in report.lines)
+    verdict = Cell("ready", "good") if report.healthy else Cell("something is broken", "bad")
+    return Page(title="doctor", verdict=verdict, tables=(Table.of("", rows, len(report.lines)),))
+
+
 _PAGES: dict[type, Callable[[Any], Page]] = {  # Any: a result of that type
     BuildReport: build_page,
     InitReport: init_page,
@@ -45,7 +55,7 @@ _PAGES: dict[type, Callable[[Any], Page]] = {  # Any: a result of that type
     PullReport: pages.pull_page,
     Signed: pages.signed_page,
     Verification: pages.verification_page,
-    DoctorReport: pages.doctor_page,
+    DoctorReport: doctor_page,
     GateReport: gate_page,
     RunReport: run_page,
 }

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from marpack.inspection.diff import Diff, FieldDifference
     from marpack.inspection.facts import HandlerFacts, Inspection, MemberFacts, WeightsFacts
     from marpack.inspection.pickles import PickleScan
-    from marpack.render.doctor import DoctorReport
     from marpack.trust import Signed, Verification
 
     Folder = dict[str, "MemberFacts | Folder"]
@@ -31,7 +30,6 @@ Kind = Literal["text", "name", "number", "code"]
 
 SAFE_COVERS = "Safe covers the weights. The handler is code and always runs."
 _RISKS: dict[str, Tone] = {"safe": "good", "needs trust": "warn", "dangerous": "bad"}
-_HEALTH: dict[str, Tone] = {"ok": "good", "note": "warn", "broken": "bad"}
 _SIGNS: dict[str, tuple[str, Tone]] = {"added": ("+", "good"), "removed": ("-", "bad")}
 _SEVERITIES = ("error", "warning", "note")
 _MAX_ROWS = 40  # of a table
@@ -405,13 +403,3 @@ def verification_page(verification: Verification) -> Page:
     is_claim = signer is None and (check is None or check.signer is None)
     verdict = Cell("claimed", "warn") if is_claim else Cell("verified", "good")
     return Page(title=verification.archive, verdict=verdict, facts=tuple(facts), closing=closing)
-
-
-# --- doctor ---------------------------------------------------------------------------------------------------------
-
-
-def doctor_page(report: DoctorReport) -> Page:
-    """Return the page of `doctor`; the command prints lines of its own, because it works without msgspec."""
-    rows = (Row((Cell(each.name, _HEALTH[each.health]), Cell(each.text)), below=each.hint) for each in report.lines)
-    verdict = Cell("ready", "good") if report.healthy else Cell("something is broken", "bad")
-    return Page(title="doctor", verdict=verdict, tables=(Table.of("", rows, len(report.lines)),))

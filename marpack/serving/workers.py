@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from marpack.errors import MarpackError
-from marpack.runner.client import Worker
+from marpack.protocol.messages import Load, Loaded
+from marpack.runner.client import BatchResult, Worker
 from marpack.serving.jobs import Batch
 from marpack.serving.loading import run_in_loading_thread
+from marpack.serving.settings import ModelSettings
 from marpack.torchserve.http import ResponseChunk
-
-if TYPE_CHECKING:
-    from marpack.serving.models import ServedModel
 
 T = TypeVar("T")
 
@@ -38,10 +37,37 @@ class WorkerState(StrEnum):
     STOPPED = "stopped"
 
 
+class SlotOwner(Protocol):
+    """A model that gives work to its slots."""
+
+    settings: ModelSettings
+
+    def spawn(self) -> Worker:
+        """Start a process that waits for a model."""
+
+    def load(self, worker: WorkerSlot) -> Load:
+        """Return how a slot's process loads the model; called in a thread."""
+
+    def loaded(self, worker: WorkerSlot, loaded: Loaded, logs: str) -> None:
+        """Take note of a slot that is ready."""
+
+    def failed(self, worker: WorkerSlot, error: MarpackError) -> None:
+        """Take note of a slot that is not started again."""
+
+    def answered(self, worker: WorkerSlot, batch: Batch, outcome: BatchResult) -> None:
+        """Complete the jobs of a batch."""
+
+    def put_back(self, batches: list[Batch]) -> None:
+        """Queue batches again that a slot did not start."""
+
+    def dispatch(self) -> None:
+        """Send waiting batches to slots with room."""
+
+
 class WorkerSlot:
     """A place for a worker process, which replaces a process that ends."""
 
-    def __init__(self, number: int, owner: ServedModel) -> None:
+    def __init__(self, number: int, owner: SlotOwner) -> None:
         """Take the number that TorchServe would give the worker (its port), and the model."""
         self.number = number
         self.state = WorkerState.LOADING
