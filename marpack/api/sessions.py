@@ -245,10 +245,6 @@ def answer_on_terminal(question: str) -> bool | None:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB" if size < 1e9 else f"{size / 1e9:,.1f} GB"
-
-
 class Consent(Struct, frozen=True):
     """How a large download, or one of unknown size, is confirmed."""
 
@@ -262,7 +258,9 @@ class Consent(Struct, frozen=True):
 
         if download.size == 0:  # they are files on this machine
             return
-        size = "unknown size" if download.size is None else _megabytes(download.size)
+        size = "unknown size"
+        if download.size is not None:
+            size = f"{download.size / 1e6:,.1f} MB" if download.size < 1e9 else f"{download.size / 1e9:,.1f} GB"
         reason = f" ({download.reason})" if download.reason else ""
         files = ", ".join([*download.files[:_LISTED], *(["…"] if len(download.files) > _LISTED else [])])
         tell(f"download for the archive's requirements: {size}{reason}{': ' if files else ''}{files}")

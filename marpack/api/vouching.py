@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from marpack.inspection.facts import Inspection
     from marpack.trust import Signed, Verification
     from marpack.trust.attestations import CheckedFile
-    from marpack.trust.keys import Authority, PrivateKey, PublicKey
+    from marpack.trust.keys import PrivateKey
     from marpack.trust.verifying import Trust
 
 _OTHERS_READ = 0o044  # of a file's mode
@@ -67,49 +67,40 @@ def private_key(key: Key, password: str | None, *, where: str = "key") -> tuple[
 
 def _trust(options: VerifyOptions) -> Trust:
     """Return the trusted keys and the required documents. Raises UsageError for options that do not go together."""
+    from marpack.trust.keys import Authority, PublicKey
     from marpack.trust.verifying import Trust
+
+    def public_key(key: Key, name: str) -> PublicKey:
+        pem, where = _pem(key, name)
+        return PublicKey.from_pem(pem, where=where)
 
     key, ca, check_key, allow_unsigned = options.key, options.ca, options.check_key, options.allow_unsigned
     check = None if options.require_check is None else Path(options.require_check)
     signature = None if options.signature is None else Path(options.signature)
     if key is not None and ca is not None:
-        raise UsageError("a key and an authority are two ways of trusting", hint="give --key or --ca")
+        raise UsageError("--key and --ca exclude each other", hint="Give one of them.")
     if check is None and (check_key is not None or allow_unsigned):
         option = "--check-key" if check_key is not None else "--allow-unsigned"
-        raise UsageError(f"{option} is of attestations", hint="name one: --require-check FILE")
+        raise UsageError(f"{option} requires --require-check", hint="Add --require-check FILE.")
     if allow_unsigned and check_key is not None:
-        raise UsageError("--allow-unsigned believes anybody, --check-key one signer", hint="give one of them")
+        raise UsageError("--allow-unsigned and --check-key exclude each other", hint="Give one of them.")
     if key is None and ca is None and signature is not None:
-        raise UsageError("a signature is verified with a key", hint="the signer's public one: --key signer.pub")
-    signers = _public(key, "key") if key is not None else _authority(ca) if ca is not None else None
-    checkers = _public(check_key, "check_key") if check_key is not None else _own_key(signers)
+        hint = "Give the signer's public key (--key signer.pub) or an authority (--ca authority.pem)."
+        raise UsageError("--signature requires --key or --ca", hint=hint)
+    signers: PublicKey | Authority | None = None if key is None else public_key(key, "key")
+    if ca is not None:
+        pem, where = _pem(ca, "ca")
+        signers = Authority.from_pem(pem, where=where)
+    checkers = signers if isinstance(signers, PublicKey) else None
+    if check_key is not None:
+        checkers = public_key(check_key, "check_key")
     if check is None and signers is None:
-        hint = "the signer's public key: --key signer.pub, or an authority: --ca authority.pem"
-        raise UsageError("there is nobody to trust", hint=hint)
+        hint = "Give the signer's public key (--key signer.pub) or an authority (--ca authority.pem)."
+        raise UsageError("no trusted key or authority", hint=hint)
     if check is not None and checkers is None and not allow_unsigned:
-        hint = "--key or --check-key names whoever checked; --allow-unsigned shows what is claimed"
-        raise UsageError("without a key, anybody may have written the attestation", where=str(check), hint=hint)
+        hint = "Give the checker's key with --key or --check-key, or accept unsigned claims with --allow-unsigned."
+        raise UsageError("an attestation without a trusted key proves nothing", where=str(check), hint=hint)
     return Trust(signers=signers, signature=signature, check=check, checkers=None if allow_unsigned else checkers)
-
-
-def _own_key(signers: PublicKey | Authority | None) -> PublicKey | None:
-    from marpack.trust.keys import PublicKey
-
-    return signers if isinstance(signers, PublicKey) else None
-
-
-def _public(key: Key, name: str) -> PublicKey:
-    from marpack.trust.keys import PublicKey
-
-    pem, where = _pem(key, name)
-    return PublicKey.from_pem(pem, where=where)
-
-
-def _authority(ca: Key) -> Authority:
-    from marpack.trust.keys import Authority
-
-    pem, where = _pem(ca, "ca")
-    return Authority.from_pem(pem, where=where)
 
 
 def chain(certificate: Key | None) -> list[bytes]:
