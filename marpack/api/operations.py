@@ -355,12 +355,16 @@ def init(options: InitOptions, on_survey: Callable[[FolderScan, Proposal], objec
     else:
         from marpack.project.scaffold.folder_scan import scan_folder
         from marpack.project.scaffold.proposal import assemble, propose
-        from marpack.runner.process import convert_safetensors
+
+        def convert(source: Path, target: Path) -> None:  # by the worker, which Windows does not have
+            from marpack.runner.process import convert_safetensors
+
+            convert_safetensors(source, target)
 
         scan = scan_folder(folder)
         proposal = propose(folder, scan, _answers(folder, options))
         on_survey(scan, proposal)
-        files = assemble(proposal, convert_safetensors, for_new=options.force or FILE_NAME not in scan.names)
+        files = assemble(proposal, convert, for_new=options.force or FILE_NAME not in scan.names)
         written = write_files(folder, files, replace=options.force)
         name, template, findings = proposal.name, proposal.template.name, proposal.findings
         generated = tuple(filter(files.__contains__, proposal.samples.brought)) if proposal.samples.stand_ins else ()

@@ -62,6 +62,8 @@ def plain(text: str) -> str:
 def show_lines(lines: Iterable[str], *, err: bool = False) -> None:
     """Print lines on stdout, or stderr, in colours only on a terminal that wants them."""
     text = "".join(f"{line}\n" for line in lines)
+    if not text:  # writing nothing would flush what could not be written before
+        return
     # Not click.echo, which writes UTF-8 to a stream that cannot show it.
     stream = sys.stderr if err else sys.stdout
     stream.write(text if stream.isatty() and not os.environ.get("NO_COLOR") else click.unstyle(text))

@@ -123,7 +123,7 @@ def flipped(path: Path, place: int) -> None:
 # file, where the byte is that changes, what is said
 CHANGED = {
     "weights": ("digits.mar", 5000, "has other bytes than were signed"),
-    "the time in a header": ("digits.mar", 10, "no member differs: what changed lies around them"),
+    "the time in a header": ("digits.mar", 10, "no member differs: the change is around them"),
     "the signature's signature": ("digits.mar.sig", -20, "digits.mar.sig"),
     "the signature's statement": ("digits.mar.sig", 400, "did not sign this"),
     "the attestation": ("digits.mar.intoto.json", 400, "digits.mar.intoto.json"),

@@ -210,7 +210,7 @@ def test_safetensors_and_their_class_become_a_project_for_the_server(here: Path,
     (here / "net.py").write_text(f"from torch import nn\nclass Net(nn.Module):\n{layers}{forward}")
     outcome = init()
     assert outcome.code == 0
-    assert "own.pt" in outcome.out.splitlines()[0]
+    assert "own.pt" in outcome.out
     assert "found  net.py " in outcome.err
     checked = invoke("check", "--json", cwd=here, code=1)
     report = json.loads(checked.stdout)

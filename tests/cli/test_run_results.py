@@ -324,7 +324,7 @@ def test_a_table_fits_its_terminal(mar: str, tmp_path: Path, columns: int):
 def test_a_long_run_shows_how_far_it_is(mar: str):
     words = [word for _ in range(5) for word in ("--data", "slow")]
     with Terminal("run", mar, *words) as terminal:
-        terminal.wait_for(r"━+╌+ \d/5")
+        terminal.wait_for(r"[━╸╺]+ \d/5")
         assert terminal.end() == 0
     assert "\r" not in marpack("run", mar, *words).stderr
 
