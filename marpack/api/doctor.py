@@ -46,7 +46,7 @@ devices += ["mps"] * torch.backends.mps.is_available() + ["xpu"] * torch.xpu.is_
 build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "ROCm" if torch.version.hip else "CPU"
 print(f"\\n{torch.__version__} for {build}; devices: {', '.join(devices)}; {torch.get_num_threads()} threads")
 """
-_MODULES = {"pillow": "PIL", "pyyaml": "yaml", "ruamel.yaml": "ruamel.yaml"}  # distribution → module, if not its name
+_MODULES = {"pillow": "PIL", "pyyaml": "yaml", "ruamel-yaml": "ruamel.yaml"}  # distribution → module, if not its name
 
 
 class _CacheState(NamedTuple):
@@ -115,7 +115,8 @@ def find_problem(requirement: str) -> str | None:
         return f"{name} is not installed"
     if specifier is not None and not specifier.contains(installed, prereleases=True):
         return f"{name} {installed} is installed, and {specifier} is needed"
-    module = _MODULES.get(name, name.replace("-", "_"))
+    normalized = re.sub(r"[-_.]+", "-", name).lower()  # as metadata may spell it
+    module = _MODULES.get(normalized, name.replace("-", "_"))
     if module != "torch" and not _is_importable(module):  # torch has a line of its own
         return f"{name} is installed, but its module {module} is missing"
     return None

@@ -102,6 +102,7 @@ def test_a_torch_beside_oneself_is_not_the_one(tmp_path: Path, monkeypatch: pyte
     [
         (["click>=1"], Health.OK, "all required packages"),
         (["click<999,>=1,!=2", "click (>=1)", "click[x]>=1 ; sys_platform != 'nowhere'"], Health.OK, "all required"),
+        (["ruamel-yaml>=0.18", "ruamel.yaml>=0.18", "Ruamel_YAML>=0.18"], Health.OK, "all required"),
         (["click!=8.*,<8"], Health.BROKEN, "<8 is needed"),
         (["click>=999; sys_platform == 'nowhere' and python_version > '3'"], Health.OK, "all required"),
         (["click>=999", "no-such-package-here"], Health.BROKEN, "is installed, and >=999 is needed; no-such-package"),
