@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
 from marpack.api.declaring import Name, Option, initializer
-from marpack.api.session_options import WorkerOptions
+from marpack.api.session_options import BatchSize, WorkerOptions
 from marpack.api.sessions import open_session
 from marpack.runner.pool import Batch, Pool
 from marpack.runner.results import outcomes_of
@@ -28,6 +28,7 @@ class _ScorerArguments(WorkerOptions, frozen=True):
 class ScorerOptions(_ScorerArguments, frozen=True, kw_only=True):
     """The arguments of `marpack.Scorer`."""
 
+    batch_size: BatchSize = 1
     isolate: Annotated[bool, Option("Retry the rows of a failed batch one by one.")] = False
 
 

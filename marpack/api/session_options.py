@@ -43,6 +43,11 @@ _RequestSize = Annotated[
 ]
 
 
+BatchSize = Annotated[
+    Above0 | None, Option("Requests per call of the handler.", metavar="N", default="1", group="Workers")
+]
+
+
 class ModelOptions(OutsideOption, frozen=True, kw_only=True):
     """How a model is loaded."""
 
@@ -95,10 +100,7 @@ class SessionOptions(ModelOptions, frozen=True, kw_only=True):
 class WorkerOptions(SessionOptions, frozen=True, kw_only=True):
     """How many workers a model has, and what each may use."""
 
-    batch_size: Annotated[
-        Above0 | None,
-        Option("Requests per call of the handler.", metavar="N", default="1", group="Workers"),
-    ] = None
+    batch_size: BatchSize = None
     workers: Annotated[Above0, Option("Worker processes that share the requests.", metavar="N", group="Workers")] = 1
     max_memory: Annotated[
         Above0 | None,
@@ -125,8 +127,9 @@ class _RunArguments(WorkerOptions, frozen=True):
 
 
 class RunOptions(_RunArguments, frozen=True, kw_only=True):
-    """The options of `marpack run` that Python has, too."""
+    """The options of `marpack run` that Python also has."""
 
+    batch_size: BatchSize = 1
     content_type: _ContentType = None
     headers: _RequestHeaders = None
     explain: _Explain = False
@@ -251,6 +254,7 @@ class _ScoreArguments(WorkerOptions, frozen=True):
 class ScoreOptions(_ScoreArguments, frozen=True, kw_only=True):
     """The options of `marpack score`; those of `marpack.RowMapping` have its names."""
 
+    batch_size: BatchSize = 1
     inputs: Annotated[
         Sequence[str],
         Option("Parquet, Arrow, CSV or JSONL files, folders, globs, s3://….", ("-i", "--input"), "FILE…",

@@ -348,18 +348,18 @@ class HttpClient:
         scheme, proxy = url.partition("://")[0].lower(), _proxy_for(url) if self._proxies else None
         manager = self._managers.get((scheme, proxy))
         if manager is None:
-            options: dict[str, Any] = {"maxsize": _CONNECTIONS, "num_pools": _HOSTS}  # Any: urllib3's
+            settings: dict[str, Any] = {"maxsize": _CONNECTIONS, "num_pools": _HOSTS}  # Any: urllib3's
             if scheme == "https":
                 bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
-                options["ssl_context"] = trusted_certificates(bundle)
+                settings["ssl_context"] = trusted_certificates(bundle)
             if proxy is None:
-                manager = urllib3.PoolManager(**options)
+                manager = urllib3.PoolManager(**settings)
             elif not is_http(proxy):
                 raise HttpError(f"the proxy {public_address(proxy)} is not one of http or https", code="unreachable")
             else:
                 proxy, credentials = split_credentials(proxy)
                 headers = {"Proxy-Authorization": credentials} if credentials else None
-                manager = ProxyManager(proxy, proxy_headers=headers, **options)
+                manager = ProxyManager(proxy, proxy_headers=headers, **settings)
             manager.pool_classes_by_scheme = {
                 "http": partial(_Pool, is_allowed=self._is_allowed),  # type: ignore[dict-item]  # makes one
                 "https": partial(_SecurePool, is_allowed=self._is_allowed),  # type: ignore[dict-item]  # as above

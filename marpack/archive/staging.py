@@ -130,7 +130,8 @@ def _refuse_folder(target: Path, marker: str, *, replace: bool) -> None:
 
 def _holds_other_files(folder: Path, marker: str) -> bool:
     """Return whether a folder has files without the file `marker`; another build may replace it at the same time."""
-    while True:
+    found = True
+    for _ in range(100):
         try:
             before = folder.stat().st_ino
             found = any(folder.iterdir()) and not (folder / marker).is_file()
@@ -138,6 +139,7 @@ def _holds_other_files(folder: Path, marker: str) -> bool:
                 return found
         except FileNotFoundError:  # moved away for the folder of the other build
             return False
+    return found
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from msgspec.structs import asdict, replace
 
 from marpack.api.declaring import Option
 from marpack.api.options import Above0
+from marpack.api.session_options import BatchSize
 from marpack.cli.inputs import InputOptions, count_inputs, read_inputs, refuse_combinations
 from marpack.cli.options import command
 from marpack.cli.run_output import OutputOptions, RunOutput
@@ -53,6 +54,7 @@ _MAX_COUNT = 10_000  # inputs of a benchmark, which holds all of them in memory
 class RunCommandOptions(OutputOptions, frozen=True, kw_only=True):
     """The options of `marpack run`: those of Python, and those that only the command line has."""
 
+    batch_size: BatchSize = None  # a benchmark uses the server's
     torchserve: Annotated[bool, Option("Import the installed torchserve's ts instead of marpack's.", group="Model")] = (
         False
     )

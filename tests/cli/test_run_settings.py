@@ -8,6 +8,8 @@ import pytest
 from cli.running import marpack, results
 from gate.archives import project
 
+import marpack as api
+
 TELLS = """
 class Handler:
     def initialize(self, context):
@@ -52,6 +54,15 @@ def test_the_handler_is_told_the_batch_size_it_is_registered_with(
     folder = project(tmp_path / "p", TELLS, config=config)
     (found,) = results(str(folder), "--data", "x", *options)
     assert json.loads(found["body"]) == {"size": size, "now": size}
+
+
+def test_python_runs_batches_of_one_unless_told_otherwise_and_load_keeps_the_configs(tmp_path: Path):
+    folder = project(tmp_path / "p", TELLS, config={"batchSize": 4})
+    for given, size in (({}, 1), ({"batch_size": 2}, 2)):
+        (found,) = api.run(folder, ["x"], **given).results
+        assert found.json()["size"] == size
+    with api.load(folder) as model:
+        assert model.predict("x").json()["size"] == 4
 
 
 def test_sequences_are_warned_of_once_and_torchruns_ranks_refused(tmp_path: Path):
