@@ -1,4 +1,4 @@
-"""How options are declared once: for the command line, the Python functions, validation and the docs.
+"""Declare an option once for the command line, the Python functions, validation and the docs.
 
 The options of a command are the fields of a frozen struct. A field's type says which values it takes, its `Option` how
 the command line spells it and what it means. Positional arguments of the command are positional in Python.

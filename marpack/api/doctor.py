@@ -95,7 +95,7 @@ def examine(*, clear_cache: bool) -> DoctorReport:
 
 
 def find_problem(requirement: str) -> str | None:
-    """Return the problem of an installed package, given one of marpack's own requirements; None: there is none.
+    """Return the problem of an installed package, given one of marpack's own requirements, or None.
 
     Without the package `packaging`, versions and markers are not checked.
     """
@@ -153,7 +153,7 @@ def _examine_server() -> Iterator[HealthLine]:
         if (path := shutil.which(name)) is None:
             yield HealthLine(name, "not on PATH; marpack does not need it", Health.NOTE, f"pip install {name}")
             continue
-        # It may be of another Python, which has its packages beside it.
+        # Its packages are in the folder of its own Python, which may be another one.
         packages = Path(path).parents[1].glob(f"lib/python*/site-packages/{name.replace('-', '_')}-*.dist-info")
         version = next((each.stem.rpartition("-")[2] for each in packages), "of unknown version")
         yield HealthLine(name, f"{version}, {path}")

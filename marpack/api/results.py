@@ -27,7 +27,7 @@ _SHOWN = 60  # characters of a response
 
 
 class Shown:
-    """What every result has beside its fields."""
+    """Methods that every result has."""
 
     __slots__ = ()
 
@@ -120,7 +120,7 @@ class Answer(Shown, results.Result, frozen=True, kw_only=True, dict=True, gc=Tru
 
     @classmethod
     def to(cls, answered: AnsweredInput, labels: Mapping[str, str], handler: str) -> Self:
-        """Return a response that shows itself beside its input, which is not a field of it."""
+        """Return a response that shows itself together with its input, which is not one of its fields."""
         answer = cls.of(answered.result)
         answer.__dict__["context"] = AnswerContext(answered.input, labels, handler)
         return answer

@@ -134,7 +134,7 @@ class SessionNotes(LoadProgress):
 
 
 class SessionExtras(Struct, frozen=True, kw_only=True):
-    """What a command gives a session beside its options.
+    """Tools that a command gives to a session in addition to its options.
 
     Args:
         bar: Shows the progress of downloads, builds and extractions.

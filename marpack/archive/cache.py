@@ -181,7 +181,7 @@ class Cache:
         return self.root / f"{key}.json"
 
     def _stamp(self, key: str) -> TreeState | None:
-        """Return a stamp of this boot and format with a folder of its own, beside it."""
+        """Return the stamp of a key if it is of this boot and format, and names a folder of this key."""
         try:
             stamp = msgspec.json.decode(self._stamp_path(key).read_bytes(), type=TreeState)
         except (OSError, msgspec.DecodeError):
