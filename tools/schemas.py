@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from marpack.archive.extraction import Unpacked
 from marpack.archive.oci import PullReport, PushReport
+from marpack.archive.reader import Unpacked
 from marpack.exporting.export import Exported
 from marpack.gate.compare import Comparison
 from marpack.gate.verdicts import GateReport

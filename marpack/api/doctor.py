@@ -227,11 +227,10 @@ def _measure_cache(root: Path) -> dict[str, int]:
 def _clear(root: Path) -> None:
     """Remove unused files; a file that another process has open stays readable to it."""
     from marpack.api.sessions import environments_folder
-    from marpack.archive.cache import Cache
-    from marpack.archive.download import evict
+    from marpack.archive.cache import Cache, evict_fetched
 
     Cache(root, limit=-1).evict()
-    evict(root / "blobs", -1, unused=_UNUSED)
+    evict_fetched(root / "blobs", -1, unused=_UNUSED)
     for copy in (root / "copies").glob("*.mar"):
         with suppress(OSError):  # another process removes it as well
             if time.time() - copy.stat().st_mtime > _UNUSED:

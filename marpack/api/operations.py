@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     )
     from marpack.archive import oci
     from marpack.archive.cache import Cache
-    from marpack.archive.extraction import Unpacked
     from marpack.archive.protocol import Archive, Bar
+    from marpack.archive.reader import Unpacked
     from marpack.exporting.export import Exported
     from marpack.inspection.diff import Diff
     from marpack.inspection.facts import Inspection
@@ -147,7 +147,7 @@ def folder_named_after(source: str) -> Path | None:
 
 def unpack(options: UnpackOptions, bar: Bar) -> Unpacked:
     """Extract an archive into a new folder, or nothing of it."""
-    from marpack.archive import extraction
+    from marpack.archive import reader
 
     source = os.fspath(options.source)
     folder = folder_named_after(source) if options.directory is None else Path(options.directory)
@@ -157,7 +157,7 @@ def unpack(options: UnpackOptions, bar: Bar) -> Unpacked:
         hint = "name a .mar, a .tar.gz or a model folder"
         raise UsageError("there is no such file or folder", where=source, hint=hint, code="source-not-found")
     with _open(source, options, bar, whole=True) as archive:
-        report = extraction.unpack(archive, folder, only=tuple(options.only), replace=options.force, bar=bar)
+        report = reader.unpack(archive, folder, only=tuple(options.only), replace=options.force, bar=bar)
     return _as_named(report, source=source)
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from rich.filesize import decimal
 
 from marpack import trust
-from marpack.archive import extraction, oci
+from marpack.archive import oci, reader
 from marpack.errors import shortened
 from marpack.exporting import export
 from marpack.gate import verdicts
@@ -65,7 +65,7 @@ class Diff(Shown, diff.Diff, frozen=True, kw_only=True):
     """The result of `diff`, with the fields of `marpack diff --json`."""
 
 
-class Unpacked(Shown, extraction.Unpacked, frozen=True, kw_only=True):
+class Unpacked(Shown, reader.Unpacked, frozen=True, kw_only=True):
     """The result of `unpack`, with the fields of `marpack unpack --json`."""
 
 

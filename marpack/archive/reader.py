@@ -2,19 +2,21 @@
 
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
 
+from msgspec import Struct
+
 from marpack.archive.bytesource import LocalFile
 from marpack.archive.cache import Cache
-from marpack.archive.extraction import BLOCK, extract_blocks
-from marpack.archive.names import MAX_DEPTH, check_member_name, quoted
 from marpack.archive.protocol import (
     MANIFEST_NAME,
+    MAX_DEPTH,
     Archive,
     ArchiveForm,
     Bar,
@@ -22,15 +24,20 @@ from marpack.archive.protocol import (
     Limits,
     Method,
     Progress,
+    check_member_name,
     is_in_registry,
     no_progress,
+    quoted,
+    require_files,
 )
+from marpack.archive.staging import BLOCK, extract_blocks, extraction_error, staged_folder
 from marpack.archive.zip_archive import ZipArchive
 from marpack.errors import (
     DamagedArchiveError,
     LimitExceededError,
     NotAnArchiveError,
     UnsafeArchiveError,
+    UsageError,
     describe_os_error,
     located,
 )
@@ -60,7 +67,7 @@ def open_archive(
     Raises NotAnArchiveError, DamagedArchiveError, UnsafeArchiveError or LimitExceededError, naming source and member.
     """
     if isinstance(source, str) and is_in_registry(source):
-        from marpack.archive.oci.source import find_readable  # noqa: PLC0415 - as for other addresses
+        from marpack.archive.oci.transfer import find_readable  # noqa: PLC0415 - as for other addresses
 
         limits, cache = limits or Limits(), cache or Cache()
         found = find_readable(source, limits=limits, cache=cache, whole=whole, bar=bar)
@@ -69,7 +76,7 @@ def open_archive(
         source = found
     if isinstance(source, str) and "://" in source:
         from marpack.archive.addresses import split_digest  # noqa: PLC0415 - as above
-        from marpack.archive.download import fetch_whole  # noqa: PLC0415 - as above
+        from marpack.archive.cache import fetch_whole  # noqa: PLC0415 - as above
 
         address, sha256 = split_digest(source)
         limits, cache = limits or Limits(), cache or Cache()
@@ -207,3 +214,67 @@ def _list_files(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterat
             yield from _list_files(path, (*above, (here.st_dev, here.st_ino)))
         else:
             yield path, status
+
+
+class Unpacked(Struct, frozen=True, kw_only=True):
+    """The files that `unpack` wrote."""
+
+    source: str
+    folder: str
+    files: tuple[str, ...]  # members' names, in the archive's order
+    bytes: int  # of all of them
+    findings: tuple[Finding, ...] = ()  # what the server refuses in the archive's form
+
+
+def unpack(
+    archive: Archive,
+    folder: Path,
+    *,
+    only: Iterable[str] = (),
+    replace: bool = False,
+    bar: Bar = no_progress,
+) -> Unpacked:
+    """Write an archive's members into a new folder, their CRCs checked.
+
+    Args:
+        archive: The archive to unpack.
+        folder: The folder to create; an existing one stays untouched, unless it is empty.
+        only: Patterns (`*.py`, `data/*`) or folders' names: members that match none of them are left out.
+        replace: Replace the folder if it holds an unpacked archive.
+        bar: Shows the progress.
+
+    Raises UsageError when a pattern matches nothing, OutputExistsError, ExtractionError, and ArchiveError for problems
+    of the archive; no folder is left then.
+    """
+    require_files(archive)  # report its problems before anything is written
+    patterns = tuple(only)
+    names = tuple(archive.entries)
+    for pattern in patterns:
+        if not any(_matches(name, pattern) for name in names):
+            hint = f"list the members: marpack inspect {archive.source}"
+            what = f"no member matches {pattern!r}"
+            raise UsageError(what, where=archive.source, hint=hint, code="no-matching-member")
+    if patterns:
+        names = tuple(name for name in names if any(_matches(name, pattern) for pattern in patterns))
+    size = sum(archive.entries[name].size for name in names)
+    empty = folder.is_dir() and not any(folder.iterdir())
+    try:
+        with (
+            located(archive.source),
+            staged_folder(folder, replace=replace or empty) as staged,
+            bar("extracting", size) as progress,
+        ):
+            archive.extract(staged, names if patterns else None, progress)
+    except OSError as error:
+        raise extraction_error(f"the folder {folder.name}", error) from None
+    return Unpacked(
+        source=archive.source,
+        folder=str(folder),
+        files=names,
+        bytes=size,
+        findings=archive.server_findings,
+    )
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return fnmatchcase(name, pattern) or name.startswith(pattern.rstrip("/") + "/")

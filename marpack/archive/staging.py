@@ -1,18 +1,19 @@
-"""An output, folder or file, that appears whole or not at all."""
+"""Files and folders that appear whole or not at all, and members written into a new folder."""
 
 import errno
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from stat import S_IMODE
 from typing import BinaryIO
 
-from marpack.archive.protocol import MANIFEST_NAME
-from marpack.errors import OutputExistsError
+from marpack.archive.protocol import MANIFEST_NAME, Progress, quoted
+from marpack.errors import ExtractionError, OutputExistsError, describe_os_error, is_disk_full
 
 if sys.platform == "win32":  # its locks are of another kind, and nothing here needs them
     LOCK_SH, LOCK_EX, LOCK_NB = 1, 2, 4
@@ -250,3 +251,56 @@ def _opened(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+BLOCK = 1 << 16  # bytes; larger writes need larger runs of free memory for the page cache, and wait for them
+
+
+def extract_blocks(
+    blocks: Iterable[memoryview | bytes], folder: Path, name: str, progress: Progress | None = None
+) -> None:
+    """Write one member from its bytes in order; raises what `blocks` raises, and ExtractionError."""
+    with new_file(folder, name) as file:
+        write_blocks(file, blocks, progress)
+
+
+def make_folders(folder: Path, names: Iterable[str]) -> None:
+    """Make folders that have entries of their own in the archive; raises ExtractionError."""
+    for name in names:
+        try:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise extraction_error(f"the member {quoted(name)}", error) from None
+
+
+@contextmanager
+def new_file(folder: Path, name: str) -> Iterator[FileIO]:
+    """Create a member's file, and its folders, in a folder that only we write to.
+
+    The name has passed `check_member_names` together with all others.
+    Raises ExtractionError, also for errors of writing into it.
+    """
+    path = folder / name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb", buffering=0) as file:  # follows no link
+            yield file
+    except OSError as error:
+        raise extraction_error(f"the member {quoted(name)}", error) from None
+
+
+def write_blocks(file: FileIO, blocks: Iterable[memoryview | bytes], progress: Progress | None) -> None:
+    """Write blocks to an unbuffered file, and report their sizes; raises what `blocks` raises, and OSError."""
+    for block in blocks:
+        left = memoryview(block)
+        while left:
+            left = left[file.write(left) :]
+        if progress is not None:
+            progress(len(block))
+
+
+def extraction_error(what: str, error: OSError) -> ExtractionError:
+    return ExtractionError(
+        f"{what} cannot be extracted: {describe_os_error(error)}",
+        hint="free some space, or extract to another disk" if is_disk_full(error) else None,
+    )

@@ -12,20 +12,22 @@ from msgspec import Struct
 
 from marpack.archive.bytesource import ByteSource, Spool
 from marpack.archive.cache import Cache, Cached
-from marpack.archive.extraction import extract_blocks, make_folders
 from marpack.archive.manifest import Manifest
-from marpack.archive.names import MAX_NAME, check_member_names, quoted
 from marpack.archive.protocol import (
     MANIFEST_NAME,
+    MAX_NAME,
     Archive,
     ArchiveForm,
     Entry,
     Limits,
     Method,
     Progress,
+    check_member_names,
     common_root,
+    quoted,
     total_size,
 )
+from marpack.archive.staging import extract_blocks, make_folders
 from marpack.errors import ArchiveError, DamagedArchiveError, LimitExceededError, UnsafeArchiveError, located
 from marpack.finding_codes import ARCHIVE_SUFFIX, TGZ_NO_ROOT_FOLDER
 from marpack.findings import Finding

@@ -15,8 +15,6 @@ from isal import isal_zlib
 
 from marpack.archive.bytesource import ByteSource, LocalFile, RangeFile, Spool
 from marpack.archive.cache import Cache, Cached
-from marpack.archive.extraction import BLOCK, make_folders, new_file, write_blocks
-from marpack.archive.names import quoted
 from marpack.archive.protocol import (
     Archive,
     ArchiveForm,
@@ -26,8 +24,10 @@ from marpack.archive.protocol import (
     Progress,
     common_root,
     is_in_registry,
+    quoted,
     total_size,
 )
+from marpack.archive.staging import BLOCK, make_folders, new_file, write_blocks
 from marpack.archive.zip_format import ZipMember, read_directory
 from marpack.errors import DamagedArchiveError
 from marpack.finding_codes import ARCHIVE_SUFFIX, MAR_ROOT_FOLDER, ZIP64_STREAMED

@@ -13,13 +13,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from marpack.archive.zip_format import NotZipError
 from marpack.errors import shortened
 from marpack.findings import Finding
 from marpack.runner.inputs import Input
 from marpack.runner.results import Result, run
 from marpack.runner.session import Session
 from marpack.weights.contents import read_contents, recognize
-from marpack.weights.zip_entries import NotZipError
 
 NOTHING = object()  # the value of a body in no known format
 

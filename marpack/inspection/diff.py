@@ -8,15 +8,15 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import Struct
 
+from marpack.archive.bytesource import reaches
 from marpack.archive.index import Index
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive, Progress
+from marpack.archive.zip_format import NotZipError
 from marpack.inspection.members import config_facts, member_digest, read_index, read_text
 from marpack.torchserve.labels import LABELS_NAME, parse_labels
-from marpack.weights.bytestream import reaches
 from marpack.weights.contents import Recognized, WeightsSummary, read_contents, recognize
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.tensors import StoredTensor
-from marpack.weights.zip_entries import NotZipError
 
 _BLOCK = 1 << 20  # bytes
 _META = (MANIFEST_NAME, INDEX_NAME)  # compared by what they say

@@ -39,7 +39,7 @@ from marpack.inspection.pickles import PickleScan, Unscanned, distrust, scan_of
 from marpack.protocol.targets import Target
 from marpack.weights.contents import WeightsSummary, read_contents, recognize
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.pickle_machine import OPCODE_LIMIT
+from marpack.weights.pickle import OPCODE_LIMIT
 from marpack.weights.programs import Program
 
 _LARGEST = 10

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from marpack.archive.index import Index, index_bytes, index_digest
 from marpack.archive.protocol import INDEX_NAME, Archive, Method, Progress
+from marpack.archive.zip_format import NotZipError, read_entries
 from marpack.errors import DamagedArchiveError
 from marpack.finding_codes import (
     CONFIG_HOSTILE,
@@ -24,7 +25,6 @@ from marpack.findings import Finding, Severity
 from marpack.inspection.facts import ConfigFacts, LabelFacts
 from marpack.torchserve.labels import LABELS_NAME, MAX_LABELS, parse_labels
 from marpack.weights.programs import Program, named_kind, package_kind, program_kind
-from marpack.weights.zip_entries import NotZipError, read_directory
 
 # Codes for a member that differs from MAR-INF/marpack.json, and for an archive that is not the one that was built.
 UNLIKE = frozenset({DIGEST_MISMATCH.name, UNLISTED_MEMBER.name, MISSING_MEMBER.name})
@@ -220,7 +220,7 @@ def find_programs(archive: Archive) -> Iterator[Program]:
             if not head.startswith(b"PK"):
                 continue
             try:
-                entries = read_directory(file)
+                entries = read_entries(file)
             except NotZipError:
                 continue
         if package := package_kind(entries):

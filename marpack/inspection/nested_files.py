@@ -8,7 +8,19 @@ from enum import Enum
 from math import prod
 from typing import BinaryIO, NamedTuple, Protocol, cast
 
-from marpack.archive.zip_format import DEFLATED, END, END_MAGIC, LOCAL, LOCAL_MAGIC
+from marpack.archive.bytesource import open_range, read_at
+from marpack.archive.zip_format import (
+    DEFLATED,
+    END,
+    END_MAGIC,
+    LOCAL,
+    LOCAL_MAGIC,
+    TAIL,
+    LargeZipError,
+    NotZipError,
+    ZipEntry,
+    open_entry,
+)
 from marpack.inspection.pickles import (
     HostileExpression,
     PickleFacts,
@@ -19,11 +31,9 @@ from marpack.inspection.pickles import (
     is_packed,
     judge,
 )
-from marpack.weights.bytestream import read_at
 from marpack.weights.contents import Recognized
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.pickle_machine import OPCODE_LIMIT, OPCODES, Arrays, OpcodeBudget
-from marpack.weights.pickle_stream import Stream
+from marpack.weights.pickle import OPCODE_LIMIT, OPCODES, Arrays, OpcodeBudget, Stream
 from marpack.weights.programs import FIRST_BYTES, Program, ProgramKind, package_kind, program_kind
 from marpack.weights.tensors import is_exact_safetensors
 from marpack.weights.torch_files import (
@@ -33,7 +43,6 @@ from marpack.weights.torch_files import (
     plain_members,
     read_legacy_pickles,
 )
-from marpack.weights.zip_entries import TAIL, LargeZipError, NotZipError, ZipEntry, open_entry, stored
 
 HEAD = 512  # bytes of a file that tell what wraps it
 _CHUNK = 64 * 1024  # bytes fed to an engine at once
@@ -232,7 +241,7 @@ def _tar_members(file: BinaryIO) -> Iterator[Inner]:
                     raise WrappingError(f"the tar inside has a sparse file, {member.name}")
                 if member.isreg() or member.type not in tarfile.SUPPORTED_TYPES:  # as tarfile takes them
                     names.add(member.name)
-                    yield Inner(member.name, stored(file, member.offset_data, member.size))
+                    yield Inner(member.name, open_range(file, member.offset_data, member.size))
             end = archive.offset
     except (tarfile.TarError, ValueError, OverflowError) as error:
         raise WrappingError(f"the tar inside cannot be read: {error}") from None
@@ -253,7 +262,7 @@ def _behind_arrays(file: BinaryIO) -> Iterator[Inner]:
         file.seek(begin)
         head = file.read(12)
         if not head.startswith(_NUMPY):
-            yield Inner("rest", stored(file, begin, size - begin))
+            yield Inner("rest", open_range(file, begin, size - begin))
             return
         start = begin + (10 if head[6:7] == b"\x01" else 12)
         length = int.from_bytes(head[8 : start - begin], "little")
@@ -263,7 +272,7 @@ def _behind_arrays(file: BinaryIO) -> Iterator[Inner]:
         numbers = _array_bytes(file.read(length))
         begin = start + length + (numbers or 0)
         if numbers is None:
-            yield Inner("objects", stored(file, begin, size - begin), unpickled=True)
+            yield Inner("objects", open_range(file, begin, size - begin), unpickled=True)
             return
     if begin > size:
         raise WrappingError("numpy's array is cut off")
@@ -539,7 +548,7 @@ class NestedScan:
                 yield StrayImports(where, tuple(item.path for item in stream.imports))
             claim = Claim.NAMED if claim is Claim.UNPICKLED else claim
             if wrapped:
-                rest = stored(file, at, size - at)
+                rest = open_range(file, at, size - at)
                 yield from self.file(f"{where}@{at}", rest, depth=depth + 1, claim=claim)
                 return
         if self._bytes_left < 0:
@@ -578,7 +587,9 @@ class NestedScan:
         """Judge a pickle, and scan the byte strings in it that are pickles or zips."""
         yield from self._judge_pickle(where, stream, torch=torch, script=script)
         for begin, length in stream.files:
-            yield from self.file(f"{where}@{begin}", stored(file, begin, length), depth=depth + 1, claim=Claim.NUMBERS)
+            yield from self.file(
+                f"{where}@{begin}", open_range(file, begin, length), depth=depth + 1, claim=Claim.NUMBERS
+            )
 
     def _judge_pickle(self, where: str, stream: Stream, *, torch: bool = False, script: bool = False) -> Found:
         label = where if stream.start == 0 else f"{where}@{stream.start}"

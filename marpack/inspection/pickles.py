@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from marpack import finding_codes as codes
 from marpack.findings import Finding
-from marpack.weights.pickle_stream import INERT, Global, Stream, disallowed, loads_weights_only
+from marpack.weights.pickle import INERT, Global, Stream, disallowed, loads_weights_only
 
 # Modules and single names that run code, load more of it, or reach out of the process. Names that are on no allow-list
 # need trust anyway; those listed here are dangerous even for archives that the user trusts.

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 
 from marpack import finding_codes as codes
-from marpack.archive.names import quoted
+from marpack.archive.protocol import quoted
 from marpack.errors import NoProjectError, ProjectError, convert_os_errors, did_you_mean, refuse_unusable_paths
 from marpack.findings import Code, Finding
 from marpack.inspection.yaml_document import MAX_BYTES, YamlFault, read_yaml

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from msgspec import Struct
 
 from marpack import finding_codes as codes
-from marpack.archive.names import MODEL_NAME, check_member_name, folded
+from marpack.archive.protocol import MODEL_NAME, check_member_name, folded
 from marpack.archive.staging import TEMPORARY
 from marpack.errors import UnsafeArchiveError, describe_os_error, nearest
 from marpack.findings import Code, Finding, Severity

@@ -15,8 +15,7 @@ from msgspec import UNSET, Struct, UnsetType
 from marpack.archive.copying import Copier
 from marpack.archive.index import Index, Metadata, Vendored, index_digest
 from marpack.archive.manifest import Manifest
-from marpack.archive.names import check_member_names
-from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Progress
+from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Progress, check_member_names
 from marpack.archive.staging import staged_file, staged_folder
 from marpack.archive.writers import FolderWriter, Writer, ZipWriter
 from marpack.errors import BuildError, OutputExistsError, describe_os_error, is_disk_full

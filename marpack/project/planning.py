@@ -15,8 +15,7 @@ from marpack import finding_codes as codes
 from marpack.archive.cache import Cache
 from marpack.archive.index import Vendored, VendoredPackage
 from marpack.archive.manifest import Manifest, ManifestModel
-from marpack.archive.names import quoted
-from marpack.archive.protocol import MANIFEST_NAME, Bar, no_progress
+from marpack.archive.protocol import MANIFEST_NAME, Bar, no_progress, quoted
 from marpack.errors import MarpackError, ProjectError, refuse_unusable_paths
 from marpack.inspection.lint.source import Broken, Found, ModuleFinder, parse, read_imports
 from marpack.project.label_files import labels_member

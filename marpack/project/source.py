@@ -73,7 +73,7 @@ def resolve(
         source = with_digest(source, digest)
     if source is not None and is_in_registry(source):
         from marpack.archive.cache import Cache  # noqa: PLC0415 - as above
-        from marpack.archive.oci.source import fetch_archive  # noqa: PLC0415 - as above
+        from marpack.archive.oci.transfer import fetch_archive  # noqa: PLC0415 - as above
 
         most = Limits().total if maximum is None else maximum
         fetched = fetch_archive(source, cache or Cache(), maximum=most, bar=bar)
@@ -108,8 +108,7 @@ def _resolve_address(
     source: str, bar: Bar, cache: Cache | None, maximum: int | None, *, trusted: bool | None
 ) -> ResolvedSource:
     from marpack.archive.addresses import is_exposed, public_address, split_digest  # noqa: PLC0415 - as above
-    from marpack.archive.cache import Cache  # noqa: PLC0415 - as the docstring says
-    from marpack.archive.download import fetch_whole  # noqa: PLC0415 - as above
+    from marpack.archive.cache import Cache, fetch_whole  # noqa: PLC0415 - as the docstring says
 
     address, sha256 = split_digest(source)
     where, scheme = public_address(address), address.partition("://")[0].lower()

@@ -22,12 +22,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from marpack.archive.bytesource import LocalFile
-from marpack.archive.cache import Cache, Cached
+from marpack.archive.cache import Cache, Cached, fetch_whole
 from marpack.archive.copying import file_digest
-from marpack.archive.download import fetch_whole
-from marpack.archive.extraction import extract_blocks
 from marpack.archive.protocol import Bar, Limits, Progress, total_size
-from marpack.archive.staging import replace_file
+from marpack.archive.staging import extract_blocks, replace_file
 from marpack.archive.zip_archive import ZipArchive
 from marpack.errors import ArchiveError, ProjectError, describe_os_error, shortened
 from marpack.findings import Finding

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from marpack.archive.extraction import Unpacked
 from marpack.archive.oci import PullReport, PushReport
+from marpack.archive.reader import Unpacked
 from marpack.exporting.export import Exported
 from marpack.gate.verdicts import GateReport
 from marpack.inspection.diff import Diff

@@ -14,8 +14,8 @@ from marpack.json_text import to_json
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from marpack.archive.extraction import Unpacked
     from marpack.archive.oci import Attachment, PullReport, PushReport
+    from marpack.archive.reader import Unpacked
     from marpack.exporting.export import Exported
     from marpack.gate.verdicts import GateReport
     from marpack.inspection.diff import Diff, FieldDifference

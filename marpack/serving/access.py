@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from marpack.archive.names import quoted
+from marpack.archive.protocol import quoted
 from marpack.errors import OutputError, UsageError, describe_os_error, first_line, located
 from marpack.serving.api import Call
 from marpack.serving.settings import Address

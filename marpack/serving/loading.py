@@ -14,8 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.archive.cache import Cache
-from marpack.archive.names import quoted
-from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm
+from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm, quoted
 from marpack.errors import ArchiveError, ExitCode, UsageError, describe_os_error
 from marpack.finding_codes import PROGRAM
 from marpack.findings import Finding, Severity

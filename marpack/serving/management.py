@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 
-from marpack.archive.names import quoted
+from marpack.archive.protocol import quoted
 from marpack.errors import ArchiveError, MarpackError, OutputError, UsageError, first_line
 from marpack.project.source import ResolvedSource
 from marpack.serving.access import Admission, TokenKind

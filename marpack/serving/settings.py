@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from marpack.archive.names import quoted
+from marpack.archive.protocol import quoted
 from marpack.errors import UsageError, describe_os_error, first_line, located, nearest
 
 T = TypeVar("T")

@@ -5,11 +5,11 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
+from marpack.archive.zip_format import NotZipError
 from marpack.weights import onnx
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port, ProtobufError
-from marpack.weights.pickle_machine import OpcodeBudget
-from marpack.weights.pickle_stream import ALLOWED, Global, PickledCall, PickledDict, Stream
+from marpack.weights.pickle import ALLOWED, Global, OpcodeBudget, PickledCall, PickledDict, Stream
 from marpack.weights.tensors import StoredTensor, in_folder, is_safetensors, placed_tensors, read_safetensors
 from marpack.weights.torch_files import (
     ScriptMethod,
@@ -24,7 +24,6 @@ from marpack.weights.torch_files import (
     script_methods,
     script_tensors,
 )
-from marpack.weights.zip_entries import NotZipError
 
 _LIBRARIES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")  # Linux, macOS
 _KEYS = 12  # of a checkpoint

@@ -15,11 +15,9 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from marpack.archive.zip_format import STORED
-from marpack.weights.pickle_machine import OpcodeBudget
-from marpack.weights.pickle_stream import PickledCall, PickledDict
+from marpack.archive.zip_format import STORED, NotZipError, ZipEntry
+from marpack.weights.pickle import OpcodeBudget, PickledCall, PickledDict
 from marpack.weights.torch_files import TorchZip
-from marpack.weights.zip_entries import NotZipError, ZipEntry
 
 JSON_LIMIT = 64 * 1024 * 1024  # bytes of one description
 _MAX_PROBLEMS = 10  # of one member and kind

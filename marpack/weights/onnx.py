@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from marpack.weights.bytestream import ByteStream, TruncatedError
+from marpack.archive.bytesource import ByteStream, TruncatedError
 from marpack.weights.tensors import ONNX_DTYPES, StoredTensor, Tensor, WeightsHeader
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5

@@ -6,8 +6,8 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from marpack.weights.bytestream import read_at
-from marpack.weights.zip_entries import ZipEntry
+from marpack.archive.bytesource import read_at
+from marpack.archive.zip_format import ZipEntry
 
 _PE_OFFSET = 0x3C  # bytes from the start of a DOS header to the offset of the PE header
 _PYC_MAGIC = range(3000, 4000)  # Python 3's; every release has its own

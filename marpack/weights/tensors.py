@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from marpack.weights.pickle_stream import Global, Persistent, PickledCall, PickledDict
+from marpack.weights.pickle import Global, Persistent, PickledCall, PickledDict
 
 # By the name that torch prints after "torch.": bytes per element, and the dtype in torch's storage classes, in
 # safetensors, in ONNX (its number in onnx.proto) and in torch.export (its number in torch/_export/serde/schema.py).

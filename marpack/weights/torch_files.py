@@ -11,11 +11,11 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from marpack.weights.bytestream import read_at
+from marpack.archive.bytesource import read_at
+from marpack.archive.zip_format import NotZipError, ZipEntry, open_entry, read_directories
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port
-from marpack.weights.pickle_machine import OpcodeBudget, read_pickle
-from marpack.weights.pickle_stream import Global, PickledCall, Stream, disallowed
+from marpack.weights.pickle import Global, OpcodeBudget, PickledCall, Stream, disallowed, read_pickle
 from marpack.weights.tensors import (
     EXPORT_DTYPES,
     ITEM_SIZES,
@@ -25,7 +25,6 @@ from marpack.weights.tensors import (
     placed_tensors,
     storage_width,
 )
-from marpack.weights.zip_entries import NotZipError, ZipEntry, open_entry, read_directories
 
 T = TypeVar("T")
 _User = dict[str, object]  # "arg": one of a dozen kinds, by its name

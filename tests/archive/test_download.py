@@ -14,8 +14,7 @@ import fsspec
 import pytest
 from refusals import has_code, has_facts
 
-from marpack.archive.cache import Cache
-from marpack.archive.download import evict, fetch_whole
+from marpack.archive.cache import Cache, evict_fetched, fetch_whole
 from marpack.errors import (
     DamagedArchiveError,
     ExtractionError,
@@ -265,7 +264,7 @@ def test_a_stamp_without_its_file_does_not_stop_the_eviction(cache: Cache):
     for path in (old, orphan):
         os.utime(path.with_name(f"{path.name}.json"), (0, 0))
     orphan.unlink()
-    evict(cache.root / "blobs", len(DATA), keep=new)
+    evict_fetched(cache.root / "blobs", len(DATA), keep=new)
     assert list(cache.root.glob("blobs/*/*")) == sorted([new, new.with_name(f"{new.name}.json")])
     assert list(cache.root.glob("blobs/*")) == [new.parent]
 

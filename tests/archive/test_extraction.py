@@ -8,8 +8,7 @@ import zipfile
 import pytest
 from refusals import has_code, has_facts
 
-from marpack.archive.extraction import unpack
-from marpack.archive.reader import open_archive
+from marpack.archive.reader import open_archive, unpack
 from marpack.errors import ArchiveError, DamagedArchiveError, ExtractionError, OutputExistsError, UsageError
 
 MANIFEST = json.dumps({"runtime": "python", "model": {"modelName": "m", "handler": "h.py"}}).encode()

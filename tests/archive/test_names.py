@@ -1,6 +1,6 @@
 import pytest
 
-from marpack.archive.names import MODEL_NAME, check_member_name, check_member_names, quoted
+from marpack.archive.protocol import MODEL_NAME, check_member_name, check_member_names, quoted
 from marpack.errors import UnsafeArchiveError
 
 LONGEST = "/".join(["x" * 204] * 5)

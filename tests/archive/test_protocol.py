@@ -4,10 +4,9 @@ import zipfile
 import pytest
 
 from marpack.archive.cache import Cache
-from marpack.archive.extraction import unpack
 from marpack.archive.manifest import MAX_BYTES
 from marpack.archive.protocol import MANIFEST_NAME
-from marpack.archive.reader import open_archive
+from marpack.archive.reader import open_archive, unpack
 from marpack.errors import ExitCode, ManifestError
 from marpack.inspection.inspect import inspect
 

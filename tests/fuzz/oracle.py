@@ -8,8 +8,7 @@ from random import Random
 from fuzz.unpicklers import EXTENSIONS, Event, Load, Variant, load_all
 
 from marpack.inspection.pickles import PickleVerdict, judge
-from marpack.weights.pickle_machine import read_pickle
-from marpack.weights.pickle_stream import INERT, Global, Stream
+from marpack.weights.pickle import INERT, Global, Stream, read_pickle
 
 VARIANTS = [
     Variant(in_c=True, encoding="ASCII", has_buffers=False, kinds=0),

@@ -13,8 +13,7 @@ from fuzz import seeds
 from fuzz.changes import Change, Copy, changed
 from fuzz.seeds import Seeds
 
-from marpack.archive.extraction import unpack
-from marpack.archive.reader import open_archive
+from marpack.archive.reader import open_archive, unpack
 from marpack.errors import MarpackError
 from marpack.inspection.diff import diff, tensor_digest
 from marpack.inspection.inspect import inspect, weights_facts

@@ -88,8 +88,8 @@ class PlantedError(Exception):
         ("archives", "marpack.archive.manifest.ManifestError"),
         ("project files", "marpack.project.load.ProjectError"),
         ("request lines", "marpack.torchserve.forms.RequestError"),
-        ("pickles", "marpack.weights.pickle_stream.BrokenPickleError"),
-        ("weight headers", "marpack.weights.zip_entries.NotZipError"),
+        ("pickles", "marpack.weights.pickle.BrokenPickleError"),
+        ("weight headers", "marpack.archive.zip_format.NotZipError"),
     ],
 )
 def test_a_reader_that_forgets_a_check_is_found(monkeypatch: pytest.MonkeyPatch, target: str, error: str) -> None:

@@ -13,8 +13,7 @@ from fuzz.streams import Maker
 from fuzz.unpicklers import JOBLIB, bounded, load_all
 from fuzz.wrapped import Case, compare_wrapped
 
-from marpack.weights.pickle_machine import _Machine
-from marpack.weights.pickle_stream import Effects
+from marpack.weights.pickle import Effects, _Machine
 
 # Each was called data, safe or something else than what an unpickler made of it.
 CASES = {

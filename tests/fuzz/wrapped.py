@@ -23,7 +23,7 @@ from lazy import torch
 from marpack.inspection.nested_files import NestedScan
 from marpack.inspection.pickles import PickleScan, PickleVerdict, scan_of
 from marpack.weights.contents import recognize
-from marpack.weights.pickle_stream import ALLOWED
+from marpack.weights.pickle import ALLOWED
 
 NAMES = ["a.pkl", "a.pt", "a.txt", "a", "a.bin", "a.pkl.gz", "a.joblib", "weights.bin", "a.npy", "a.tar", "a.PTH"]
 _MAGIC = b"".join(pickle.dumps(value, 2) for value in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}))

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 from render.browser import Browser
 
-from marpack.archive.extraction import Unpacked
 from marpack.archive.protocol import ArchiveForm, Method
+from marpack.archive.reader import Unpacked
 from marpack.findings import Finding, Severity
 from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
 from marpack.inspection.diff import Change, Diff, FieldDifference, TensorDiff

@@ -33,7 +33,7 @@ from marpack.weights.exported_scan import (
     scan_exported,
     symbolic_problem,
 )
-from marpack.weights.pickle_machine import OpcodeBudget
+from marpack.weights.pickle import OpcodeBudget
 from marpack.weights.torch_files import TorchZip
 
 

@@ -9,7 +9,7 @@ import pytest
 import safetensors.torch
 from lazy import torch
 
-from marpack.weights.pickle_stream import Global, Persistent, PickledCall, PickledDict
+from marpack.weights.pickle import Global, Persistent, PickledCall, PickledDict
 from marpack.weights.tensors import (
     ITEM_SIZES,
     Tensor,

@@ -14,7 +14,7 @@ from marpack.weights import torch_files
 from marpack.weights.contents import WeightsSummary, read_contents, recognize
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port
-from marpack.weights.pickle_machine import OpcodeBudget
+from marpack.weights.pickle import OpcodeBudget
 from marpack.weights.torch_files import TorchZip, library_facts, read_program
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from marpack.weights import zip_entries
-from marpack.weights.zip_entries import LargeZipError, NotZipError, open_entry, read_directory
+from marpack.archive import zip_format
+from marpack.archive.zip_format import LargeZipError, NotZipError, open_entry, read_entries
 
 
 def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
@@ -26,7 +26,7 @@ MEMBERS = {"a/one": b"1" * 100, "a/two": b"2" * 50_000, "a/empty": b""}
 
 def contents(data: bytes) -> dict[str, bytes]:
     file = io.BytesIO(data)
-    return {entry.name: open_entry(file, entry).read() for entry in read_directory(file)}
+    return {entry.name: open_entry(file, entry).read() for entry in read_entries(file)}
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
@@ -46,7 +46,7 @@ def test_a_zip64_record_does_not_shift_the_directory(save: Any) -> None:
     """torch always writes one; 76 bytes further on, the length of its records, a second header may begin."""
     path = save({"a": 1}, "a_name_of_21_letters_.pt")
     with path.open("rb") as file:
-        entries = read_directory(file)
+        entries = read_entries(file)
     with zipfile.ZipFile(path) as archive:
         assert len(archive.filelist[0].filename) == zipfile.sizeEndCentDir64 + zipfile.sizeEndCentDir64Locator - 46
         assert [(entry.name, entry.header) for entry in entries] == [
@@ -74,7 +74,7 @@ def test_a_member_of_many_names_is_not_read() -> None:
         info.extra = 2 * (struct.pack("<2HBL", 0x7075, 5 + 1, 1, 0) + b"b")
         file.writestr(info, b"x")
     with pytest.raises(LargeZipError):
-        read_directory(buffer)
+        read_entries(buffer)
 
 
 def test_folders_are_no_members() -> None:
@@ -103,7 +103,7 @@ def test_a_directory_where_torch_would_look_and_another_where_python_would_are_b
     directory = second[second.rindex(b"PK\x01\x02") :][:size].replace(b"python", b"torch\0"[:6])
     data = body + directory + bytes(end)
 
-    names = [entry.name for entry in read_directory(io.BytesIO(data))]
+    names = [entry.name for entry in read_entries(io.BytesIO(data))]
 
     assert names[0] == "torch"
     assert len(names) == 2
@@ -111,7 +111,7 @@ def test_a_directory_where_torch_would_look_and_another_where_python_would_are_b
 
 def test_deflated_members_can_be_read_anywhere() -> None:
     file = io.BytesIO(zipped({"numbers": bytes(range(256)) * 500}, zipfile.ZIP_DEFLATED))
-    inner = open_entry(file, read_directory(file)[0])
+    inner = open_entry(file, read_entries(file)[0])
 
     inner.seek(100_000)
     assert inner.read(4) == bytes(range(100_000 % 256, 100_000 % 256 + 4))
@@ -128,7 +128,7 @@ def test_deflated_members_can_be_read_anywhere() -> None:
 )
 def test_no_zip_is_said_to_be_none(data: bytes) -> None:
     with pytest.raises(NotZipError):
-        read_directory(io.BytesIO(data))
+        read_entries(io.BytesIO(data))
 
 
 def ended(data: bytes, **changed: int) -> bytes:
@@ -142,10 +142,10 @@ def test_an_end_that_cannot_be_true_is_none() -> None:
     data = zipped(MEMBERS)
     end = data.rindex(b"PK\x05\x06")
 
-    assert [entry.name for entry in read_directory(io.BytesIO(ended(data, count=0)))] == list(MEMBERS)
-    assert read_directory(io.BytesIO(ended(data, length=end))) is not None
+    assert [entry.name for entry in read_entries(io.BytesIO(ended(data, count=0)))] == list(MEMBERS)
+    assert read_entries(io.BytesIO(ended(data, length=end))) is not None
     with pytest.raises(NotZipError):
-        read_directory(io.BytesIO(ended(data, length=end + 1)))
+        read_entries(io.BytesIO(ended(data, length=end + 1)))
 
 
 @pytest.mark.parametrize("offset", [0, 7, 1 << 31])
@@ -154,7 +154,7 @@ def test_python_finds_the_directory_before_its_end_record_whatever_its_offset(of
     shift = offset - data.index(b"PK\1\2")
     file = io.BytesIO(ended(data, offset=offset))
 
-    headers = {entry.name: entry.header for entry in read_directory(file)}
+    headers = {entry.name: entry.header for entry in read_entries(file)}
 
     assert headers.keys() == MEMBERS.keys()
     assert headers["a/one"] == -shift
@@ -164,7 +164,7 @@ def test_an_encrypted_member_is_known() -> None:
     data = bytearray(zipped({"a": b"x", "b": b"y"}))
     data[data.index(b"PK\1\2") + 8] |= 1
 
-    assert {entry.name: entry.encrypted for entry in read_directory(io.BytesIO(data))} == {"a": True, "b": False}
+    assert {entry.name: entry.encrypted for entry in read_entries(io.BytesIO(data))} == {"a": True, "b": False}
 
 
 def test_a_folder_that_holds_bytes_is_a_member() -> None:
@@ -186,7 +186,7 @@ def widened(
 def test_a_zip64_record_counts_before_the_end_record() -> None:
     data = ended(zipped(MEMBERS), offset=0xFFFFFFFF, length=0xFFFFFFFF)
     with pytest.raises(NotZipError):
-        read_directory(io.BytesIO(data))
+        read_entries(io.BytesIO(data))
     data = widened(zipped(MEMBERS))
     at = data.rindex(b"PK\x05\x06")
     assert contents(ended(data, offset=0xFFFFFFFF, length=0xFFFFFFFF)) == MEMBERS
@@ -214,7 +214,7 @@ def test_a_locator_may_lead_to_another_record_than_the_one_before_it() -> None:
     record = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, length, offset + len(front))
     locator = struct.pack("<4sIQI", b"PK\6\7", 0, at, 1)
 
-    names = {entry.name for entry in read_directory(io.BytesIO(data[:end] + record + locator + data[end:]))}
+    names = {entry.name for entry in read_entries(io.BytesIO(data[:end] + record + locator + data[end:]))}
 
     assert names == {"python", "torch."}
 
@@ -228,24 +228,24 @@ def test_an_end_record_without_room_is_none() -> None:
 
 
 def test_a_directory_that_is_too_large_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zip_entries, "ENTRY_LIMIT", 2)
+    monkeypatch.setattr(zip_format, "ENTRY_LIMIT", 2)
     with pytest.raises(LargeZipError, match="over 2 members"):
-        read_directory(io.BytesIO(zipped(MEMBERS)))
-    monkeypatch.setattr(zip_entries, "_DIRECTORY_LIMIT", 100)
+        read_entries(io.BytesIO(zipped(MEMBERS)))
+    monkeypatch.setattr(zip_format, "_DIRECTORY_LIMIT", 100)
     with pytest.raises(LargeZipError, match="bytes"):
-        read_directory(io.BytesIO(zipped(MEMBERS)))
+        read_entries(io.BytesIO(zipped(MEMBERS)))
 
 
 @pytest.mark.parametrize("header", [-1, 1 << 62, 3])
 def test_a_member_that_is_not_where_it_should_be_is_none(header: int) -> None:
     file = io.BytesIO(zipped(MEMBERS))
     with pytest.raises(NotZipError):
-        open_entry(file, replace(read_directory(file)[0], header=header))
+        open_entry(file, replace(read_entries(file)[0], header=header))
 
 
 def test_damage_within_a_deflated_member_is_its_end() -> None:
     data = bytearray(zipped({"a": random.Random(1).randbytes(50_000)}, zipfile.ZIP_DEFLATED))
-    (entry,) = read_directory(io.BytesIO(data))
+    (entry,) = read_entries(io.BytesIO(data))
     whole = open_entry(io.BytesIO(data), entry).read()
     cut = replace(entry, compressed_size=20_000)
 
@@ -260,4 +260,4 @@ def test_an_unknown_method_is_named() -> None:
     file = io.BytesIO(zipped({"a": b"x" * 1000}, zipfile.ZIP_BZIP2))
 
     with pytest.raises(NotZipError, match="method 12"):
-        open_entry(file, read_directory(file)[0])
+        open_entry(file, read_entries(file)[0])

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from marpack import finding_codes as codes
 from marpack.archive.manifest import RUNTIMES, Manifest
-from marpack.archive.names import MODEL_NAME
+from marpack.archive.protocol import MODEL_NAME
 from marpack.errors import did_you_mean
 from marpack.findings import Finding
 from marpack.inspection.lint.source import Files

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from msgspec.structs import replace
 
 from marpack import finding_codes as codes
+from marpack.archive.zip_format import NotZipError
 from marpack.errors import MarpackError
 from marpack.findings import Code, Finding, Severity
 from marpack.inspection.lint.handler import (
@@ -27,8 +28,7 @@ from marpack.protocol.targets import Target
 from marpack.torchserve.server_modules import never_found
 from marpack.weights.contents import recognize
 from marpack.weights.kind import FORMATS, SERVED, WeightsFormat
-from marpack.weights.pickle_stream import PickledCall, PickledDict
-from marpack.weights.zip_entries import NotZipError
+from marpack.weights.pickle import PickledCall, PickledDict
 
 _MODEL_FILE = "MAR-INF/MANIFEST.json: model.modelFile"
 _WEIGHTS = "MAR-INF/MANIFEST.json: model.serializedFile"

@@ -12,8 +12,7 @@ from msgspec import Struct
 from marpack import finding_codes as codes
 from marpack.archive.index import Index, Metadata, index_of
 from marpack.archive.manifest import Manifest
-from marpack.archive.names import MODEL_NAME
-from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
+from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, MODEL_NAME, Archive
 from marpack.findings import Finding
 from marpack.project.members import LEFT_BEHIND, EntryPoint
 from marpack.project.planning import SAMPLES

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from marpack import finding_codes as codes
-from marpack.archive.names import MODEL_NAME
+from marpack.archive.protocol import MODEL_NAME
 from marpack.errors import UsageError
 from marpack.findings import Finding, Severity
 from marpack.project.label_files import count_labels, labels_member

@@ -23,7 +23,7 @@ from marpack.protocol.diagnostics import Explained, note
 from marpack.weights.exported_scan import scan_exported
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import ProtobufError, read_header
-from marpack.weights.pickle_machine import OpcodeBudget
+from marpack.weights.pickle import OpcodeBudget
 from marpack.weights.torch_files import TorchZip
 
 _ZIP = b"PK\x03\x04"

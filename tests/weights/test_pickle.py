@@ -15,12 +15,14 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from marpack.weights.pickle_machine import OPCODES, Arrays, OpcodeBudget, read_pickle
-from marpack.weights.pickle_stream import (
+from marpack.weights.pickle import (
     ALLOWED,
+    OPCODES,
     WEIGHTS_ONLY_OPCODES,
     WRAPPER,
+    Arrays,
     Global,
+    OpcodeBudget,
     Persistent,
     PickledCall,
     PickledDict,
@@ -29,6 +31,7 @@ from marpack.weights.pickle_stream import (
     array_bytes,
     disallowed,
     loads_weights_only,
+    read_pickle,
 )
 from marpack.weights.torch_files import TorchZip
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marpack.weights.bytestream import ByteStream, TruncatedError, read_at
+from marpack.archive.bytesource import ByteStream, TruncatedError, read_at
 
 DATA = bytes(number * 7 % 251 for number in range(3000))
 
