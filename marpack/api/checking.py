@@ -21,8 +21,8 @@ from marpack.gate.check import check as examine
 from marpack.gate.verdicts import CheckProgress
 from marpack.project.schema import COMPARISONS, HERMETIC, SAFETY
 from marpack.protocol.targets import Target
-from marpack.runner.device import Device
 from marpack.runner.inputs import RequestDefaults
+from marpack.runner.session import Device
 
 if TYPE_CHECKING:
     from marpack.api.session_options import CheckOptions

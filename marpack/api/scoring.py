@@ -16,8 +16,8 @@ from marpack.api.session_options import ScoreOptions, SessionOptions
 from marpack.api.sessions import SessionExtras, SessionNotes, open_session, prepare_session
 from marpack.archive.protocol import no_progress
 from marpack.errors import UsageError
-from marpack.runner.device import Device
 from marpack.runner.inputs import as_utf8
+from marpack.runner.session import Device
 from marpack.torchserve.http import MAX_BODY
 
 if TYPE_CHECKING:

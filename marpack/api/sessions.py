@@ -18,8 +18,7 @@ from marpack.archive.protocol import no_progress
 from marpack.errors import UnconfirmedDownloadError
 from marpack.protocol.messages import Load
 from marpack.protocol.targets import Target
-from marpack.runner.device import Device, device_mismatch
-from marpack.runner.session import LoadProgress, PreparedModel, Session, prepare
+from marpack.runner.session import Device, LoadProgress, PreparedModel, Session, device_mismatch, prepare
 from marpack.torchserve.http import MAX_BODY
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def load_of(
     return Load(
         model_dir="",
         gpu_id=device.gpu_id(),
-        device=None if device.override is None else device.name,
+        device=None if device.name == "auto" else device.name,
         batch_size=batch_size,
         envelope=envelope,
         metrics_config=None if options.metrics_config is None else os.fspath(options.metrics_config),

@@ -250,7 +250,7 @@ def compare_variants(options: CheckCommandOptions, inputs: InputOptions) -> int:
     from marpack.gate.compare import VariantRunner
     from marpack.gate.samples import packed_samples
     from marpack.render.console import byte_bar
-    from marpack.runner.device import Device
+    from marpack.runner.session import Device
 
     class Notes(TerminalNotes):
         def opened(self, resolved: ResolvedSource, archive: Archive) -> None:

@@ -280,8 +280,8 @@ def watch(options: RunCommandOptions, inputs: InputOptions) -> int:
     """
     from marpack.render.console import talk
     from marpack.runner.client import Worker
-    from marpack.runner.device import Device
     from marpack.runner.pool import SpareWorkers
+    from marpack.runner.session import Device
     from marpack.runner.watching import Watch
 
     environment = Device.available(options.device).environment()

@@ -23,8 +23,8 @@ from marpack.protocol.targets import Target
 from marpack.render.console import byte_bar, show_findings
 from marpack.render.serve import SERVER_LOG, page_renderer
 from marpack.runner.client import Worker
-from marpack.runner.device import Device
 from marpack.runner.process import Zygote
+from marpack.runner.session import Device
 from marpack.serving.access import Tokens
 from marpack.serving.http import HttpSettings
 from marpack.serving.loading import AdmissionRules, ModelLoader, ModelPlan, ModelStore

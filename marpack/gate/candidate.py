@@ -23,12 +23,11 @@ from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Frame, Load
 from marpack.protocol.targets import Target
 from marpack.runner.client import Worker
-from marpack.runner.device import Device
 from marpack.runner.environments import required
 from marpack.runner.inputs import Input, RequestDefaults
 from marpack.runner.pool import PoolSettings
 from marpack.runner.results import Result
-from marpack.runner.session import target_of, torchrun_error, with_metrics
+from marpack.runner.session import Device, target_of, torchrun_error, with_metrics
 from marpack.torchserve.model_config import batch_size_of
 
 _SOURCE = 1 << 20  # bytes: larger modules are not searched

@@ -27,8 +27,8 @@ from marpack.gate.verdicts import CheckOutcome, judge, problem_of, skip
 from marpack.project.schema import Allowance
 from marpack.protocol.messages import Access, Touched
 from marpack.runner.client import LoadError
-from marpack.runner.device import device_mismatch
 from marpack.runner.results import Result, needs_of
+from marpack.runner.session import device_mismatch
 
 # Troubles that the server passes over in silence and that the author did not choose.
 _GRAVE = {"not-compiled", "compile-failed", "backend-missing"}

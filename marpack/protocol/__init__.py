@@ -1,1 +1,1 @@
-"""What parent and worker exchange: messages, diagnostics, and the settings of a handler."""
+"""The exchange between parent and worker: messages, notes, targets, and the settings of a handler."""

@@ -1,5 +1,7 @@
 """A SOURCE, loaded and ready for requests, on the device that was requested."""
 
+import os
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
@@ -13,7 +15,7 @@ from marpack.archive.cache import Cache
 from marpack.archive.index import content_digest, index_of
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
 from marpack.archive.reader import open_archive
-from marpack.errors import ArchiveError, DamagedArchiveError, TorchrunError
+from marpack.errors import ArchiveError, DamagedArchiveError, TorchrunError, UsageError
 from marpack.findings import Finding, Severity
 from marpack.inspection.members import model_config
 from marpack.project.source import ResolvedSource, resolve
@@ -22,18 +24,83 @@ from marpack.protocol.targets import Target
 from marpack.runner.environments import required
 from marpack.runner.pool import LocalPool, ModelPool, PoolSettings
 from marpack.torchserve.model_config import Sequences, Torchrun
+from marpack.worker.loaders.device import unavailable
 
 PoolMaker = Callable[[Archive, Load, Mapping[str, Any]], ModelPool]  # archive, how to load it, its model config
+_NODES = {"cuda": "nvidia{}", "xpu": "dri"}  # kind → the name of each device below /dev
+_SHARED_NODES = ("dxg", "kfd")  # of WSL and ROCm, for all devices
+
+
+class Device(Struct, frozen=True):
+    """A choice of device: `auto` leaves it to the machine, any other name overrides what the worker finds."""
+
+    name: str
+    number: int | None = None  # the `gpu_id` of the worker
+    variables: dict[str, str] = {}  # environment variables with which the worker chooses the device
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the device of a name: auto, cpu, cuda[:N], xpu[:N], mps or xla; raises UsageError for another one."""
+        if text == "auto":
+            return cls(text)
+        kind, colon, number = text.partition(":")
+        is_numbered = kind in {"cuda", "xpu"} and (number.isdecimal() if colon else True)
+        if not is_numbered and text not in {"cpu", "mps", "xla"}:
+            hint = "Use auto, cpu, cuda, cuda:N, xpu, xpu:N, mps or xla."
+            raise UsageError(f"no such device: {text}", where="--device", hint=hint, code="unknown-device")
+        variables = {"TS_IPEX_GPU_ENABLE": "true" if kind == "xpu" else "false"}
+        if kind != "cuda":
+            variables["CUDA_VISIBLE_DEVICES"] = ""  # `cpu` hides CUDA from the handler as well
+        if kind == "cpu":
+            variables["PJRT_DEVICE"] = "CPU"  # torch_xla, where installed, then computes on the CPU as well
+        return cls(text, None if kind in {"cpu", "xla"} else int(number or 0), variables)
+
+    @classmethod
+    def available(cls, text: str) -> Self:
+        """Return the device of a name if the system shows one; only a worker knows whether torch can use it.
+
+        Raises UsageError as `parse` does, DeviceUnavailableError for a device that this machine does not have.
+        """
+        device = cls.parse(text)
+        kind, _, number = text.partition(":")
+        if kind == "mps" and sys.platform != "darwin":
+            raise unavailable(text)
+        if kind in _NODES and not _has_node(_NODES[kind].format(number or "*"), *_SHARED_NODES):
+            raise unavailable(text, others=bool(number) and _has_node(_NODES[kind].format("*")))
+        return device
+
+    def gpu_id(self) -> int | None:
+        """Return the `gpu_id` that the handler sees; with `auto` it is the first GPU, as on the server."""
+        return 0 if self.name == "auto" and _has_node("nvidia0") else self.number
+
+    def gpu_ids(self) -> tuple[int, ...]:
+        """Return the GPUs that `auto` assigns to workers: all that the system shows."""
+        return tuple(range(len(list(Path("/dev").glob("nvidia[0-9]*"))))) if self.name == "auto" else ()
+
+    def environment(self) -> dict[str, str] | None:
+        """Return the worker's environment; None: this process's."""
+        return None if self.name == "auto" else {**os.environ, **self.variables}
+
+
+def _has_node(*patterns: str) -> bool:
+    return any(True for pattern in patterns for _ in Path("/dev").glob(pattern))
+
+
+def device_mismatch(requested: str, found: str | None) -> Finding | None:
+    """Return the finding for a model on another device than requested; None for the requested one."""
+    if found is None or requested in {"auto", found, found.partition(":")[0]}:
+        return None
+    return codes.OTHER_DEVICE.at(asked=requested, found=found)
 
 
 class LoadProgress:
     """Receives the progress of opening a SOURCE."""
 
     def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
-        """Take note of what the SOURCE stands for, before anything is loaded."""
+        """Receive the archive of the SOURCE, before it is extracted."""
 
     def prepared(self, prepared: "PreparedModel") -> None:
-        """Take note of the archive and how it will be loaded."""
+        """Receive the archive and how it will be loaded."""
 
     def loading(self) -> AbstractContextManager[object]:
         """Return the context manager for the time of loading."""
@@ -41,7 +108,7 @@ class LoadProgress:
 
 
 class Session:
-    """One archive and the workers that answer for it."""
+    """One archive and the workers that have loaded it."""
 
     def __init__(self, resolved: ResolvedSource, archive: Archive, load: Load, pool: ModelPool, loaded: Loaded) -> None:
         self.resolved = resolved
@@ -62,15 +129,15 @@ class Session:
         resolver: Callable[[str | None], ResolvedSource] = resolve,
         listener: LoadProgress | None = None,
     ) -> Self:
-        """Make a SOURCE ready to answer.
+        """Load a SOURCE.
 
         Args:
             source: An archive, a model folder or a project; None for the project in the current folder.
-            options: How to load it; its `model_dir`, `target` and `required` are filled in here.
-            target: Whose behaviour is shown; None: the project's or the archive's, else the server's.
+            options: How to load it; its `model_dir`, `target` and `required` are set here.
+            target: The server whose behaviour applies; None: the project's or the archive's, otherwise TorchServe.
             settings: The workers, or what makes another kind of pool.
-            cache: Where archives are extracted to; None: this user's.
-            resolver: Finds the archive that the source stands for, building a project's first.
+            cache: Where archives are extracted; None: this user's.
+            resolver: Finds the archive of the source; it builds a project first.
             listener: Receives the progress.
 
         Raises UsageError, ProjectError, ArchiveError, TorchrunError, LoadError and WorkerError.
@@ -80,7 +147,7 @@ class Session:
         first = None
         with ExitStack() as undo:
             if isinstance(settings, PoolSettings):
-                first = settings.spawn()  # first of all: its imports overlap with the opening of the archive
+                first = settings.spawn()  # its imports overlap with the opening of the archive
                 undo.callback(first.kill)
             resolved = resolver(source)
             prepared = prepare(resolved, options=options, target=target, cache=cache, opened=listener.opened)
@@ -130,7 +197,7 @@ def prepare(
     cache: Cache | None = None,
     opened: Callable[[ResolvedSource, Archive], None] = lambda *_: None,
 ) -> PreparedModel:
-    """Open an archive and extract its files; `opened` is called in between. See `Session.open`.
+    """Open an archive, call `opened`, and extract the archive's files; see `Session.open`.
 
     Raises ArchiveError, UsageError, ProjectError and TorchrunError.
     """
@@ -138,20 +205,20 @@ def prepare(
         archive = open_archive(resolved.path, cache=cache)
         undo.callback(archive.close)
         opened(resolved, archive)
-        chosen = target or target_of(resolved, archive)
-        refuse_what_the_server_refuses(archive, chosen)
+        target = target or target_of(resolved, archive)
+        if target is Target.TORCHSERVE:
+            refuse_as_server(archive)
         config = model_config(archive)
-        refusal = torchrun_error(config)
-        if refusal is not None:
-            raise refusal
+        if (error := torchrun_error(config)) is not None:
+            raise error
         folder = str(archive.materialize())
-        load = replace(with_metrics(options, resolved), model_dir=folder, target=chosen, required=required(archive))
+        load = replace(with_metrics(options, resolved), model_dir=folder, target=target, required=required(archive))
         undo.pop_all()
     return PreparedModel(resolved, archive, load, config)
 
 
 def with_metrics(load: Load, resolved: ResolvedSource) -> Load:
-    """Return the load message with the requested metrics_config, or else the project's.
+    """Return the load message with the requested metrics_config, otherwise the project's.
 
     Raises ProjectError for a file with which none of the server's workers would start.
     """
@@ -166,23 +233,21 @@ def with_metrics(load: Load, resolved: ResolvedSource) -> Load:
 
 
 def target_of(resolved: ResolvedSource, archive: Archive) -> Target:
-    """Return whose behaviour to show: the project's word, else the archive's, else the server's."""
+    """Return the target of the project, otherwise the archive's, otherwise TorchServe."""
     if resolved.project is not None:
         return Target(resolved.project.target)
     index = index_of(archive)
     if index is None:
         return Target.TORCHSERVE
     if index.target not in set(Target):
-        message = f"the index of members names the target {index.target!r}, which there is not"
-        raise DamagedArchiveError(message, where=f"{archive.source}!{INDEX_NAME}", code="unknown-target")
+        what = f"the index of members names the unknown target {index.target!r}"
+        raise DamagedArchiveError(what, where=f"{archive.source}!{INDEX_NAME}", code="unknown-target")
     return Target(index.target)
 
 
-def refuse_what_the_server_refuses(archive: Archive, target: Target) -> None:
-    """Raise ArchiveError for an archive that marpack can open and the server cannot, unless marpack is the target."""
+def refuse_as_server(archive: Archive) -> None:
+    """Raise ArchiveError for an archive that marpack can open and TorchServe cannot."""
     refused = [finding for finding in archive.server_findings if finding.severity is Severity.ERROR]
-    if target is not Target.TORCHSERVE:
-        return
     if refused:
         raise ArchiveError(f"the server refuses this archive: {refused[0].message}", hint=refused[0].hint)
     if archive.manifest.runtime == "LSP":
@@ -206,8 +271,6 @@ def torchrun_error(config: Mapping[str, Any]) -> TorchrunError | None:  # Any: Y
     return TorchrunError(what, where="the model config: parallelType, torchrun", hint=hint)
 
 
-def sequence_warning(config: Mapping[str, Any]) -> Finding | None:  # Any: as above
+def sequence_warning(config: Mapping[str, Any]) -> Finding | None:  # Any: YAML as it stands
     """Return the warning for a model whose sequences the server limits and marpack does not; None for any other."""
-    if Sequences.of(config) is None:
-        return None
-    return codes.SEQUENCE_BATCHING.at("the model config: sequenceBatching")
+    return None if Sequences.of(config) is None else codes.SEQUENCE_BATCHING.at("the model config: sequenceBatching")

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from marpack.errors import shortened
-from marpack.protocol.diagnostics import attempt, note
+from marpack.protocol.messages import attempt, note
 from marpack.torchserve import labels, server_modules
 from marpack.torchserve.server_modules import INSTALLED, MANIFEST_FILES, SET_BY_INITIALIZE, has_module, is_standard
 

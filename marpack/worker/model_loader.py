@@ -7,9 +7,19 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from marpack.errors import DeviceUnavailableError
-from marpack.protocol import diagnostics
-from marpack.protocol.diagnostics import drain_timings
-from marpack.protocol.messages import UNAVAILABLE, Load, Loaded, LoadFailed, Trouble
+from marpack.protocol.messages import (
+    UNAVAILABLE,
+    Load,
+    Loaded,
+    LoadFailed,
+    Trouble,
+    drain_notes,
+    drain_timings,
+    explain,
+    explained,
+    milliseconds_since,
+    note,
+)
 from marpack.protocol.targets import HandlerSettings, TargetDifference, keep_settings
 from marpack.torchserve.context import SERVER_VERSION, Context
 from marpack.torchserve.entry_point import find_entry
@@ -59,7 +69,7 @@ class HandlerLoader:
             if envelope and not load.envelope and not target.has(TargetDifference.MANIFEST_ENVELOPE):
                 message = f"the manifest names the envelope {envelope}, which the server ignores"
                 hint = f"the server reads it from its own setting service_envelope; try it with --envelope {envelope}"
-                diagnostics.note("envelope-ignored", message, stage="import", hint=hint)
+                note("envelope-ignored", message, stage="import", hint=hint)
                 envelope = None
             handle = envelope_of(envelope, show_data(entry.handle, self._tell) if load.show_data else entry.handle)
         with self._step("config"):
@@ -79,7 +89,7 @@ class HandlerLoader:
             handler=entry.name,
             stages=self._stages | drain_timings(),
             pid=os.getpid(),
-            troubles=diagnostics.drain_notes(),
+            troubles=drain_notes(),
             device=None if device is None else str(device),
             loses_answers=mode.loses_answers,
         )
@@ -90,12 +100,12 @@ class HandlerLoader:
             trouble = Trouble(kind=UNAVAILABLE, message=error.what, stage=self._stage, hint=error.hint)
             return LoadFailed(trouble=trouble)
         flat = flatten(error, stage=self._stage, model_dir=self._load.model_dir, required=self._load.required)
-        trouble = diagnostics.explained(flat)
+        trouble = explained(flat)
         if trouble is flat and isinstance(error, Exception):
             from marpack.worker.loaders.diagnosis import note_own_load  # noqa: PLC0415 - only failures need it
 
-            diagnostics.explain(error, note_own_load)
-            trouble = diagnostics.explained(flat)
+            explain(error, note_own_load)
+            trouble = explained(flat)
         exhausted = isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "CUDA" in message_of(error))
         return LoadFailed(trouble=trouble, status=507 if exhausted else 503)
 
@@ -106,7 +116,7 @@ class HandlerLoader:
         try:
             yield
         finally:
-            self._stages[stage] = self._stages.get(stage, 0.0) + diagnostics.milliseconds_since(start)
+            self._stages[stage] = self._stages.get(stage, 0.0) + milliseconds_since(start)
 
     def _make_context(self, manifest: dict[str, Any], config: dict[str, Any], name: str) -> Context:  # Any: JSON, YAML
         load = self._load

@@ -12,9 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.protocol import diagnostics
-from marpack.protocol.diagnostics import drain_timings, milliseconds_since
-from marpack.protocol.messages import Answered, Trouble
+from marpack.protocol.messages import Answered, Trouble, drain_notes, drain_outputs, drain_timings, milliseconds_since
 from marpack.torchserve.context import Context, Handle, Row, processor_of, row_of
 from marpack.torchserve.entry_point import HandlerEntry
 from marpack.torchserve.envelopes import loses_requests
@@ -126,8 +124,8 @@ class InferenceService:
         return Answered(
             responses=answers,
             stages=stages,
-            troubles=(*troubles, *diagnostics.drain_notes()),
-            outputs=diagnostics.drain_outputs(),
+            troubles=(*troubles, *drain_notes()),
+            outputs=drain_outputs(),
             metrics=self.take_lines(),
         )
 

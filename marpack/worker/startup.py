@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from marpack.protocol.diagnostics import attempt, note
+from marpack.protocol.messages import attempt, note
 from marpack.torchserve.model_config import Torchrun
 from marpack.torchserve.server_modules import COMPILED, UNREACHABLE, HandlerName, breaks_worker, is_standard
 from marpack.worker import ts_names

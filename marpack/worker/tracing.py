@@ -22,8 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from marpack.protocol.diagnostics import attempt
-from marpack.protocol.messages import Access, Touched
+from marpack.protocol.messages import Access, Touched, attempt
 
 _MAX_COUNT = 1000  # of a stage
 _MAX_TEXT = 400  # characters of a command

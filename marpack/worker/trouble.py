@@ -6,8 +6,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-from marpack.protocol.diagnostics import attempt
-from marpack.protocol.messages import Frame, Trouble
+from marpack.protocol.messages import Frame, Trouble, attempt
 from marpack.torchserve.response import WorkerDeath
 from marpack.worker.hints import find_hint
 

@@ -21,8 +21,8 @@ from marpack.gate.verdicts import GateReport, GateVerdict, Verdict
 from marpack.project.source import resolve
 from marpack.protocol.messages import Load
 from marpack.protocol.targets import Target
-from marpack.runner.device import Device
 from marpack.runner.inputs import FORM_TYPE, Input, RequestDefaults
+from marpack.runner.session import Device
 from marpack.torchserve.http import Part
 
 REFUSES = HANDLER.replace("return [self", "raise ValueError('no')\n        return [self")

@@ -16,49 +16,55 @@ from marpack.findings import Severity
 from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load, Loaded
 from marpack.protocol.targets import Target
-from marpack.runner.device import Device, Override, device_mismatch
-from marpack.runner.session import LoadProgress, Session, refuse_what_the_server_refuses, sequence_warning, target_of
+from marpack.runner.session import (
+    Device,
+    LoadProgress,
+    Session,
+    device_mismatch,
+    prepare,
+    refuse_as_server,
+    sequence_warning,
+    target_of,
+)
+
+HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "TS_IPEX_GPU_ENABLE": "false"}
 
 
 @pytest.mark.parametrize(
-    ("text", "gpu_id"),
-    [("cpu", None), ("cuda", 0), ("cuda:3", 3), ("xpu", 0), ("xpu:1", 1), ("mps", 0), ("xla", None)],
+    ("name", "number", "variables"),
+    [
+        ("auto", None, {}),
+        ("cpu", None, HIDDEN | {"PJRT_DEVICE": "CPU"}),
+        ("cuda", 0, {"TS_IPEX_GPU_ENABLE": "false"}),
+        ("cuda:2", 2, {"TS_IPEX_GPU_ENABLE": "false"}),
+        ("xpu", 0, {"CUDA_VISIBLE_DEVICES": "", "TS_IPEX_GPU_ENABLE": "true"}),
+        ("xpu:1", 1, {"CUDA_VISIBLE_DEVICES": "", "TS_IPEX_GPU_ENABLE": "true"}),
+        ("mps", 0, HIDDEN),
+        ("xla", None, HIDDEN),
+    ],
 )
-def test_devices_are_named(text: str, gpu_id: int | None):
-    device = Device.parse(text)
-    assert (device.name, device.gpu_id()) == (text, gpu_id)
-
-
-@pytest.mark.parametrize("text", ["", "gpu", "cpu:0", "auto:1", "cuda:", "cuda:x", "CUDA", "mps:0", "xla:1"])
-def test_what_is_no_device_is_refused(text: str):
-    with pytest.raises(UsageError) as caught:
-        Device.parse(text)
-    assert (caught.value.code, caught.value.where) == ("unknown-device", "--device")
-
-
-def test_auto_changes_nothing_in_the_environment():
-    assert Device.parse("auto").environment() is None
-
-
-def test_cpu_hides_cuda_from_the_handler(monkeypatch: pytest.MonkeyPatch):
+def test_devices(name: str, number: int | None, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    environment = Device.parse("cpu").environment()
-    assert environment is not None
-    assert environment["CUDA_VISIBLE_DEVICES"] == ""
-    environment = Device.parse("cuda:1").environment()
-    assert environment is not None
-    assert environment["CUDA_VISIBLE_DEVICES"] == "0,1"
+    device = Device.parse(name)
+    assert device == Device(name, number, variables)
+    assert name == "auto" or device.gpu_id() == number
+    wanted = {"CUDA_VISIBLE_DEVICES": "0,1", **variables}
+    environment = device.environment()
+    assert environment is None if name == "auto" else environment is not None and wanted.items() <= environment.items()
 
 
-def test_xpu_turns_the_servers_switch_on():
-    environment = Device.parse("xpu:1").environment()
-    assert environment is not None
-    assert (environment["CUDA_VISIBLE_DEVICES"], environment["TS_IPEX_GPU_ENABLE"]) == ("", "true")
+@pytest.mark.parametrize(
+    "name", ["", "gpu", "cpu:0", "auto:1", "cuda:", "cuda:x", "cuda:-1", "cuda:1:2", "CUDA", "mps:0", "xla:1"]
+)
+def test_unknown_devices_are_refused(name: str):
+    with pytest.raises(UsageError) as caught:
+        Device.parse(name)
+    assert (caught.value.code, caught.value.where) == ("unknown-device", "--device")
 
 
 @pytest.fixture
 def without_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marpack.runner.device._has_node", lambda *_: False)
+    monkeypatch.setattr("marpack.runner.session._has_node", lambda *_: False)
     monkeypatch.setattr("sys.platform", "linux")
 
 
@@ -70,15 +76,8 @@ def test_a_device_that_the_system_does_not_show_is_refused(name: str, without_de
     assert [Device.available(other).name for other in ("auto", "cpu", "xla")] == ["auto", "cpu", "xla"]
 
 
-def test_a_missing_device_is_named_with_its_remedy(without_devices: None):
-    with pytest.raises(DeviceUnavailableError) as caught:
-        Device.available("cuda")
-    assert "CUDA" in caught.value.what
-    assert "--device cpu" in str(caught.value.hint)
-
-
 def test_a_number_beyond_the_devices_there_are_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("marpack.runner.device._has_node", lambda *patterns: "nvidia7" not in patterns[:1])
+    monkeypatch.setattr("marpack.runner.session._has_node", lambda *patterns: "nvidia7" not in patterns[:1])
     assert Device.available("cuda:1").name == "cuda:1"
     with pytest.raises(DeviceUnavailableError, match="7"):
         Device.available("cuda:7")
@@ -94,19 +93,16 @@ def test_a_device_that_only_the_system_has_is_refused_by_the_worker(make_mar):
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"), [("auto", "cpu"), ("cuda", "cuda:0"), ("cuda:0", "cuda:0"), ("cpu", None), ("xla", "xla:0")]
+    ("requested", "found", "is_told"),
+    [
+        *(("auto", "cpu", False), ("cuda", "cuda:0", False), ("cuda:0", "cuda:0", False), ("cpu", None, False)),
+        *(("xla", "xla:0", False), ("cuda:1", "cpu", True), ("cuda:1", "cuda:0", True)),
+    ],
 )
-def test_a_model_is_where_it_was_asked_to_be(asked: str, found: str | None):
-    assert device_mismatch(asked, found) is None
-
-
-@pytest.mark.parametrize("found", ["cpu", "cuda:0"])
-def test_a_model_on_another_device_is_told(found: str):
-    finding = device_mismatch("cuda:1", found)
-    assert finding is not None
-    assert finding.severity is Severity.WARNING
-    assert finding.code == "other-device"
-    assert {"cuda:1", found} <= set(finding.message.split())
+def test_a_model_on_another_device_is_reported(requested: str, found: str | None, *, is_told: bool):
+    finding = device_mismatch(requested, found)
+    assert is_told is (finding is not None)
+    assert finding is None or (finding.severity, finding.code) == (Severity.WARNING, "other-device")
 
 
 class Listener(LoadProgress):
@@ -203,11 +199,12 @@ def test_what_no_server_starts_is_refused_unless_marpack_is_the_target(tmp_path:
     manifest = {"runtime": "LSP", "model": {"modelName": "m", "modelVersion": "1", "handler": "libm"}}
     with zipfile.ZipFile(tmp_path / "m.mar", "w") as file:
         file.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
-    with open_archive(tmp_path / "m.mar") as archive:
-        refuse_what_the_server_refuses(archive, Target.MARPACK)
-        with pytest.raises(ArchiveError, match="LSP") as caught:
-            refuse_what_the_server_refuses(archive, Target.TORCHSERVE)
-        assert caught.value.code == "unsupported-runtime"
+    with open_archive(tmp_path / "m.mar") as archive, pytest.raises(ArchiveError, match="LSP") as caught:
+        refuse_as_server(archive)
+    assert caught.value.code == "unsupported-runtime"
+    source, options = ResolvedSource(path=tmp_path / "m.mar"), Load(model_dir="")
+    with prepare(source, options=options, target=Target.MARPACK).archive as archive:
+        assert archive.manifest.runtime == "LSP"
 
 
 def test_a_model_that_torchrun_starts_is_refused_before_it_is_laid_out(make_mar):
@@ -224,29 +221,3 @@ def test_a_model_that_torchrun_starts_is_refused_before_it_is_laid_out(make_mar)
 )
 def test_sequences_are_warned_of(config: dict[str, Any], is_warned: bool):
     assert (sequence_warning(config) is not None) is is_warned
-
-
-HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "TS_IPEX_GPU_ENABLE": "false"}
-
-
-@pytest.mark.parametrize(
-    ("spec", "wanted"),
-    [
-        ("cpu", Override(None, HIDDEN | {"PJRT_DEVICE": "CPU"})),
-        ("cuda", Override(0, {"TS_IPEX_GPU_ENABLE": "false"})),
-        ("cuda:2", Override(2, {"TS_IPEX_GPU_ENABLE": "false"})),
-        ("xpu:1", Override(1, {"CUDA_VISIBLE_DEVICES": "", "TS_IPEX_GPU_ENABLE": "true"})),
-        ("mps", Override(0, HIDDEN)),
-        ("xla", Override(None, HIDDEN)),
-    ],
-)
-def test_override(spec, wanted):
-    assert Override.parse(spec) == wanted
-
-
-@pytest.mark.parametrize("spec", ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "mps:1", "CUDA", "cuda:1:2"])
-def test_no_such_device(spec):
-    with pytest.raises(UsageError) as failure:
-        Override.parse(spec)
-    assert (failure.value.code, failure.value.where) == ("unknown-device", "--device")
-    assert "cuda:N" in failure.value.hint

@@ -15,7 +15,7 @@ import torch
 from torch import profiler
 
 from marpack.errors import HandlerError, MissingExtraError, WeightsError
-from marpack.protocol.diagnostics import Explained, attempt, note, record_output
+from marpack.protocol.messages import Explained, attempt, note, record_output
 from marpack.protocol.targets import HandlerSettings, TargetDifference, keep_settings, settings_for, settings_of
 from marpack.torchserve.labels import LABELS_NAME, LabelError, load_label_mapping
 from marpack.weights.kind import SERVED, WeightsFormat

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from marpack.protocol.diagnostics import attempt, milliseconds_since
+from marpack.protocol.messages import attempt, milliseconds_since
 from marpack.protocol.targets import TargetDifference, settings_for
 from marpack.torchserve.response import WorkerDeath
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from marpack.errors import HandlerError
-from marpack.protocol.diagnostics import Explained, note, record_output
+from marpack.protocol.messages import Explained, note, record_output
 from marpack.protocol.targets import Target, TargetDifference, settings_for
 from marpack.torchserve.labels import map_class_to_label
 from marpack.worker.handlers.base import (

@@ -17,7 +17,7 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch.nn import functional
 
-from marpack.protocol.diagnostics import Explained, note, record_output
+from marpack.protocol.messages import Explained, note, record_output
 from marpack.protocol.targets import TargetDifference
 from marpack.torchserve.labels import map_class_to_label
 from marpack.worker.handlers.base import (

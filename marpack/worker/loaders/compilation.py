@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from marpack.errors import HandlerError, first_line
-from marpack.protocol.diagnostics import add_timing, attempt, milliseconds_since, note
+from marpack.protocol.messages import add_timing, attempt, milliseconds_since, note
 from marpack.torchserve.entry_point import PT2Backend, check_valid_pt2_backend
 
 _started: list[float] = []

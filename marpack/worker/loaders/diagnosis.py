@@ -11,7 +11,7 @@ from pathlib import Path
 
 from marpack.archive.zip_format import NotZipError
 from marpack.errors import MarpackError, describe_os_error
-from marpack.protocol.diagnostics import attempt, note
+from marpack.protocol.messages import attempt, note
 from marpack.weights.contents import detect
 from marpack.weights.kind import FORMATS, SERVED, WeightsFormat
 from marpack.weights.torch_files import TorchZip

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from marpack.errors import HandlerError
-from marpack.protocol.diagnostics import Explained, note
+from marpack.protocol.messages import Explained, note
 from marpack.torchserve.entry_point import list_classes_from_module
 
 _PREFIXES = ("module.", "_orig_mod.", "model.")  # DataParallel, torch.compile, Lightning

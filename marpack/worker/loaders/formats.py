@@ -19,7 +19,7 @@ from msgspec import Struct
 from torch.serialization import get_unsafe_globals_in_checkpoint
 
 from marpack.errors import HandlerError, WeightsError
-from marpack.protocol.diagnostics import Explained, note
+from marpack.protocol.messages import Explained, note
 from marpack.weights.exported_scan import scan_exported
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import ProtobufError, read_header

@@ -9,8 +9,7 @@ import torch
 from PIL import Image
 from worker.handlers.make_reference import FOLDER, chains, outcome, pixels
 
-from marpack.protocol.diagnostics import drain_outputs
-from marpack.protocol.messages import ModelOutput
+from marpack.protocol.messages import ModelOutput, drain_outputs
 from marpack.protocol.targets import Target
 from marpack.worker.handlers import vision
 from marpack.worker.handlers.vision import (

@@ -4,7 +4,7 @@ import sys
 import pytest
 import torch
 
-from marpack.protocol import diagnostics
+from marpack.protocol import messages
 from marpack.worker.loaders.compilation import CompileError, Pt2Error, compile_model, options_of
 
 
@@ -99,12 +99,12 @@ def test_compiling_is_timed_apart_and_graph_breaks_are_told(net, notes):
             return net(numbers)
 
     model = compile_model(Talking(), {"backend": "eager"}, strict=True)
-    diagnostics.drain_timings()
+    messages.drain_timings()
     assert model(torch.ones(1, 3)).tolist() == [[6.0, 1.0]]
-    assert diagnostics.drain_timings()["compile"] > 0
+    assert messages.drain_timings()["compile"] > 0
     assert "graph" in notes()["graph-break"].message
     model(torch.ones(1, 3))
-    assert "compile" not in diagnostics.drain_timings()
+    assert "compile" not in messages.drain_timings()
 
 
 @pytest.mark.nightly
@@ -113,7 +113,7 @@ def test_inductor_answers_as_eager_does(net):
     model = compile_model(net, {"backend": "inductor"}, strict=True)
     with torch.inference_mode():
         torch.testing.assert_close(model(torch.ones(1, 3)), net(torch.ones(1, 3)))
-    assert diagnostics.drain_timings()["compile"] > 100
+    assert messages.drain_timings()["compile"] > 100
 
 
 def test_a_backend_of_another_package_is_imported_first(net, notes, tmp_path, monkeypatch):

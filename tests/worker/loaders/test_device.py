@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from marpack.errors import DeviceUnavailableError
-from marpack.runner.device import Override
+from marpack.runner.session import Device
 from marpack.worker.loaders.device import (
     Hardware,
     choose,
@@ -67,7 +67,7 @@ def test_without_torch_no_accelerator_is_usable(monkeypatch):
         ({}, False),
         ({"TS_IPEX_GPU_ENABLE": "true"}, True),
         ({"TS_IPEX_GPU_ENABLE": "1"}, False),
-        (Override.parse("cpu").environ, False),  # whatever the machine has, --device cpu means it
+        (Device.parse("cpu").variables, False),  # whatever the machine has, --device cpu means it
     ],
 )
 def test_intel_gpus_count_where_the_servers_switch_is_on(monkeypatch, environ, on):

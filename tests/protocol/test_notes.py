@@ -3,8 +3,10 @@ import time
 import numpy as np
 import pytest
 
-from marpack.protocol.diagnostics import (
+from marpack.protocol.messages import (
     Explained,
+    ModelOutput,
+    Trouble,
     add_timing,
     attempt,
     drain_notes,
@@ -15,7 +17,6 @@ from marpack.protocol.diagnostics import (
     note,
     record_output,
 )
-from marpack.protocol.messages import ModelOutput, Trouble
 
 
 def test_a_note_is_kept_once_and_until_it_is_told():
