@@ -1,13 +1,13 @@
-"""The parent's conversation with one worker: load a model, send batches ahead, say what became of each."""
+"""The parent's conversation with one worker: load a model, send batches ahead, receive results and prints."""
 
+import os
 import select
 import signal
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from typing import Self
+from contextlib import ExitStack, suppress
+from typing import Any, Self
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -31,29 +31,31 @@ from marpack.protocol.messages import (
     Touched,
     Trouble,
 )
-from marpack.runner.process import LogPipe, WorkerProcess, Zygote
+from marpack.runner.process import WorkerProcess
 from marpack.torchserve.http import Request, Response, ResponseChunk, death_response
 from marpack.torchserve.response import assemble
 
-_NO_SCRIBBLING = "let the handler, and the libraries it uses, write to no descriptor that they did not open"
+_FOREIGN_HINT = "let the handler, and the libraries it uses, write to no descriptor that they did not open"
+_PIECE = 1 << 16  # bytes read at once
+_MAX_BYTES = 1 << 20  # bytes kept per batch: its beginning and its end
 
 
 class BatchResult(Struct, frozen=True, kw_only=True, gc=False):
-    """What became of one batch."""
+    """The result of one batch."""
 
     responses: tuple[Response, ...]
     stages: dict[str, float] = {}  # ms: preprocess, inference, postprocess, handle
     troubles: tuple[Trouble, ...] = ()
     logs: str = ""
     metrics: tuple[str, ...] = ()  # lines as in `logs`, sent with the message
-    seconds: float = 0.0  # from the worker's turning to the batch to its answer
-    died: bool = False  # the worker is gone; start another before the next batch
-    outputs: frozenset[ModelOutput] = frozenset()  # of the model, as far as they were seen
+    seconds: float = 0.0  # that the worker spent on the batch
+    died: bool = False  # the worker ended; start another before the next batch
+    outputs: frozenset[ModelOutput] = frozenset()  # of the model, reported for the first time
     touched: tuple[Touched, ...] = ()  # for the first time
 
 
 class LoadError(HandlerError):
-    """The handler could not be loaded: `trouble` holds its own traceback, `status` is what clients get."""
+    """The handler could not be loaded: `trouble` has its own traceback, `status` is what clients get."""
 
     code = "load"
 
@@ -75,8 +77,73 @@ def load_error(failure: LoadFailed, logs: str, load: Load) -> MarpackError:
     return LoadError(failure, logs, where=load.model_dir)
 
 
+class LogPipe:
+    """The reading end of a worker's stdout and stderr; a marker ends the prints of loading and of each batch."""
+
+    def __init__(self, descriptor: int, marker: bytes) -> None:
+        os.set_blocking(descriptor, False)
+        self.descriptor = descriptor
+        self._marker = marker
+        self._open = True
+        self._kept = bytearray()
+        self._dropped = 0
+
+    def drain(self) -> bool:
+        """Read all prints so far; False if nothing more can follow.
+
+        The prints before a response are in the pipe when the response arrives: a write returns only after its bytes are
+        in the pipe.
+        """
+        while self._open:
+            try:
+                piece = os.read(self.descriptor, _PIECE)
+            except BlockingIOError:
+                return True
+            except OSError:
+                piece = b""
+            if not piece:
+                return False
+            self._kept += piece
+            if len(self._kept) > 2 * _MAX_BYTES:
+                # Only the current batch can have printed too much: the prints of those before it were taken.
+                found = self._kept.rfind(self._marker)
+                first = (found + len(self._marker) if found >= 0 else 0) + _MAX_BYTES // 2
+                last = len(self._kept) - _MAX_BYTES // 2
+                self._dropped += max(0, last - first)
+                del self._kept[first : max(first, last)]
+            if len(piece) < _PIECE:  # there is no more
+                return True
+        return False
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the oldest batch's prints have been read."""
+        return self._marker in self._kept
+
+    def take(self) -> str:
+        """Return the prints up to the next marker (all without a marker) as text."""
+        if self._kept.startswith(self._marker):  # nothing was printed, as nearly always
+            del self._kept[: len(self._marker)]
+            return ""
+        end = self._kept.find(self._marker)
+        piece = bytes(self._kept[:end]) if end >= 0 else bytes(self._kept)
+        del self._kept[: len(piece) + (len(self._marker) if end >= 0 else 0)]
+        if not self._dropped or len(piece) < _MAX_BYTES:
+            return piece.decode("utf-8", "replace")
+        first, last = (half.decode("utf-8", "replace") for half in (piece[: _MAX_BYTES // 2], piece[_MAX_BYTES // 2 :]))
+        dropped, self._dropped = self._dropped, 0
+        return f"{first}\n… {dropped} bytes of output left out …\n{last}"
+
+    def close(self) -> None:
+        """Close this end."""
+        if self._open:
+            self._open = False
+            with suppress(OSError):
+                os.close(self.descriptor)
+
+
 class Worker:
-    """One child process with one model, initialised once; answers come in the order of the batches."""
+    """One child process with one model, initialised once; results come in the order of the batches."""
 
     def __init__(self, process: WorkerProcess) -> None:
         process.socket.setblocking(False)
@@ -84,68 +151,51 @@ class Worker:
         self.loaded: Loaded | None = None
         self.logs = ""  # printed while loading
         self.over = False  # nothing more will come from it
+        self.since = 0.0  # when the worker began with its current batch, by the monotonic clock
+        self.on_piece: Callable[[ResponseChunk], None] = lambda _: None  # is called with each piece
         self._load = Load(model_dir="")
         self._pipe = Pipe(process.socket, FromWorker, MAX_MESSAGE)
-        self._max_response_size, self._is_traced = 0, False  # as the model is loaded
         self._logs = LogPipe(process.logs, process.marker)
         self._waiting: deque[tuple[Request, ...]] = deque()
-        self.since = 0.0  # when the worker turned to the batch it works on, by the monotonic clock
-        self.on_piece: Callable[[ResponseChunk], None] = lambda _: None  # is called with each piece
-        self._heard = 0.0  # when a piece of that batch came last
+        self._last_piece = 0.0  # when a piece of the current batch came last
         self._pieces: list[ResponseChunk] = []
-        self._said: FromWorker | None = None  # about loading
+        self._load_message: FromWorker | None = None
         self._dying: Dying | None = None
-        self._foreign: ForeignBytesError | None = None  # somebody else wrote into the socket
-        self._watched = {self._pipe.fileno(), self._logs.fileno()} | ({process.exit} if process.exit else set())
+        self._foreign: ForeignBytesError | None = None  # other code has written into the socket
+        self._watched = {self.fileno(), self.log_fileno()} | ({process.exit} if process.exit else set())
 
     @classmethod
-    def spawn(
-        cls,
-        *,
-        environment: Mapping[str, str] | None = None,
-        python: str = sys.executable,
-        max_memory: int | None = None,
-        zygote: Zygote | None = None,
-        **how: bool,
-    ) -> Self:
-        """Start the child, as `WorkerProcess.start` does; it then waits for a model: its imports overlap with ours."""
-        return cls(WorkerProcess.start(python, environment=environment, max_memory=max_memory, zygote=zygote, **how))
+    def spawn(cls, **how: Any) -> Self:  # Any: the arguments of WorkerProcess.start
+        """Start a child, which waits for a model while it imports; see `WorkerProcess.start`."""
+        return cls(WorkerProcess.start(**how))
 
     def load(self, load: Load, *, timeout: float | None = None) -> Loaded:
-        """Load a model, once; a worker that fails to is ended.
-
-        Args:
-            load: What to load.
-            timeout: Seconds that loading may take; None: no bound.
+        """Load a model, once, within `timeout` seconds; a worker that fails to is ended.
 
         Raises:
             LoadError: the handler could not be imported, constructed or initialised.
             DeviceUnavailableError: torch cannot use the device that was requested.
-            WorkerError: the process died or timed out before it could say so.
+            WorkerError: the process died or timed out first.
 
         """
         self.begin(load)
         return self.finish(timeout=timeout)
 
     def begin(self, load: Load) -> None:
-        """Ask for a model to be loaded, which `finish` waits for.
-
-        Raises WorkerError for a folder that no message can name.
-        """
+        """Begin to load a model; `finish` waits for it. Raises WorkerError for a folder that no message can name."""
         if legible(load.model_dir) != load.model_dir:
             hint = "rename it, or set MARPACK_CACHE_DIR to one whose name is"
             raise WorkerError("the model's folder has a name that is not UTF-8", where=load.model_dir, hint=hint)
         self.since = time.monotonic()
         self._load = load
-        self._max_response_size, self._is_traced = load.max_response_size, load.trace
         self._pipe.post(load)
         self._pipe.flush()
 
     def finish(self, *, timeout: float | None = None) -> Loaded:
-        """Wait for what `begin` asked for; raises as `load` does, with WorkerError once its time is up."""
+        """Wait until the model is loaded; raises as `load` does."""
         while not self.settled and wait((self,), timeout):
             pass
-        message, self._said = self._said, None
+        message, self._load_message = self._load_message, None
         with ExitStack() as undo:
             undo.callback(self.kill)
             self._logs.drain()
@@ -153,10 +203,10 @@ class Worker:
             if isinstance(message, LoadFailed):
                 raise load_error(message, self.logs, self._load)
             if not isinstance(message, Loaded):
-                hint = _NO_SCRIBBLING if self._foreign else _last_words(self.logs)
-                raise WorkerError(
-                    f"the worker {self._ended()} while loading the model", where=self._load.model_dir, hint=hint
-                )
+                last = self.logs.strip().rpartition("\n")[2]
+                hint = _FOREIGN_HINT if self._foreign else f"its last words: {last}" if last else None
+                what = f"the worker {self._describe_end()} while loading the model"
+                raise WorkerError(what, where=self._load.model_dir, hint=hint)
             undo.pop_all()
         if message.pid is not UNSET:
             self.process.handler_pid = message.pid
@@ -165,9 +215,9 @@ class Worker:
 
     @property
     def settled(self) -> bool:
-        """Whether loading has come to an end, which `finish` tells without waiting."""
-        self._said = self._said or self._arrived()
-        return self.over or self._said is not None
+        """Whether loading has ended, so that `finish` does not wait."""
+        self._load_message = self._load_message or self._arrived()
+        return self.over or self._load_message is not None
 
     def _arrived(self) -> FromWorker | None:
         """Return the next message; other bytes, and a message that fits no batch, end the worker."""
@@ -176,52 +226,44 @@ class Worker:
         try:
             message: FromWorker | None = self._pipe.arrived()
             if isinstance(message, Answered | Dying):
-                self._check_count(message)
+                count, most = len(message.responses), len(self._waiting[0]) if self._waiting else 0
+                if count > most or (count < most and isinstance(message, Answered)):
+                    raise ForeignBytesError(f"{count} answers were written, {most} were asked for")
         except ForeignBytesError as error:
             self._foreign, self.over = error, True
             return None
         return message
 
-    def _check_count(self, message: Answered | Dying) -> None:
-        most = len(self._waiting[0]) if self._waiting else 0
-        fits = len(message.responses) == most if isinstance(message, Answered) else len(message.responses) <= most
-        if not fits:
-            raise ForeignBytesError(f"{len(message.responses)} answers were written, {most} were asked for")
-
-    def late(self, timeout: float) -> bool:
-        """Return whether the worker has spent more than `timeout` seconds on the batch at hand, or its latest piece."""
-        return self.seconds_left(timeout) <= 0.0
-
     def seconds_left(self, timeout: float) -> float:
-        """Return how many of `timeout` seconds the worker still has for its next answer, or the next piece of it."""
-        return max(self.since, self._heard) + timeout - time.monotonic()
+        """Return how many of `timeout` seconds the worker still has for its next response, or the next piece of it."""
+        return max(self.since, self._last_piece) + timeout - time.monotonic()
 
     def submit(self, requests: tuple[Request, ...]) -> None:
-        """Send one batch, ahead of the answers to those before it."""
+        """Send one batch, before the results of earlier ones have arrived."""
         is_idle = not self._waiting
         self.post(requests)
-        if is_idle:  # it begins at once, for a busy one several are sent together
+        if is_idle:  # it begins at once; a busy worker gets several batches together
             self._pipe.flush()
 
     def post(self, requests: tuple[Request, ...]) -> None:
-        """Queue one batch, to be sent by `flush` ahead of the answers to those before it."""
-        self._pipe.limit = max(self._pipe.limit or 0, MAX_MESSAGE + len(requests) * self._max_response_size)
+        """Queue one batch, to be sent by `flush`."""
+        self._pipe.limit = max(self._pipe.limit or 0, MAX_MESSAGE + len(requests) * self._load.max_response_size)
         self._pipe.post(Predict(requests))
         if not self._waiting:
             self.since = time.monotonic()
         self._waiting.append(requests)
 
     def flush(self) -> bool:
-        """Send what waits to be sent, as far as it can be without waiting; True once all of it is."""
+        """Send what is queued, as far as possible without waiting; True once all of it is sent."""
         return self._pipe.flush()
 
     def fileno(self) -> int:
-        """Return the descriptor that messages come and go by."""
+        """Return the descriptor of messages."""
         return self._pipe.fileno()
 
     def log_fileno(self) -> int:
-        """Return the descriptor that prints come by."""
-        return self._logs.fileno()
+        """Return the descriptor of prints."""
+        return self._logs.descriptor
 
     def interests(self) -> dict[int, int]:
         """Return the descriptors to poll, each with the events to poll for."""
@@ -232,8 +274,8 @@ class Worker:
 
     def notice(self, ready: Mapping[int, int]) -> None:
         """Handle the result of polling: read messages and prints, and send queued messages."""
-        if self._logs.fileno() in ready and not self._logs.drain():
-            self._watched.discard(self._logs.fileno())  # closed by the author: it would be ready for ever
+        if self._logs.descriptor in ready and not self._logs.drain():
+            self._watched.discard(self._logs.descriptor)  # closed by the author: it would always be ready
         if self._pipe.fileno() in ready:
             readable = ready[self._pipe.fileno()] & ~select.POLLOUT
             self.over = bool(readable) and not self._pipe.fill()
@@ -241,77 +283,70 @@ class Worker:
             self.over = True
 
     def outcome(self) -> BatchResult | None:
-        """Return what became of the oldest batch sent, if its answer has arrived."""
+        """Return the result of the oldest batch, if it has arrived."""
         while (message := self._arrived()) is not None:
-            if isinstance(message, Answered):
-                return self._answered(message)
             if isinstance(message, ResponseChunk):
                 self._pieces.append(message)
-                self._heard = time.monotonic()
+                self._last_piece = time.monotonic()
                 self.on_piece(message)
-            if isinstance(message, Dying):
+            elif isinstance(message, Dying):
                 self._dying = message
+            elif isinstance(message, Answered):
+                self._waiting.popleft()
+                if not self._logs.complete:
+                    self._logs.drain()
+                self._pieces.clear()
+                now = time.monotonic()
+                seconds, self.since = now - self.since, now
+                return BatchResult(
+                    responses=message.responses,
+                    stages=message.stages,
+                    troubles=message.troubles,
+                    logs=self._logs.take(),
+                    metrics=message.metrics,
+                    seconds=seconds,
+                    outputs=message.outputs,
+                    touched=message.touched,
+                )
         return None
 
-    def _answered(self, message: Answered) -> BatchResult:
-        self._waiting.popleft()
-        if not self._logs.complete:
-            self._logs.drain()
-        self._pieces.clear()
-        now = time.monotonic()
-        seconds, self.since = now - self.since, now
-        return BatchResult(
-            responses=message.responses,
-            stages=message.stages,
-            troubles=message.troubles,
-            logs=self._logs.take(),
-            metrics=message.metrics,
-            seconds=seconds,
-            outputs=message.outputs,
-            touched=message.touched,
-        )
-
     def give_up(self, *, timed_out: bool = False) -> BatchResult:
-        """End a worker that died or took too long; return what its batch's clients get. Later batches are lost."""
-        requests = self._waiting.popleft()
-        # Only a signal from outside counts: one that we had to kill did not run out of memory.
-        by_itself = not timed_out and self.process.ended(within=0.5) and self._dying is None
-        lost = self.loaded is not None and self.loaded.loses_answers
-        last = death_response(self.process.signal if by_itself else None, lost=lost)
-        trouble = self._dying.trouble if self._dying else self._why(timed_out=timed_out, lost=lost)
-        answered = self._dying.responses if self._dying else ()
+        """End a worker that died or took too long; return the result of its batch. Later batches are lost."""
+        requests, dying = self._waiting.popleft(), self._dying
+        # Only a signal from outside counts: a worker that marpack kills did not run out of memory.
+        by_itself = not timed_out and self.process.ended(within=0.5) and dying is None
+        loses_answers = self.loaded is not None and self.loaded.loses_answers
+        last = death_response(self.process.signal if by_itself else None, lost=loses_answers)
+        if dying is not None:
+            trouble = dying.trouble
+        elif timed_out:
+            hint = "give it more time with --timeout, or look where it hangs with --in-process"
+            if loses_answers:
+                hint = "under asyncCommunication the server would wait without end: give it more time with --timeout"
+            message = "the handler did not answer in time and its worker was killed"
+            trouble = Trouble(kind="timeout", message=message, stage="handle", hint=hint)
+        else:
+            kind, hint = ("foreign-bytes", _FOREIGN_HINT) if self._foreign else ("worker-died", None)
+            is_killed = self._foreign is None and self.process.signal == signal.SIGKILL
+            memory = " (the system may be out of memory)" if is_killed else ""
+            trouble = Trouble(
+                kind=kind, message=f"the worker {self._describe_end()}{memory}", stage="handle", hint=hint
+            )
+        answered = dying.responses if dying is not None else ()
         self._logs.drain()
         logs = self._logs.take()
         self.kill()
+        rest = [assemble(self._pieces, index, last) for index in range(len(answered), len(requests))]
         return BatchResult(
-            responses=(
-                *answered,
-                *(assemble(self._pieces, index, last) for index in range(len(answered), len(requests))),
-            ),
+            responses=(*answered, *rest),
             troubles=(trouble,),
             logs=logs,
             seconds=time.monotonic() - self.since,
             died=True,
-            touched=self._dying.touched if self._dying else (UNSEEN,) * self._is_traced,
+            touched=dying.touched if dying is not None else (UNSEEN,) * self._load.trace,
         )
 
-    def _why(self, *, timed_out: bool, lost: bool) -> Trouble:
-        if timed_out:
-            hint = "give it more time with --timeout, or look where it hangs with --in-process"
-            if lost:
-                hint = (
-                    "under asyncCommunication the server itself would wait for ever: give it more time with --timeout"
-                )
-            message = "the handler did not answer in time and its worker was killed"
-            return Trouble(kind="timeout", message=message, stage="handle", hint=hint)
-        if self._foreign is not None:
-            message = f"the worker {self._ended()}"
-            return Trouble(kind="foreign-bytes", message=message, stage="handle", hint=_NO_SCRIBBLING)
-        memory = " (the system may be out of memory)" if self.process.signal == signal.SIGKILL else ""
-        message = f"the worker {self._ended()}{memory}"
-        return Trouble(kind="worker-died", message=message, stage="handle")
-
-    def _ended(self) -> str:
+    def _describe_end(self) -> str:
         """Return the end of a sentence that begins with "the worker"."""
         if self._foreign is not None:
             return f"was ended, its socket is of no more use: {self._foreign}"
@@ -337,10 +372,10 @@ class Worker:
 
 
 def wait(workers: tuple[Worker, ...], timeout: float | None) -> bool:
-    """Wait until one of some workers has something to tell, and take it in; False when a worker's time is up.
+    """Wait until one of some workers sends something or ends, and read it; False when the time of one is over.
 
     Args:
-        workers: Those to listen to.
+        workers: The workers.
         timeout: Seconds that a worker may spend on one batch; None: no bound.
     """
     if any(worker.over for worker in workers):
@@ -356,8 +391,3 @@ def wait(workers: tuple[Worker, ...], timeout: float | None) -> bool:
     for worker in workers:
         worker.notice(ready)
     return bool(ready)
-
-
-def _last_words(logs: str) -> str | None:
-    lines = logs.strip().splitlines()
-    return f"its last words: {lines[-1]}" if lines else None

@@ -1,6 +1,6 @@
-"""Workers that share a stream of batches: answers in order, a dead worker replaced, its other batches not lost.
+"""Workers that share a stream of batches: results in order, a dead worker replaced, its other batches not lost.
 
-The one seam for other kinds of pool: it takes an iterator of batches and yields outcomes in their order.
+Another kind of pool takes an iterator of batches, and yields their results in order.
 """
 
 import sys
@@ -23,28 +23,28 @@ from marpack.torchserve.model_config import seconds_of
 
 Batch = tuple[Request, ...]
 
-_AHEAD_SLOW = 2  # batches sent to a worker before its answers: the next one is waiting when it is done
-_AHEAD_FAST = 128  # for handlers that answer sooner than the parent can turn to them
+_AHEAD_SLOW = 2  # batches sent to a worker before their results: the next one waits when the worker is done
+_AHEAD_FAST = 128  # for handlers that respond sooner than the parent can read
 _FAST = 0.002  # seconds per batch
-_NAP = 0.002  # seconds that answers may wait to be taken several at a time, which leaves the cores to the model
+_PAUSE = 0.002  # seconds after which several results are read together, which leaves the cores to the model
 _AHEAD_BYTES = 32 << 20  # sent ahead to one worker at most
 
 
 class Pool(Protocol):
-    """What answers batches: local processes today."""
+    """Computes the results of batches."""
 
     def outcomes(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
-        """Yield what became of each batch, in order."""
+        """Yield the result of each batch, in order."""
 
 
 class ModelPool(Pool, Protocol):
     """A pool that loads one model and keeps the run's figures."""
 
     restarts: int
-    peak_memory: int  # bytes, the most that any worker has had resident; known once it was closed
+    peak_memory: int  # bytes, the most that any worker has had resident; known when the pool is closed
     load_logs: str  # printed while loading
-    touched: set[Touched]  # by any worker, where that is traced
-    on_pause: Callable[[], None]  # called before waiting for outcomes
+    touched: set[Touched]  # by any worker, if that is traced
+    on_pause: Callable[[], None]  # called before waiting for results
 
     def start(self) -> Loaded:
         """Load the model; raises LoadError and WorkerError."""
@@ -69,10 +69,10 @@ class PoolSettings(Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] | None = None  # of the workers; None: this process's
     python: str = sys.executable  # the workers' interpreter, which must have marpack
     launch: Callable[[], Worker] | None = None  # returns a worker that waits for a model, in place of a new one
-    offline: bool = False  # each leaves the network, where this user may do that
+    offline: bool = False  # each leaves the network, if this user may do that
 
     def as_served(self, config: Mapping[str, Any]) -> Self:
-        """Return the same with the server's bounds where there are none: the model config's, or else its own."""
+        """Return the same with the server's bounds where there are none: the model config's, otherwise its own."""
         return replace(
             self,
             timeout=self.timeout or seconds_of(config, "responseTimeout"),
@@ -80,7 +80,7 @@ class PoolSettings(Struct, frozen=True, kw_only=True):
         )
 
     def spawn(self, zygote: Zygote | None = None) -> Worker:
-        """Start a worker, which then waits for a model; a zygote forks it, where it can."""
+        """Start a worker, which then waits for a model; a zygote forks it, if it can."""
         if self.launch is not None:
             return self.launch()
         memory, offline = self.max_memory, self.offline
@@ -132,7 +132,7 @@ class LocalPool:
         Args:
             load: How to load it.
             settings: How workers are kept.
-            first: One spawned already, which has not loaded yet.
+            first: A worker that was spawned already and has no model yet.
             folder: Returns the model's folder, extracted again if a handler has removed it; None: unchanged.
             zygote: Forks the workers, started already; the pool closes it.
         """
@@ -144,18 +144,18 @@ class LocalPool:
         self._workers: list[_WorkerSlot] = []
         self._number = 0  # of the batch sent last
         self._done: dict[int, BatchResult] = {}  # by number, not yet yielded
-        self._unwanted: set[int] = set()  # of the batches on their way, those whose stream was given up
+        self._unwanted: set[int] = set()  # batches that were sent for a stream that is closed now
         self._closed = False
         self.restarts = 0
-        self.peak_memory = 0  # bytes, of any worker that ended by way of this pool
-        self.loads: list[Loaded] = []  # one per time a worker was started
+        self.peak_memory = 0  # bytes, of any worker that this pool ended
+        self.loads: list[Loaded] = []  # one for each start of a worker
         self.on_pause: Callable[[], None] = lambda: None
-        self.load_logs = ""  # what the first printed while loading
-        self.outputs: frozenset[ModelOutput] = frozenset()  # of the model, as far as they were seen
-        self.touched: set[Touched] = set()  # by any worker, where that is traced
+        self.load_logs = ""  # of the first worker
+        self.outputs: frozenset[ModelOutput] = frozenset()  # of the model, seen so far
+        self.touched: set[Touched] = set()  # by any worker, if that is traced
 
     def start(self) -> Loaded:
-        """Load the model in every worker; return what the first says of it.
+        """Load the model in every worker; return the first one's message.
 
         Raises LoadError and WorkerError, with every worker ended.
         """
@@ -166,8 +166,8 @@ class LocalPool:
                     self._start_zygote()
                 self._workers.append(_WorkerSlot(self._spawn()))
                 self._workers[-1].worker.begin(self._load)
-            for feed in self._workers:
-                self._note_load(feed.worker.finish(timeout=self._settings.startup_timeout))
+            for slot in self._workers:
+                self._note_load(slot.worker.finish(timeout=self._settings.startup_timeout))
             undo.pop_all()
         self.load_logs = self._workers[0].worker.logs
         return self.loads[0]
@@ -183,18 +183,18 @@ class LocalPool:
         return first or self._settings.spawn(self._zygote)
 
     def _start_zygote(self) -> None:
-        """Have further workers forked, where they can be."""
+        """Fork further workers, where they then load faster than new processes."""
         self._zygote = self._zygote or self._settings.zygote(self._load.model_dir)
         if self._zygote is not None:
             self._zygote.start()
 
     def outcomes(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
-        """Yield what became of each batch, in order; batches are asked for only as workers become free.
+        """Yield the result of each batch, in order; a batch is read from the iterator only if a worker is free.
 
-        Several such streams may be open at once, and be given up halfway: each yields its own.
+        Several such streams may be open at once, and be closed before their end: each yields its own results.
 
-        Raises LoadError and WorkerError when a worker cannot be started again, which the next stream tries once more;
-        ClosedError once the pool was closed.
+        Raises LoadError and WorkerError when a worker cannot be restarted (the next stream tries it again), and
+        ClosedError if the pool is closed.
         """
         source = iter(batches)
         awaited: deque[int] = deque()
@@ -210,57 +210,59 @@ class LocalPool:
                 self._collect()
                 if is_over and not awaited:
                     return
-                if not (awaited and awaited[0] in self._done) and any(feed.sent for feed in self._workers):
+                if not (awaited and awaited[0] in self._done) and any(slot.sent for slot in self._workers):
                     self._listen()
         finally:
             self._unwanted.update(number for number in awaited if self._done.pop(number, None) is None)
 
     def _feed(self, source: Iterator[Batch], awaited: deque[int]) -> bool:
         """Send batches ahead to workers with room; False at the end of the stream."""
-        # Answers that are done wait for the one before them: the window bounds how many.
+        # Results wait for earlier ones: the window bounds their number.
         window = _AHEAD_FAST * 2 * len(self._workers)
         while len(awaited) < window:
-            # The worker with the fewest batches on their way.
-            feed = self._workers[0] if len(self._workers) == 1 else min(self._workers, key=lambda each: len(each.sent))
-            if not feed.has_room():
+            least = self._workers[0] if len(self._workers) == 1 else min(self._workers, key=lambda slot: len(slot.sent))
+            if not least.has_room():
                 return True
             batch = next(source, None)
             if batch is None:
                 return False
             self._number += 1
             awaited.append(self._number)
-            feed.send(self._number, batch)
+            least.send(self._number, batch)
         return True
 
     def _listen(self) -> None:
-        # Let the workers get on, if every one of them has enough to do meanwhile.
-        work = min(feed.seconds_queued() for feed in self._workers)
+        """Wait for the workers; replace those that ended or exceeded their time."""
+        # If every worker has enough to do meanwhile, leave the cores to them.
+        work = min(slot.seconds_queued() for slot in self._workers)
         if work > 0.0:
-            for feed in self._workers:
-                feed.worker.flush()
-            time.sleep(min(_NAP, work / 2))
-        busy = tuple(feed.worker for feed in self._workers if feed.sent)
-        in_time = wait(busy, self._settings.timeout)
+            for slot in self._workers:
+                slot.worker.flush()
+            time.sleep(min(_PAUSE, work / 2))
+        timeout = self._settings.timeout
+        in_time = wait(tuple(slot.worker for slot in self._workers if slot.sent), timeout)
         self._collect()
-        # Judged together: starting one again takes time that must not be counted against the others.
+        # Found together: a restart takes time that must not be counted against the other workers.
         fallen = [
-            feed
-            for feed in self._workers
-            if feed.sent and (feed.worker.over or (not in_time and feed.is_late(self._settings.timeout)))
+            slot
+            for slot in self._workers
+            if slot.sent
+            and (slot.worker.over or (not in_time and timeout is not None and slot.worker.seconds_left(timeout) <= 0))
         ]
-        for feed in fallen:
-            # Its oldest batch has failed; a new worker gets the ones behind it.
-            self._note_memory(feed.worker)
-            self._settle(feed.forget_oldest(), feed.worker.give_up(timed_out=not feed.worker.over))
+        for slot in fallen:
+            # Its oldest batch has failed; a new worker gets the others.
+            self._note_memory(slot.worker)
+            self._settle(slot.forget_oldest(), slot.worker.give_up(timed_out=not slot.worker.over))
             self.restarts += 1
-            feed.lost = True
+            slot.lost = True
             self._restart_lost()
 
     def _collect(self) -> None:
-        for feed in self._workers:
-            while feed.sent and (outcome := feed.worker.outcome()) is not None:
+        for slot in self._workers:
+            while slot.sent and (outcome := slot.worker.outcome()) is not None:
                 self.outputs |= outcome.outputs
-                self._settle(feed.answered(outcome.seconds), outcome)
+                slot.pace = 0.8 * slot.pace + 0.2 * outcome.seconds
+                self._settle(slot.forget_oldest(), outcome)
 
     def _settle(self, number: int, outcome: BatchResult) -> None:
         self.touched.update(outcome.touched)
@@ -270,33 +272,33 @@ class LocalPool:
             self._done[number] = outcome
 
     def _restart_lost(self) -> None:
-        """Start a worker in place of each that ended, and send it the batches that it had not answered."""
-        for feed in self._workers:
-            self._expect_open()
-            if not feed.lost:
-                continue
-            if self._folder is not None:
-                self._load = replace(self._load, model_dir=str(self._folder()))
-            if self.restarts > 1:  # more may follow: by now it pays
-                self._start_zygote()
-            feed.worker = self._spawn()
-            self._note_load(feed.worker.load(self._load, timeout=self._settings.startup_timeout))
-            if self._closed:  # by another thread meanwhile
-                feed.worker.kill()
-                self._expect_open()
-            feed.lost = False
-            unanswered = list(feed.sent)
-            feed.sent.clear()
-            feed.weight = 0
-            for number, batch, _ in unanswered:
-                if number in self._unwanted:
-                    self._unwanted.remove(number)
-                else:
-                    feed.send(number, batch)
-
-    def _expect_open(self) -> None:
+        """Start a worker in place of each that ended."""
+        for slot in self._workers:
+            if slot.lost and not self._closed:
+                self._restart(slot)
         if self._closed:
             raise ClosedError("the model is closed", hint="Load it again, and close it after its last use.")
+
+    def _restart(self, slot: "_WorkerSlot") -> None:
+        """Start a new worker, and send it the batches that have no result."""
+        if self._folder is not None:
+            self._load = replace(self._load, model_dir=str(self._folder()))
+        if self.restarts > 1:  # more may follow: a zygote is worth its start
+            self._start_zygote()
+        slot.worker = self._spawn()
+        self._note_load(slot.worker.load(self._load, timeout=self._settings.startup_timeout))
+        if self._closed:  # by another thread meanwhile
+            slot.worker.kill()
+            return
+        slot.lost = False
+        unanswered = list(slot.sent)
+        slot.sent.clear()
+        slot.weight = 0
+        for number, batch, _ in unanswered:
+            if number in self._unwanted:
+                self._unwanted.remove(number)
+            else:
+                slot.send(number, batch)
 
     @property
     def is_offline(self) -> bool:
@@ -304,11 +306,11 @@ class LocalPool:
         return self._workers[0].worker.process.is_offline()
 
     def resident_memory(self) -> int | None:
-        """Return the bytes that the first worker has resident now, where the system tells."""
+        """Return the bytes that the first worker has resident now, if the system tells."""
         return self._workers[0].worker.process.resident_memory()
 
     def cpu_seconds(self) -> float:
-        """Return the CPU seconds of the first worker so far; 0 where the system does not tell."""
+        """Return the CPU seconds of the first worker so far; 0 if the system does not tell."""
         return self._workers[0].worker.process.cpu_seconds()
 
     def _note_memory(self, worker: Worker) -> None:
@@ -324,9 +326,9 @@ class LocalPool:
 
     def _end(self, how: Callable[[Worker], None]) -> None:
         self._closed = True
-        for feed in self._workers:
-            self._note_memory(feed.worker)
-            how(feed.worker)
+        for slot in self._workers:
+            self._note_memory(slot.worker)
+            how(slot.worker)
         if self._first is not None:
             self._first.kill()
         if self._zygote is not None:
@@ -343,22 +345,22 @@ class LocalPool:
 
 
 class _WorkerSlot:
-    """One worker and the batches it was sent."""
+    """One worker and the batches that were sent to it."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.lost = False  # the worker has ended, and no other one was started yet
         self.sent: deque[tuple[int, Batch, int]] = deque()  # number, requests, bytes
-        self.weight = 0  # bytes of all that was sent and not answered
-        self._pace = 1.0  # seconds per batch, smoothed
+        self.weight = 0  # bytes of the batches in `sent`
+        self.pace = 1.0  # seconds per batch, smoothed
 
     def has_room(self) -> bool:
-        ahead = _AHEAD_FAST if self._pace < _FAST else _AHEAD_SLOW
+        ahead = _AHEAD_FAST if self.pace < _FAST else _AHEAD_SLOW
         return len(self.sent) < ahead and (not self.sent or self.weight < _AHEAD_BYTES)
 
     def seconds_queued(self) -> float:
         """Return the seconds of work that a fast worker has queued; 0 for one that is slow or will soon be idle."""
-        return len(self.sent) * self._pace if self._pace < _FAST and len(self.sent) > _AHEAD_SLOW else 0.0
+        return len(self.sent) * self.pace if self.pace < _FAST and len(self.sent) > _AHEAD_SLOW else 0.0
 
     def send(self, number: int, batch: Batch) -> None:
         weight = sum([len(part.value) for request in batch for part in request.parts])
@@ -366,16 +368,8 @@ class _WorkerSlot:
         self.weight += weight
         self.worker.submit(batch)
 
-    def answered(self, seconds: float) -> int:
-        """Take note that the oldest batch is done, and return its number."""
-        self._pace = 0.8 * self._pace + 0.2 * seconds
-        return self.forget_oldest()
-
     def forget_oldest(self) -> int:
         """Forget the oldest batch, and return its number."""
         number, _, weight = self.sent.popleft()
         self.weight -= weight
         return number
-
-    def is_late(self, timeout: float | None) -> bool:
-        return timeout is not None and self.worker.late(timeout)

@@ -1,6 +1,5 @@
-"""The child process, started or forked, and the pipe of its prints, which never blocks it."""
+"""The child process, started or forked."""
 
-import contextlib
 import os
 import platform
 import resource
@@ -13,29 +12,39 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
 from marpack.errors import ScaffoldError, WorkerError
 
-_GRACE = 2.0  # seconds a worker is given to end by itself
-_REAPING = 5.0  # seconds a supervisor is given to end a worker and all that it started
-_PIECE = 1 << 16  # bytes read at once
-_MAX_BYTES = 1 << 20  # bytes kept per batch: its beginning and its end
-
+_GRACE = 2.0  # seconds for a worker to end by itself
+_REAPING = 5.0  # seconds for a supervisor to end a worker and everything that it started
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT})
-
-
-_MACHINES = frozenset({"x86_64", "aarch64"})
 _DEVICES = ("nvidia[0-9]*", "kfd", "dxg", "dri/renderD*")  # below /dev: GPUs, whose libraries must not be forked
 _PATIENCE = 60.0  # seconds for importing torch
 _PROMPT = 2.0  # seconds for a fork
-_SLICE = 0.05  # seconds between two looks at what other threads have received
+_SLICE = 0.05  # seconds after which a thread checks whether another one has received the message
 _MAX_SOURCE = 1 << 20  # bytes of a module that are searched
 # Of /proc/PID/status: what a process inherits from the one that starts it.
 _FIELDS = "Umask Uid Gid Groups SigBlk SigIgn CapInh CapPrm CapEff CapBnd CapAmb NoNewPrivs Seccomp Seccomp_filters"
 _INHERITED = frozenset(f"{name}:" for name in (*_FIELDS.split(), "Cpus_allowed", "Mems_allowed"))
+
+
+def _start_child(
+    python: str, sock: int, words: Sequence[str], output: int, environment: Mapping[str, str] | None
+) -> subprocess.Popen[bytes]:
+    """Start a child with a socket and further arguments; raises OSError."""
+    return subprocess.Popen(  # noqa: S603 - our own module, no shell
+        # -P: the current folder must not shadow our own imports; the model folder comes onto the path later.
+        [python, "-P", "-m", "marpack.worker", str(sock), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        pass_fds=(sock,),
+        env=environment,
+        start_new_session=True,  # only the parent handles Ctrl-C; stray children end with the group
+    )
 
 
 class ForkedChild:
@@ -89,16 +98,8 @@ class Zygote:
             self._inheritance = _inheritance(self._environment)
             self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
-                words = [str(theirs.fileno()), "", "0", str(os.getpid()), "zygote"]
-                self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
-                    [sys.executable, "-P", "-m", "marpack.worker", *words],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    pass_fds=(theirs.fileno(),),
-                    env=self._environment,
-                    start_new_session=True,  # Ctrl-C is the parent's to handle
-                )
+                words = ["", "0", str(os.getpid()), "zygote"]
+                self._process = _start_child(sys.executable, theirs.fileno(), words, subprocess.PIPE, self._environment)
 
     def wait(self, seconds: float = _PATIENCE) -> bool:
         """Wait until it can fork; False where it cannot."""
@@ -159,31 +160,34 @@ def _readable(descriptor: int, seconds: float) -> bool:
 
 def _can_fork(environment: Mapping[str, str]) -> bool:
     """Return whether workers can be forked: on Linux, where torch finds no GPU."""
-    if sys.platform != "linux" or platform.machine() not in _MACHINES:
+    if sys.platform != "linux" or platform.machine() not in {"x86_64", "aarch64"}:
         return False
     is_hidden = environment.get("CUDA_VISIBLE_DEVICES") == ""
-    return is_hidden or not any(True for pattern in _DEVICES for _ in Path("/dev").glob(pattern))
+    return is_hidden or not any(any(Path("/dev").glob(pattern)) for pattern in _DEVICES)
 
 
 def _inheritance(environment: Mapping[str, str] | None) -> object:
-    """Return what a process that this thread starts with an environment would inherit."""
+    """Return everything that a process inherits if this thread starts it with an environment; compare it by `==`."""
     own = Path("/proc/thread-self")
     try:
-        status = [line for line in (own / "status").read_text().splitlines() if line.split()[0] in _INHERITED]
-        texts = [(own / name).read_text() for name in ("cgroup", "oom_score_adj")]
-        namespaces = {str(place.readlink()) for place in (own / "ns").iterdir()}
-        limits = [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]
-        nice, folder = os.getpriority(os.PRIO_PROCESS, 0), Path.cwd()
-    except OSError:  # this system does not tell: nothing equals it
+        return (
+            dict(os.environ if environment is None else environment),
+            Path.cwd(),
+            [line for line in (own / "status").read_text().splitlines() if line.split()[0] in _INHERITED],
+            [(own / name).read_text() for name in ("cgroup", "oom_score_adj")],
+            {str(place.readlink()) for place in (own / "ns").iterdir()},
+            [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")],
+            os.getpriority(os.PRIO_PROCESS, 0),
+        )
+    except OSError:  # unknown on this system: nothing equals it
         return object()
-    return dict(os.environ if environment is None else environment), folder, status, texts, namespaces, limits, nice
 
 
 def uses_torch(folder: str) -> bool:
     """Return whether a model's modules name torch, or it has none; others load faster in a new process."""
     modules = [path for path in Path(folder).rglob("*.py") if path.is_file()]
     for module in modules:
-        with contextlib.suppress(OSError), module.open("rb") as file:  # the worker reports one that cannot be read
+        with suppress(OSError), module.open("rb") as file:  # the worker reports one that cannot be read
             if b"torch" in file.read(_MAX_SOURCE):
                 return True
     return not modules
@@ -207,15 +211,15 @@ class WorkerProcess:
         # Becomes readable when the process ends, where the system has such descriptors. The socket proves nothing: a
         # child of the handler may hold it open after the worker is gone.
         self.exit: int | None = None
-        with contextlib.suppress(AttributeError, OSError):
+        with suppress(AttributeError, OSError):
             self.exit = os.pidfd_open(process.pid)
         self._killed = False
 
     @classmethod
     def start(
         cls,
-        python: str,
         *,
+        python: str = sys.executable,
         environment: Mapping[str, str] | None = None,
         max_memory: int | None = None,
         preload: bool = False,
@@ -229,42 +233,29 @@ class WorkerProcess:
             environment: The child's environment; None: this process's.
             max_memory: Bytes of data the child may have; None: no bound.
             preload: Whether it imports torch while it waits.
-            offline: Whether it leaves the network, where this user may do that.
-            zygote: Forks it, where it can, in place of a new interpreter.
+            offline: Whether it leaves the network, if this user may do that.
+            zygote: Forks it, if possible, in place of a new interpreter.
 
         Raises WorkerError if it cannot be started.
         """
-        with contextlib.ExitStack() as undo:
-            try:
-                ours, theirs = socket.socketpair()
-                undo.callback(ours.close)
-                undo.callback(theirs.close)
-                logs, log_end = os.pipe()
-            except OSError as error:  # no descriptors are left
-                raise WorkerError(f"the worker process could not be started: {error}", where=python) from error
-            undo.pop_all()
         marker = secrets.token_hex(8)
         words = [marker, str(max_memory or 0), str(os.getpid())]
         words += [*(["preload"] if preload else []), *(["offline"] if offline else [])]
-        try:
-            forked = zygote and python == sys.executable and zygote.fork(words, theirs.fileno(), log_end, environment)
-            process: Child = forked or subprocess.Popen(  # noqa: S603 - our own module, no shell
-                # -P: the folder we are in must not shadow our own imports; the model folder comes onto the path later.
-                [python, "-P", "-m", "marpack.worker", str(theirs.fileno()), *words],
-                stdin=subprocess.DEVNULL,
-                stdout=log_end,
-                stderr=log_end,
-                pass_fds=(theirs.fileno(),),
-                env=environment,
-                start_new_session=True,  # Ctrl-C is the parent's to handle; stray children end with the group
-            )
-        except OSError as error:
-            ours.close()
-            os.close(logs)
-            raise WorkerError(f"the worker process could not be started: {error}", where=python) from error
-        finally:
-            theirs.close()
-            os.close(log_end)
+        with ExitStack() as always, ExitStack() as on_error:
+            try:
+                ours, theirs = socket.socketpair()
+                on_error.callback(ours.close)
+                always.callback(theirs.close)
+                logs, log_end = os.pipe()
+                on_error.callback(os.close, logs)
+                always.callback(os.close, log_end)
+                forked = None
+                if zygote is not None and python == sys.executable:
+                    forked = zygote.fork(words, theirs.fileno(), log_end, environment)
+                process = forked or _start_child(python, theirs.fileno(), words, log_end, environment)
+            except OSError as error:  # such as no descriptors left
+                raise WorkerError(f"the worker process could not be started: {error}", where=python) from error
+            on_error.pop_all()
         return cls(process, ours, logs, f"\x1e{marker}\x1e".encode(), supervised=sys.platform == "linux")
 
     @property
@@ -274,7 +265,7 @@ class WorkerProcess:
 
     def ended(self, *, within: float = 0.0) -> bool:
         """Return whether the process is gone, waiting `within` seconds for it."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(within)
         return self._process.returncode is not None
 
@@ -344,86 +335,13 @@ class WorkerProcess:
             self.ended(within=_REAPING)
         if not self._supervised or not self.ended():
             # The group may outlive its leader: processes that the handler forked must also end.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
         self.socket.close()
         if self.exit is not None:
             os.close(self.exit)
             self.exit = None
-
-
-class LogPipe:
-    """The reading end of a worker's stdout and stderr; a marker ends the prints of loading and of each batch."""
-
-    def __init__(self, descriptor: int, marker: bytes) -> None:
-        os.set_blocking(descriptor, False)
-        self._descriptor = descriptor
-        self._marker = marker
-        self._open = True
-        self._kept = bytearray()
-        self._dropped = 0
-
-    def fileno(self) -> int:
-        """Return the descriptor, for polling."""
-        return self._descriptor
-
-    def drain(self) -> bool:
-        """Read all that was printed so far; False once nothing can come any more.
-
-        Whatever a worker printed before it answered is in the pipe by then: a write has returned once its bytes are.
-        """
-        while self._open:
-            try:
-                piece = os.read(self._descriptor, _PIECE)
-            except BlockingIOError:
-                return True
-            except OSError:
-                piece = b""
-            if not piece:
-                return False
-            self._keep(piece)
-            if len(piece) < _PIECE:  # which was all there is
-                return True
-        return False
-
-    def _keep(self, piece: bytes) -> None:
-        self._kept += piece
-        if len(self._kept) <= 2 * _MAX_BYTES:
-            return
-        # Only the batch in hand can be flooding: those before it were taken as soon as they were answered.
-        found = self._kept.rfind(self._marker)
-        first = (found + len(self._marker) if found >= 0 else 0) + _MAX_BYTES // 2
-        last = len(self._kept) - _MAX_BYTES // 2
-        if first < last:
-            del self._kept[first:last]
-            self._dropped += last - first
-
-    @property
-    def complete(self) -> bool:
-        """Whether all of the oldest batch's output has been read."""
-        return self._marker in self._kept
-
-    def take(self) -> str:
-        """Return the prints up to the next marker (all without a marker) as text."""
-        if self._kept.startswith(self._marker):  # nothing was, as nearly always
-            del self._kept[: len(self._marker)]
-            return ""
-        end = self._kept.find(self._marker)
-        piece = bytes(self._kept[:end]) if end >= 0 else bytes(self._kept)
-        del self._kept[: len(piece) + (len(self._marker) if end >= 0 else 0)]
-        if not self._dropped or len(piece) < _MAX_BYTES:
-            return piece.decode("utf-8", "replace")
-        first, last = (half.decode("utf-8", "replace") for half in (piece[: _MAX_BYTES // 2], piece[_MAX_BYTES // 2 :]))
-        dropped, self._dropped = self._dropped, 0
-        return f"{first}\n… {dropped} bytes of output left out …\n{last}"
-
-    def close(self) -> None:
-        """Close this end."""
-        if self._open:
-            self._open = False
-            with contextlib.suppress(OSError):
-                os.close(self._descriptor)
 
 
 def convert_safetensors(source: Path, target: Path) -> None:

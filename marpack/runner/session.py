@@ -83,7 +83,7 @@ class Device(Struct, frozen=True):
 
 
 def _has_node(*patterns: str) -> bool:
-    return any(True for pattern in patterns for _ in Path("/dev").glob(pattern))
+    return any(any(Path("/dev").glob(pattern)) for pattern in patterns)
 
 
 def device_mismatch(requested: str, found: str | None) -> Finding | None:

@@ -292,7 +292,7 @@ class WorkerSlot:
             return
         is_slow = not self.in_flight or time.monotonic() - worker.since > _TICK
         self._watch_logs(worker, wanted=is_slow)
-        if self.in_flight and worker.late(self._owner.settings.response_timeout):
+        if self.in_flight and worker.seconds_left(self._owner.settings.response_timeout) <= 0:
             self._late = True
             self.state = WorkerState.WAITING
             self._changed.set()

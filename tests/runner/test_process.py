@@ -20,9 +20,9 @@ from workers import predict
 from marpack.errors import ScaffoldError, WorkerError
 from marpack.protocol.messages import Load
 from marpack.runner import process as module
-from marpack.runner.client import Worker
+from marpack.runner.client import LogPipe, Worker
 from marpack.runner.pool import LocalPool, PoolSettings
-from marpack.runner.process import ForkedChild, LogPipe, WorkerProcess, Zygote, convert_safetensors, uses_torch
+from marpack.runner.process import ForkedChild, WorkerProcess, Zygote, convert_safetensors, uses_torch
 from marpack.torchserve.http import Part, Request
 
 MARKER = b"\x1emarker\x1e"
@@ -120,7 +120,7 @@ def test_of_a_process_the_memory_and_the_end_are_told(child: subprocess.Popen[by
 def test_an_interpreter_that_is_not_there_is_said_and_leaves_nothing_open(tmp_path):
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(WorkerError, match=os.strerror(errno.ENOENT)) as caught:
-        WorkerProcess.start(str(tmp_path / "python"))
+        WorkerProcess.start(python=str(tmp_path / "python"))
     assert caught.value.where == str(tmp_path / "python")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
