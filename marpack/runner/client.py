@@ -326,12 +326,12 @@ class Worker:
             message = "the handler did not answer in time and its worker was killed"
             trouble = Trouble(kind="timeout", message=message, stage="handle", hint=hint)
         else:
-            kind, hint = ("foreign-bytes", _FOREIGN_HINT) if self._foreign else ("worker-died", None)
-            is_killed = self._foreign is None and self.process.signal == signal.SIGKILL
-            memory = " (the system may be out of memory)" if is_killed else ""
-            trouble = Trouble(
-                kind=kind, message=f"the worker {self._describe_end()}{memory}", stage="handle", hint=hint
-            )
+            message = f"the worker {self._describe_end()}"
+            if self._foreign is not None:
+                trouble = Trouble(kind="foreign-bytes", message=message, stage="handle", hint=_FOREIGN_HINT)
+            else:
+                memory = " (the system may be out of memory)" if self.process.signal == signal.SIGKILL else ""
+                trouble = Trouble(kind="worker-died", message=f"{message}{memory}", stage="handle")
         answered = dying.responses if dying is not None else ()
         self._logs.drain()
         logs = self._logs.take()
