@@ -281,7 +281,7 @@ def _elsewhere(name: str, dtype: str, shape: object) -> StoredTensor | None:
 
 
 def _sizes(value: object) -> tuple[int, ...] | None:
-    if isinstance(value, PickledCall) and value.made_by("torch.Size") and isinstance(value.args, tuple) and value.args:
+    if isinstance(value, PickledCall) and value.calls("torch.Size") and isinstance(value.args, tuple) and value.args:
         value = value.args[0]
     if not isinstance(value, tuple | list) or not all(isinstance(size, int) and size >= 0 for size in value):
         return None

@@ -197,7 +197,7 @@ def test_every_way_of_calling_is_a_call(data: bytes, args: object) -> None:
     stream = read_pickle(io.BytesIO(data))
 
     assert isinstance(stream.root, PickledCall)
-    assert stream.root.made_by("os.system")
+    assert stream.root.calls("os.system")
     assert rebuilt(stream.root.args if len(stream.root.args) < 2 else tuple(stream.root.args)) == args
     assert (stream.acts, list(stream.imports), stream.indirect) == (True, [Global("os", "system")], False)
 
@@ -363,7 +363,7 @@ def test_values_keep_their_shape() -> None:
     assert stream.root.get("a") == [1, (2.5, None)]
     assert stream.root.get("b") == "text"
     assert isinstance(stream.root.get("c"), PickledCall)
-    assert stream.root.get("c").made_by("torch._utils._rebuild_tensor_v2")
+    assert stream.root.get("c").calls("torch._utils._rebuild_tensor_v2")
     assert list(stream.imports) == [
         Global("torch._utils", "_rebuild_tensor_v2"),
         Global("torch", "FloatStorage"),
@@ -397,7 +397,7 @@ def test_values_keep_their_shape() -> None:
         (b"K\x01(K\x02e.", "holds nothing"),
         (b"(K\x01ios", "ends before its STOP"),
         (b"(K\x01ios\nsystemX", "ends before its STOP"),
-        (b"\xff", "no opcode"),
+        (b"\xff", "not an opcode"),
         (b"Sx\n.", "no quotes"),
         (b"\x8b\xff\xff\xff\xff", "middle of an opcode"),
         (b"\x96" + b"\xff" * 8, "middle of an opcode"),
