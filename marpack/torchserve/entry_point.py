@@ -1,11 +1,15 @@
-"""A handler's entry point, found as the server finds it, and the functions of `ts.utils.util` (contract §2, §6)."""
+"""A handler's entry point, the envelopes around it, and the functions of `ts.utils.util` (contract §2, §6, §9)."""
 
+import base64
 import enum
 import functools
 import importlib
 import inspect
+import itertools
+import json
 import logging
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
@@ -24,6 +28,10 @@ PROFILER_AVAILABLE = True
 PT230_AVAILABLE = True
 PT2_AVAILABLE = True
 XLA_AVAILABLE = False
+# numpy's names, or its letters for kinds → the protocol's
+_DATATYPES = {"bool": "BOOL", "byte": "BYTES", "object": "BYTES", "U": "BYTES"}
+_DATATYPES |= {f"{kind}{bits}": f"{kind}{bits}".upper() for kind in ("uint", "int") for bits in (8, 16, 32, 64)}
+_DATATYPES |= {f"float{bits}": f"FP{bits}" for bits in (16, 32, 64)}
 
 
 def list_classes_from_module(module: ModuleType, parent_class: type | None = None) -> list[type]:
@@ -35,7 +43,7 @@ def list_classes_from_module(module: ModuleType, parent_class: type | None = Non
 def import_class(class_name: str, module_prefix: str | None = None) -> type:
     """Return the class of a dotted name, below `module_prefix` if one is given.
 
-    Raises ImportError for an empty name, one without a module, and one that is not there.
+    Raises ImportError for an empty name, one without a module, and one that does not exist.
     """
     if not class_name:
         raise ImportError("the class to import has no name")
@@ -45,7 +53,7 @@ def import_class(class_name: str, module_prefix: str | None = None) -> type:
         raise ImportError(f"{class_name!r} names no module to import the class from")
     found: type | None = getattr(importlib.import_module(path), name, None)
     if found is None:
-        raise ImportError(f"there is no class {name} in the module {path}")
+        raise ImportError(f"the module {path} has no class {name}")
     return found
 
 
@@ -79,13 +87,7 @@ def check_valid_pt2_backend(backend: str) -> bool:
 def deprecated(
     version: object, replacement: str = "", klass: type[Warning] = PendingDeprecationWarning
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator that warns at every call of the function it decorates.
-
-    Args:
-        version: The version from which the function is deprecated.
-        replacement: The dotted name to use instead.
-        klass: The warning's class.
-    """
+    """Return a decorator that warns at every call: deprecated since `version`, use `replacement` instead."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
@@ -119,7 +121,7 @@ class EntryPointError(Exception):
 def find_entry(handler: str) -> HandlerEntry:
     """Import a handler and return its entry point (contract §2).
 
-    Raises whatever importing raises; EntryPointError when there is not exactly one entry point.
+    Raises the exceptions of the import; EntryPointError unless there is exactly one entry point.
     """
     name = HandlerName.parse(handler)
     try:
@@ -130,41 +132,192 @@ def find_entry(handler: str) -> HandlerEntry:
             raise
         module = importlib.import_module(BUILT_INS[handler].module)
     function = name.function or "handle"
-    if not hasattr(module, function):
-        return _class_entry(module, name.function)
-    handle = getattr(module, function)
-    of = getattr(module, "__name__", type(module).__name__)  # it may have put something else in its own place
-    return HandlerEntry(name=f"{of}:{function}", handle=handle, initialize=lambda context: handle(None, context))
-
-
-def _class_entry(module: ModuleType, function: str | None) -> HandlerEntry:
+    if hasattr(module, function):
+        handle = getattr(module, function)
+        of = getattr(module, "__name__", type(module).__name__)  # it may have put something else in its own place
+        return HandlerEntry(name=f"{of}:{function}", handle=handle, initialize=lambda context: handle(None, context))
     built_in = BUILT_INS.get(module.__name__.removeprefix("ts.torch_handler."))
     if built_in is not None and module.__name__ == built_in.module:
         classes = [getattr(module, built_in.cls)]
     else:
         classes = list_classes_from_module(module)
     if len(classes) != 1:
-        raise _not_one(module, classes, function)
+        missing = f"{inspect.getsourcefile(module) or module.__name__} defines no function `{function}`"
+        if not classes:
+            raise EntryPointError(f"{missing} and no class of its own", "write one class that derives from BaseHandler")
+        names = ", ".join(cls.__name__ for cls in classes)
+        raise EntryPointError(
+            f"{missing} and {len(classes)} classes ({names}); the server takes exactly one",
+            "move the other classes to a module of their own and import them",
+        )
     instance = classes[0]()
-    name = f"{module.__name__}.{classes[0].__name__}"
+    class_name = f"{module.__name__}.{classes[0].__name__}"
     for method, arguments in (("handle", "data, context"), ("initialize", "context")):
         if not hasattr(instance, method):
             raise EntryPointError(
-                f"the class {name} has no method `{method}`",
+                f"the class {class_name} has no method `{method}`",
                 f"derive it from ts.torch_handler.base_handler.BaseHandler, or write {method}(self, {arguments})",
             )
-    return HandlerEntry(name=name, handle=instance.handle, initialize=instance.initialize, instance=instance)
+    return HandlerEntry(name=class_name, handle=instance.handle, initialize=instance.initialize, instance=instance)
 
 
-def _not_one(module: ModuleType, classes: list[type], function: str | None) -> EntryPointError:
-    wanted = f"function `{function}`" if function else "function `handle`"
-    file = inspect.getsourcefile(module) or module.__name__
-    if not classes:
-        return EntryPointError(
-            f"{file} defines no {wanted} and no class of its own", "write one class that derives from BaseHandler"
-        )
-    names = ", ".join(cls.__name__ for cls in classes)
-    return EntryPointError(
-        f"{file} defines no {wanted} and {len(classes)} classes ({names}); the server takes exactly one",
-        "move the other classes to a module of their own and import them",
-    )
+class BaseEnvelope(ABC):
+    """Translates another protocol's requests to a handler's rows, and its answers back.
+
+    Rows and answers are `Any`: values that do not fit must fail where and as they fail on the server.
+    """
+
+    answers_one = False  # the first request of a batch alone
+
+    def __init__(self, handle_fn: Handle) -> None:
+        self._handle_fn = handle_fn
+        self.context: Any = None
+
+    def handle(self, data: Any, context: Any) -> Any:
+        """Answer one batch; an empty batch and an empty answer pass untouched."""
+        self.context = context
+        answers = self._handle_fn(self.parse_input(data) if data else data, context)
+        return self.format_output(answers) if answers else answers
+
+    @abstractmethod
+    def parse_input(self, data: Any) -> Any:
+        """Return the handler's rows."""
+
+    @abstractmethod
+    def format_output(self, data: Any) -> Any:
+        """Return the answers in the protocol's form."""
+
+
+def _payload(row: Any) -> Any:
+    return row.get("data") or row.get("body")
+
+
+class BodyEnvelope(BaseEnvelope):
+    """Unwraps each row to its `data` or `body`; answers pass untouched."""
+
+    def parse_input(self, data: Any) -> Any:
+        """Return one payload per row."""
+        return [_payload(row) for row in data]
+
+    def format_output(self, data: Any) -> Any:
+        """Return the answers as they are."""
+        return data
+
+
+class JSONEnvelope(BaseEnvelope):
+    """Joins the instances of all requests into one batch for the handler, and shares its answers out again."""
+
+    _lengths: list[int] = []  # noqa: RUF012 - replaced, never changed
+
+    def parse_input(self, data: Any) -> Any:
+        """Return every instance of every request, `{"b64": …}` decoded to bytes."""
+        groups = [(_payload(row) or row)["instances"] for row in data]
+        # Only an instance that comes first decides, as on the server: a mixture fails there, and here.
+        groups = [[_decoded(item) for item in group] if isinstance(group[0], dict) else group for group in groups]
+        self._lengths = [len(group) for group in groups]
+        return list(itertools.chain.from_iterable(groups))
+
+    def format_output(self, data: Any) -> Any:
+        """Return one JSON text per request."""
+        bounds = itertools.pairwise(itertools.accumulate(self._lengths, initial=0))
+        return [json.dumps({"predictions": data[start:end]}) for start, end in bounds]
+
+
+def _decoded(item: Any) -> Any:
+    if list(item.keys()) == ["b64"]:
+        return base64.b64decode(item["b64"])
+    inner = {key: value for key, value in item.items() if isinstance(value, dict) and list(value) == ["b64"]}
+    return item | {key: base64.b64decode(value["b64"]) for key, value in inner.items()}
+
+
+class KServeEnvelope(BaseEnvelope):
+    """Passes the first request's instances on; the others of a batch are lost, as on the server."""
+
+    answers_one = True
+
+    def parse_input(self, data: Any) -> Any:
+        """Return the instances of the first request."""
+        body = [_payload(row) for row in data][0]  # noqa: RUF015 - every row is looked at, as on the server
+        if isinstance(body, bytes | bytearray):
+            body = json.loads(body.decode())
+        return body.get("instances")
+
+    def format_output(self, data: Any) -> Any:
+        """Return one answer, whatever the batch's size."""
+        explains = self.context and self.context.get_request_header(0, "explain") == "True"
+        return [{"explanations" if explains else "predictions": data}]
+
+
+class KServev2Envelope(BaseEnvelope):
+    """Passes the first request's tensors on, one row each; output types follow numpy, not the request."""
+
+    answers_one = True
+
+    def parse_input(self, data: Any) -> Any:
+        """Return the inputs of the first request, their data in the shape asked for; of BYTES the first element."""
+        import numpy as np  # noqa: PLC0415 - few archives have this envelope
+
+        bodies = [_payload(row) for row in data]
+        if isinstance(bodies[0], bytes | bytearray):
+            bodies = [json.loads(body.decode("utf8")) for body in bodies]
+        inputs = bodies[0]["inputs"]
+        for tensor in inputs:
+            if tensor["datatype"] == "BYTES":
+                tensor["data"] = tensor["data"][0]
+            else:
+                tensor["data"] = np.array(tensor["data"]).reshape(tuple(tensor["shape"])).tolist()
+        self.context.input_names = [tensor["name"] for tensor in inputs]
+        request_id = bodies[0].get("id")
+        if request_id and request_id.strip():
+            self.context.input_request_id = request_id
+        return [body.get("inputs") for body in bodies][0]  # noqa: RUF015 - every body is looked at, as on the server
+
+    def format_output(self, data: Any) -> Any:
+        """Return one v2 answer, whatever the batch's size."""
+        import numpy as np  # noqa: PLC0415 - as above
+
+        model = self.context.manifest.get("model")
+        if hasattr(self.context, "input_request_id"):
+            request_id = self.context.input_request_id
+            del self.context.input_request_id
+        else:
+            request_id = self.context.get_request_id(0)
+        answer = {"id": request_id, "model_name": model.get("modelName"), "model_version": model.get("modelVersion")}
+        names = self.context.input_names
+        del self.context.input_names
+        outputs = []
+        for index, item in enumerate(data):
+            flat = np.array(item).flatten()
+            datatype = _DATATYPES[str(flat.dtype) if str(flat.dtype) in _DATATYPES else flat.dtype.kind]
+            outputs.append({"name": names[index], "datatype": datatype, "data": flat.tolist(), "shape": flat.shape})
+        return [answer | {"outputs": outputs}]
+
+
+ENVELOPES: dict[str, type[BaseEnvelope]] = {
+    "base": BaseEnvelope,  # type: ignore[type-abstract]  # as on the server: making one fails
+    "body": BodyEnvelope,
+    "json": JSONEnvelope,
+    "kserve": KServeEnvelope,
+    "kservev2": KServev2Envelope,
+}
+
+
+def envelope_of(name: str | None, handle: Handle) -> Handle:
+    """Return an entry point wrapped in the envelope of that name; unchanged without a name.
+
+    Raises ModuleNotFoundError for a name that the server does not know either.
+    """
+    if not name:
+        return handle
+    if name not in ENVELOPES:
+        known = ", ".join(sorted(set(ENVELOPES) - {"base"}))
+        raise ModuleNotFoundError(f"the envelope {name!r} does not exist; the server knows {known}")
+    return ENVELOPES[name](handle).handle
+
+
+def loses_requests(handle: Handle) -> str | None:
+    """Return the name of the envelope around an entry point, if it answers the first request of a batch alone."""
+    envelope = getattr(handle, "__self__", None)
+    if not isinstance(envelope, BaseEnvelope) or not envelope.answers_one:
+        return None
+    return next(name for name, kind in ENVELOPES.items() if kind is type(envelope))

@@ -35,18 +35,18 @@ def receive(
     explain: bool | None = False,
     limit: int = MAX_BODY,
 ) -> Request:
-    """Return an HTTP request as the frontend hands it to the worker.
+    """Return an HTTP request as the frontend passes it to the worker.
 
     Args:
         headers: As they were sent.
         content: The body, or the fields of a form in place of one.
         request_id: The request's id.
-        content_type: Of the body, if the headers do not name it; it is added to those that name none.
-        url_path: What follows the version in the path; None: the handler is told nothing of it.
+        content_type: Of the body, if the headers do not name it; it is then added to them.
+        url_path: The path after the version; None: the handler does not see it.
         explain: Whether it was sent to /explanations; None: as above.
         limit: Bytes that a body may have.
 
-    Raises RequestError for what the frontend refuses: HeadError for its headers, TooLargeError for its size.
+    Raises HeadError, TooLargeError, or RequestError for a malformed form.
     """
     sent = tuple(headers)
     if content_type and not any(name.lower() == "content-type" for name, _ in sent):
@@ -54,17 +54,15 @@ def receive(
     kept = read_headers(sent)
     if content_type is None:
         content_type = next((value for name, value in kept if name.lower() == "content-type"), None)
-    parts = parts_of(content_type, content, limit=limit) if isinstance(content, bytes) else _fields(content, limit)
+    if isinstance(content, bytes):
+        parts = parts_of(content_type, content, limit=limit)
+    else:
+        given = tuple(content)
+        size = sum(len(part.value) + len(part.name) + len(part.content_type) + _AROUND for part in given)
+        if size > limit:
+            raise TooLargeError(size, limit)
+        parts = last_wins(Part(_field_name(each.name), each.value, _part_type(each.content_type)) for each in given)
     return Request(id=request_id, parts=parts, headers=kept, url_path=url_path, explain=explain)
-
-
-def _fields(fields: Iterable[Part], limit: int) -> tuple[Part, ...]:
-    """Return fields under the names and types that a form would give them."""
-    given = tuple(fields)
-    size = sum(len(part.value) + len(part.name) + len(part.content_type) + _AROUND for part in given)
-    if size > limit:
-        raise TooLargeError(size, limit)
-    return last_wins(Part(_field_name(each.name), each.value, _part_type(each.content_type)) for each in given)
 
 
 def parts_of(content_type: str | None, body: bytes, *, limit: int = MAX_BODY) -> tuple[Part, ...]:
@@ -85,10 +83,7 @@ def parts_of(content_type: str | None, body: bytes, *, limit: int = MAX_BODY) ->
 
 def last_wins(parts: Iterable[Part]) -> tuple[Part, ...]:
     """Return parts with distinct names: of duplicates the first's place and the last's value."""
-    by_name: dict[str, Part] = {}
-    for part in parts:
-        by_name[part.name] = part
-    return tuple(by_name.values())
+    return tuple({part.name: part for part in parts}.values())
 
 
 def _multipart(body: bytes, boundary: str) -> Iterator[Part]:

@@ -1,4 +1,4 @@
-"""Requests as the frontend hands them to a handler, and the responses that clients get (contract §4, §5)."""
+"""Requests as the frontend passes them to a handler, and the responses that clients get (contract §4, §5)."""
 
 import json
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ _SIGKILL = 9
 
 
 class Part(Struct, frozen=True, gc=False):
-    """One input parameter of a request, as the server's frontend hands it to the worker (contract §4)."""
+    """One input parameter of a request, as the server's frontend passes it to the worker (contract §4)."""
 
     name: str  # "body" for a raw body, else the form field's name
     value: bytes
@@ -81,7 +81,7 @@ class RequestError(ValueError):
 
 
 class HeadError(RequestError):
-    """A request whose head the frontend refuses."""
+    """A request with a head that the frontend refuses."""
 
     def __init__(self) -> None:
         super().__init__("Invalid HTTP message.")
@@ -169,11 +169,9 @@ def is_no_answer(response: Response) -> bool:
 
 
 def death_response(signal: int | None, *, lost: bool = False) -> Response:
-    """Return the response for a worker that ended while it handled the request.
+    """Return the response for a worker that a signal ended, or that exited, while it handled the request.
 
-    Args:
-        signal: The signal that ended it, or None. A SIGKILL counts as out of memory: 507.
-        lost: Whether the server forgets the request with the worker, as it does under asyncCommunication.
+    SIGKILL counts as out of memory: 507. `lost`: the server forgets the request, as under asyncCommunication.
     """
     if lost:
         return no_answer("asyncCommunication forgets the request")

@@ -45,8 +45,15 @@ def parse_labels(data: bytes) -> ParsedLabels:
     if len(data) > MAX_LABELS:
         return ParsedLabels(fault=LabelsFault.SIZE, problem=f"it is larger than {MAX_LABELS >> 20} MiB")
     text = data.removeprefix(codecs.BOM_UTF8)
+    duplicates: tuple[str, ...] = ()
+
+    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:  # Any: JSON
+        nonlocal duplicates  # of the outermost object, which comes last
+        duplicates = tuple(key for key, times in Counter(key for key, _ in found).items() if times > 1)
+        return dict(found)
+
     try:
-        parsed = _labels_in(text.decode("utf-8"))
+        mapping = json.loads(text.decode("utf-8"), object_pairs_hook=pairs)
     except UnicodeDecodeError as error:
         line = text[: error.start].count(b"\n") + 1
         parsed = ParsedLabels(fault=LabelsFault.ENCODING, problem="it is not UTF-8", line=line)
@@ -56,27 +63,17 @@ def parse_labels(data: bytes) -> ParsedLabels:
     except (RecursionError, ValueError) as error:
         problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:100]
         parsed = ParsedLabels(fault=LabelsFault.SYNTAX, problem=problem)
+    else:
+        if not isinstance(mapping, dict):
+            parsed = ParsedLabels(fault=LabelsFault.SHAPE, problem=f"it is {json_kind(mapping)}, not an object")
+        elif (listed := _listed(mapping)) is not None:
+            parsed = ParsedLabels(names=listed, listed=True, duplicates=duplicates)
+        else:
+            names = {key: value[-1] if isinstance(value, list) and value else value for key, value in mapping.items()}
+            parsed = ParsedLabels(names=names, duplicates=duplicates)
     if not data.startswith(codecs.BOM_UTF8):
         return parsed
     return replace(parsed, fault=LabelsFault.ENCODING, problem="it begins with a byte-order mark", line=1)
-
-
-def _labels_in(text: str) -> ParsedLabels:
-    duplicates: tuple[str, ...] = ()
-
-    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:  # Any: JSON
-        nonlocal duplicates  # of the outermost object, which comes last
-        duplicates = tuple(key for key, times in Counter(key for key, _ in found).items() if times > 1)
-        return dict(found)
-
-    mapping = json.loads(text, object_pairs_hook=pairs)
-    if not isinstance(mapping, dict):
-        return ParsedLabels(fault=LabelsFault.SHAPE, problem=f"it is {json_kind(mapping)}, not an object")
-    listed = _listed(mapping)
-    if listed is not None:
-        return ParsedLabels(names=listed, listed=True, duplicates=duplicates)
-    names = {key: value[-1] if isinstance(value, list) and value else value for key, value in mapping.items()}
-    return ParsedLabels(names=names, duplicates=duplicates)
 
 
 def _listed(mapping: dict[str, Any]) -> dict[str, Any] | None:  # Any: JSON
@@ -120,24 +117,15 @@ def map_class_to_label(
     mapping: dict[str, str] | None = None,
     lbl_classes: Iterable[Iterable[Any]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return one `{label: probability}` per row.
+    """Return one `{label: probability}` per row of `probs`, with its class indices in `lbl_classes` or from 0 up.
 
-    Args:
-        probs: A list of rows; each holds the probabilities of the classes beside it.
-        mapping: {class index: label}; without one the indices are the labels.
-        lbl_classes: The class indices beside each row; without them 0, 1, 2, …
-
-    Two classes with one label collapse into one entry, at the first's place with the later's value.
+    Without a mapping {class index: label} the indices are the labels. Two classes with one label collapse into one
+    entry, at the first's place with the later's value.
     """
     if not isinstance(probs, list):
         raise LabelError("the classes' probabilities must be a list before labels can be given")
     if mapping is not None and not isinstance(mapping, dict):
         raise LabelError("the label mapping must be a dict")
     indices = itertools.repeat(range(len(probs[0])), len(probs)) if lbl_classes is None else lbl_classes
-    return [
-        {
-            (str(index) if mapping is None else mapping[str(index)]): value
-            for index, value in zip(row_indices, row, strict=False)
-        }
-        for row_indices, row in zip(indices, probs, strict=False)
-    ]
+    pairs = (zip(map(str, numbers), row, strict=False) for numbers, row in zip(indices, probs, strict=False))
+    return [{(index if mapping is None else mapping[index]): value for index, value in row} for row in pairs]

@@ -1,5 +1,6 @@
 """Metrics: what handlers add, what the server declares of its own, and what a machine uses now (contract §9)."""
 
+import abc
 import enum
 import logging
 import os
@@ -146,12 +147,7 @@ def _hostname() -> str:
     return socket.gethostname()
 
 
-def unit_name(unit: str | None) -> str:
-    """Return a unit's long name; an unknown one is its own."""
-    return _UNITS.get(unit, str(unit))
-
-
-def request_of(ids: Any, idx: Any) -> Any:  # Any: {index: id}, a str while loading, or None
+def _request_of(ids: Any, idx: Any) -> Any:  # Any: {index: id}, a str while loading, or None
     """Return the id of one request of the batch, or all of them joined when none is named."""
     if idx is not None and ids is not None and idx in ids:
         return ids[idx]
@@ -169,7 +165,7 @@ class CachingMetric:
         metric_type: MetricTypes = MetricTypes.COUNTER,
     ) -> None:
         self.metric_name = metric_name
-        self.unit = unit_name(unit)
+        self.unit = _UNITS.get(unit, str(unit))
         self.dimension_names = dimension_names or []
         self.metric_type = metric_type
         # Of the value before: its dimensions' names, their values, and how they are printed.
@@ -190,18 +186,13 @@ class CachingMetric:
             if problem is not None:
                 logger.error("[METRICS]%s was not updated: %s", self.metric_name, problem)
                 return
-            dimensions = self._printed(values)
+            dimensions = ",".join(f"{name}:{each}" for name, each in zip(self.dimension_names, values, strict=True))
+            self._latest = (list(self.dimension_names), list(values), dimensions)
         tail = f",{request_id}" if request_id else ""
         emit(
             f"[METRICS]{self.metric_name}.{self.unit}:{value}|#{dimensions}|#type:{self.metric_type._name_}"
             f"|#hostname:{_hostname()},{int(time.time())}{tail}"
         )
-
-    def _printed(self, values: list[str]) -> str:
-        """Return the dimensions as they are printed, and keep them: the next value's are nearly always the same."""
-        text = ",".join(f"{name}:{dim}" for name, dim in zip(self.dimension_names, values, strict=True))
-        self._latest = (list(self.dimension_names), list(values), text)
-        return text
 
     def update(self, value: float, request_id: str = "", dimensions: list[Dimension] | None = None) -> None:
         """Emit one value under new dimensions (kept for old handlers)."""
@@ -225,7 +216,7 @@ class Metric:
     ) -> None:
         self.name = name
         self.value = value
-        self.unit = unit_name(unit)
+        self.unit = _UNITS.get(unit, str(unit))
         self.dimensions = dimensions
         self.dimension_names = [dim.name for dim in dimensions]
         self.dimension_values = [dim.value for dim in dimensions]
@@ -260,70 +251,6 @@ class Metric:
         }
 
 
-class MetricsStore:
-    """Keep every metric added, one object per name, unit, request and dimensions.
-
-    Of all but counters the caller's dimensions are lost: the server takes them for the metric's `metric_method`.
-    """
-
-    def __init__(self, request_ids: Any, model_name: str | None) -> None:  # Any: {index: id}, or anything with `in`
-        self.store: list[Metric] = []
-        self.request_ids = request_ids
-        self.model_name = model_name
-        self.cache: dict[str, Metric] = {}
-
-    def _put(
-        self, name: str, value: Any, request_id: Any, unit: str, method: Any = None, dimensions: Any = None
-    ) -> None:
-        if dimensions is not None and not isinstance(dimensions, list):
-            raise ValueError("dimensions must be a list")
-        own = [] if dimensions is None else dimensions  # the caller's list, which is added to
-        if request_id is None:
-            own.append(Dimension("Level", "Error"))
-        else:
-            own += [Dimension("ModelName", str(self.model_name)), Dimension("Level", "Model")]
-        key = "-".join([name, unit, str(request_id), *map(str, own)])
-        if key in self.cache:
-            self.cache[key].update(value)
-            return
-        self.cache[key] = Metric(name, value, unit, own, request_id, method)
-        self.store.append(self.cache[key])
-
-    def add_counter(self, name: str, value: float, idx: Any = None, dimensions: list[Dimension] | None = None) -> None:
-        """Add to a count."""
-        self._put(name, value, request_of(self.request_ids, idx), "count", "counter", dimensions)
-
-    def add_time(
-        self, name: str, value: float, idx: Any = None, unit: str = "ms", dimensions: list[Dimension] | None = None
-    ) -> None:
-        """Add a duration in ms or s; ValueError for any other unit."""
-        if unit not in {"ms", "s"}:
-            raise ValueError("a duration is measured in 'ms' or 's'")
-        self._put(name, value, request_of(self.request_ids, idx), unit, dimensions)
-
-    def add_size(
-        self, name: str, value: float, idx: Any = None, unit: str = "MB", dimensions: list[Dimension] | None = None
-    ) -> None:
-        """Add a size in MB, kB, GB or B; ValueError for any other unit."""
-        if unit not in {"MB", "kB", "GB", "B"}:
-            raise ValueError("a size is measured in 'MB', 'kB', 'GB' or 'B'")
-        self._put(name, value, request_of(self.request_ids, idx), unit, dimensions)
-
-    def add_percent(self, name: str, value: float, idx: Any = None, dimensions: list[Dimension] | None = None) -> None:
-        """Add a percentage."""
-        self._put(name, value, request_of(self.request_ids, idx), "percent", dimensions)
-
-    def add_error(self, name: str, value: Any, dimensions: list[Dimension] | None = None) -> None:
-        """Add an error, which may be text here."""
-        self._put(name, value, None, "", dimensions)
-
-    def add_metric(
-        self, name: str, value: float, unit: str, idx: Any = None, dimensions: list[Dimension] | None = None
-    ) -> None:
-        """Add a value of any unit."""
-        self._put(name, value, request_of(self.request_ids, idx), unit, dimensions)
-
-
 # Stands for the server's own configuration, which declares these for every model.
 SERVERS_OWN = "ts/configs/metrics.yaml"
 _NONE: list[Dimension] = []  # the default; a list of the caller's own is added to
@@ -353,79 +280,13 @@ class MetricsCacheKeyError(KeyError):
     """A metric is not declared."""
 
 
-class MetricsCacheYamlImpl:
-    """Create, find and emit metrics."""
+class _Metrics(abc.ABC):
+    """The methods by which handlers add values, to the server's newer and older container alike."""
 
-    def __init__(self, config_file_path: str) -> None:
-        """Read a metrics file.
-
-        Raises MetricsCacheTypeError without a path, MetricsCacheIOError, MetricsCachePyYamlError, and
-        GeneralMetricsCacheError for one that is no text.
-        """
-        self.cache: dict[MetricTypes, dict[str, CachingMetric]] = {}
-        self.store: list[Any] = []  # Any: unused by the server, read by some handlers
-        self.request_ids: Any = None  # Any: {index: id}, or a str while loading
-        self.model_name: str | None = None
-        self.config_file_path = config_file_path
-        self._parsed_file = _parsed(config_file_path)
-
-    def initialize_cache(self) -> None:
-        """Declare the file's metrics.
-
-        Raises MetricsCacheKeyError for a key that is not there or not known, MetricsCacheValueError where there is
-        none, and what `add_metric_to_cache` raises.
-        """
-        try:
-            section = self._parsed_file["model_metrics"]
-        except KeyError as error:
-            raise MetricsCacheKeyError(f"{self.config_file_path}: no key {error}") from error
-        if not section:
-            raise MetricsCacheValueError("model_metrics is empty")
-        for kind, metrics in section.items():
-            try:
-                known = MetricTypes(kind)
-                for metric in metrics:
-                    self.add_metric_to_cache(metric["name"], metric["unit"], metric["dimensions"], known)
-            except (KeyError, ValueError) as error:
-                raise MetricsCacheKeyError(f"{self.config_file_path}: {error}") from error
-
-    def set_request_ids(self, request_ids: Any) -> None:
-        """Set the ids of the batch: {index: id}, or one str."""
-        self.request_ids = request_ids
-
+    @abc.abstractmethod
     def _put(
-        self,
-        name: Any,  # Any: `get_metric` judges what is no str
-        value: float,
-        unit: str,
-        idx: Any,
-        dimensions: list[Dimension],
-        kind: MetricTypes,
-    ) -> None:
-        request_id = request_of(self.request_ids, idx)
-        known = None if dimensions is not _NONE or request_id is None else self.cache.get(kind)
-        if known and isinstance(name, str) and name in known:
-            known[name].add_or_update(value, [str(self.model_name), "Model"], request_id)
-            return
-        own = self._completed(dimensions, request_id)
-        metric = self._found_or_added(name, unit, own, kind)
-        metric.add_or_update(value, [dimension.value for dimension in own], request_id)
-
-    def _completed(self, dimensions: list[Dimension], request_id: Any) -> list[Dimension]:
-        """Add the server's own dimensions to the caller's list: the next call with that list has them as well."""
-        own = [] if dimensions is _NONE else dimensions
-        names = {dimension.name for dimension in own}
-        if request_id is not None and "ModelName" not in names:
-            own.append(Dimension("ModelName", str(self.model_name)))
-        if "Level" not in names:
-            own.append(Dimension("Level", "Error" if request_id is None else "Model"))
-        return own
-
-    def _found_or_added(self, name: str, unit: str, dimensions: list[Dimension], kind: MetricTypes) -> CachingMetric:
-        try:
-            return self.get_metric(name, kind)
-        except MetricsCacheKeyError:
-            return self.add_metric_to_cache(name, unit, [dimension.name for dimension in dimensions], kind)
+        self, name: Any, value: Any, unit: str, idx: Any, dimensions: list[Dimension], kind: MetricTypes
+    ) -> None: ...
 
     def add_metric(
         self,
@@ -482,11 +343,127 @@ class MetricsCacheYamlImpl:
         """Emit a percentage."""
         self._put(name, value, "percent", idx, dimensions, metric_type)
 
+
+class MetricsStore(_Metrics):
+    """Keep every metric added, one object per name, unit, request and dimensions.
+
+    Of all but counters and errors the caller's dimensions are lost: the server takes them for the `metric_method`.
+    """
+
+    def __init__(self, request_ids: Any, model_name: str | None) -> None:  # Any: {index: id}, or anything with `in`
+        self.store: list[Metric] = []
+        self.request_ids = request_ids
+        self.model_name = model_name
+        self.cache: dict[str, Metric] = {}
+
+    def _put(self, name: Any, value: Any, unit: str, idx: Any, dimensions: Any, kind: MetricTypes) -> None:  # noqa: ARG002 - all are counters here
+        method = None if dimensions is _NONE else dimensions
+        self._keep(name, value, unit, _request_of(self.request_ids, idx), method, None)
+
+    def _keep(self, name: str, value: Any, unit: str, request_id: Any, method: Any, dimensions: Any) -> None:
+        if dimensions is not None and not isinstance(dimensions, list):
+            raise ValueError("dimensions must be a list")
+        own = [] if dimensions is None else dimensions  # the caller's list, which is added to
+        if request_id is None:
+            own.append(Dimension("Level", "Error"))
+        else:
+            own += [Dimension("ModelName", str(self.model_name)), Dimension("Level", "Model")]
+        key = "-".join([name, unit, str(request_id), *map(str, own)])
+        if key in self.cache:
+            self.cache[key].update(value)
+            return
+        self.cache[key] = Metric(name, value, unit, own, request_id, method)
+        self.store.append(self.cache[key])
+
+    def add_counter(self, name: str, value: float, idx: Any = None, dimensions: Any = None) -> None:
+        """Add to a count."""
+        self._keep(name, value, "count", _request_of(self.request_ids, idx), "counter", dimensions)
+
+    def add_error(self, name: str, value: Any, dimensions: list[Dimension] | None = None) -> None:
+        """Add an error, which may be text here."""
+        self._keep(name, value, "", None, None, dimensions)
+
+
+class MetricsCacheYamlImpl(_Metrics):
+    """Create, find and emit metrics."""
+
+    def __init__(self, config_file_path: str) -> None:
+        """Read a metrics file.
+
+        Raises MetricsCacheTypeError without a path, MetricsCacheIOError, MetricsCachePyYamlError, and
+        GeneralMetricsCacheError for one that is not text.
+        """
+        self.cache: dict[MetricTypes, dict[str, CachingMetric]] = {}
+        self.store: list[Any] = []  # Any: unused by the server, read by some handlers
+        self.request_ids: Any = None  # Any: {index: id}, or a str while loading
+        self.model_name: str | None = None
+        self.config_file_path = config_file_path
+        if config_file_path == SERVERS_OWN:
+            declared = [{"name": it.name, "unit": it.unit, "dimensions": list(it.labels[:-1])} for it in MODEL_METRICS]
+            self._parsed_file: Any = {"model_metrics": {"gauge": declared}}  # Any: YAML as it stands
+            return
+        if not config_file_path or not isinstance(config_file_path, str | os.PathLike):
+            raise MetricsCacheTypeError("no metrics file is named")
+        try:
+            self._parsed_file = yaml.safe_load(Path(config_file_path).read_text(encoding="utf-8"))
+        except yaml.YAMLError as error:
+            raise MetricsCachePyYamlError(f"Error parsing file: {config_file_path}: {error}") from error
+        except OSError as error:
+            raise MetricsCacheIOError(f"Error reading file: {config_file_path}: {error}") from error
+        except (ValueError, RecursionError) as error:
+            raise GeneralMetricsCacheError(f"Generic error: {config_file_path}: {error}") from error
+
+    def initialize_cache(self) -> None:
+        """Declare the file's metrics.
+
+        Raises MetricsCacheKeyError for a missing or unknown key, MetricsCacheValueError without metrics, and what
+        `add_metric_to_cache` raises.
+        """
+        try:
+            section = self._parsed_file["model_metrics"]
+        except KeyError as error:
+            raise MetricsCacheKeyError(f"{self.config_file_path}: no key {error}") from error
+        if not section:
+            raise MetricsCacheValueError("model_metrics is empty")
+        for kind, metrics in section.items():
+            try:
+                known = MetricTypes(kind)
+                for metric in metrics:
+                    self.add_metric_to_cache(metric["name"], metric["unit"], metric["dimensions"], known)
+            except (KeyError, ValueError) as error:
+                raise MetricsCacheKeyError(f"{self.config_file_path}: {error}") from error
+
+    def set_request_ids(self, request_ids: Any) -> None:
+        """Set the ids of the batch: {index: id}, or one str."""
+        self.request_ids = request_ids
+
+    def _put(self, name: Any, value: Any, unit: str, idx: Any, dimensions: list[Dimension], kind: MetricTypes) -> None:
+        request_id = _request_of(self.request_ids, idx)
+        known = None if dimensions is not _NONE or request_id is None else self.cache.get(kind)
+        if known and isinstance(name, str) and name in known:
+            known[name].add_or_update(value, [str(self.model_name), "Model"], request_id)
+        else:
+            self._emit(name, value, unit, request_id, dimensions, kind)
+
+    def _emit(
+        self, name: Any, value: Any, unit: str, request_id: Any, dimensions: list[Dimension], kind: MetricTypes
+    ) -> None:
+        # The server's own dimensions are added to the caller's list: the next call with that list has them as well.
+        own = [] if dimensions is _NONE else dimensions
+        names = {dimension.name for dimension in own}
+        if request_id is not None and "ModelName" not in names:
+            own.append(Dimension("ModelName", str(self.model_name)))
+        if "Level" not in names:
+            own.append(Dimension("Level", "Error" if request_id is None else "Model"))
+        try:
+            metric = self.get_metric(name, kind)
+        except MetricsCacheKeyError:
+            metric = self.add_metric_to_cache(name, unit, [dimension.name for dimension in own], kind)
+        metric.add_or_update(value, [dimension.value for dimension in own], request_id)
+
     def add_error(self, name: str, value: Any, dimensions: list[Dimension] = _NONE) -> None:
         """Emit an error count; text raises TypeError, as on the server."""
-        own = self._completed(dimensions, None)
-        metric = self._found_or_added(name, "", own, MetricTypes.COUNTER)
-        metric.add_or_update(value, [dimension.value for dimension in own])
+        self._emit(name, value, "", None, dimensions, MetricTypes.COUNTER)
 
     def add_metric_to_cache(
         self,
@@ -520,22 +497,6 @@ class MetricsCacheYamlImpl:
     def cache_keys(self) -> list[str]:
         """Return `type:name` of every declared metric."""
         return [f"{kind.value}:{name}" for kind, metrics in self.cache.items() for name in metrics]
-
-
-def _parsed(path: str) -> Any:  # Any: YAML as it stands
-    if path == SERVERS_OWN:
-        declared = [{"name": it.name, "unit": it.unit, "dimensions": list(it.labels[:-1])} for it in MODEL_METRICS]
-        return {"model_metrics": {"gauge": declared}}
-    if not path or not isinstance(path, str | os.PathLike):
-        raise MetricsCacheTypeError("no metrics file is named")
-    try:
-        return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise MetricsCachePyYamlError(f"Error parsing file: {path}: {error}") from error
-    except OSError as error:
-        raise MetricsCacheIOError(f"Error reading file: {path}: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise GeneralMetricsCacheError(f"Generic error: {path}: {error}") from error
 
 
 def _check(value: object, expected: type, sentence: str) -> None:
@@ -586,7 +547,7 @@ def get_cpu_usage(pid: str) -> int:
     try:
         return int(psutil.Process(int(pid)).memory_info().rss)
     except psutil.Error:
-        logger.exception("there is no process %s", pid)
+        logger.exception("the process %s does not exist", pid)
         return 0
 
 

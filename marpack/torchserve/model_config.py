@@ -1,4 +1,4 @@
-"""The manifest and the model config as the server reads them: JSON; YAML, its keys, batch size, seconds (§10)."""
+"""The manifest and the model config as the server reads them: JSON and YAML, their keys and values (contract §10)."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,6 @@ from typing import Any, Self
 from msgspec import Struct
 
 from marpack.torchserve.context import Context, RequestProcessor
-from marpack.torchserve.http import Response, error_response
 
 _BY_TORCHRUN = frozenset({"pp", "tp", "pptp"})  # values of parallelType
 _SERVERS_TIMEOUT = 120.0  # seconds, for a batch and for loading alike, where the config says nothing
@@ -17,7 +16,7 @@ _MAX_LENGTH = 1_000_000  # seconds
 
 
 class ConfigKey(Struct, frozen=True):
-    """A key that somebody reads, and what `marpack run` and `check`, and `marpack serve`, make of it."""
+    """A key that the server or a handler reads, and its effect in `marpack run` and `check`, and in `serve`."""
 
     takes: int | tuple[str, ...] | type  # whole numbers from that one on, words in any case, or values of a type
     default: str  # of the server's
@@ -53,7 +52,7 @@ KEYS: dict[str, ConfigKey] = {
         "in check: gpu asks for one; else `--device`",
         "cpu: no worker gets a GPU",
     ),
-    "deviceIds": ConfigKey(list, "all", "the GPUs that workers are dealt", "no: `--device`", "those that are there"),
+    "deviceIds": ConfigKey(list, "all", "the GPUs that workers are dealt", "no: `--device`", "those that exist"),
     "parallelType": ConfigKey(
         ("pp", "tp", "pptp", "custom"),
         "none",
@@ -92,12 +91,7 @@ KEYS: dict[str, ConfigKey] = {
     ),
     "asyncCommunication": ConfigKey(bool, "false", "`handle` is awaited, and calls overlap", "awaited", "awaited"),
     "handler": ConfigKey(
-        object,
-        "none",
-        "`profile: true` times the stages; under target marpack more",
-        "yes",
-        "yes",
-        "BaseHandler",
+        object, "none", "`profile: true` times the stages; under target marpack more", "yes", "yes", "BaseHandler"
     ),
     "pt2": ConfigKey(object, "none", "torch.compile: backend, mode and more", "yes", "yes", "BaseHandler"),
     "micro_batching": ConfigKey(
@@ -121,7 +115,7 @@ def read_manifest(model_dir: str) -> dict[str, Any]:  # Any: JSON
     """Return the manifest as the plain dict that handlers see, read in the locale's encoding as on the server."""
     with Path(model_dir, "MAR-INF", "MANIFEST.json").open() as file:
         manifest: dict[str, Any] = json.load(file)  # Any: as above
-    return manifest
+        return manifest
 
 
 class ConfigError(Exception):
@@ -144,7 +138,7 @@ def read_config(model_dir: str, config_file: Any) -> dict[str, Any]:  # Any: wha
     torchrun = config.get("torchrun")
     odd = [key for key in (*config, *(torchrun if isinstance(torchrun, dict) else ())) if not isinstance(key, str)]
     if odd:
-        message = f"{config_file} has the key {odd[0]!r}, which is no text: the server refuses to register the model"
+        message = f"{config_file} has the key {odd[0]!r}, which is not text: the server refuses to register the model"
         raise ConfigError(message, hint="YAML takes on, yes and 1 for values: quote the key")
     return config
 
@@ -191,7 +185,7 @@ def _whole(config: Mapping[str, Any], key: str) -> int | None:
 class Sequences(Struct, frozen=True):
     """The `sequenceBatching` of a model config."""
 
-    stuck: bool  # the server answers no request at all: it cannot without an idle time
+    stuck: bool  # without an idle time, the server answers every request with an error
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self | None:  # Any: YAML as it stands
@@ -200,10 +194,6 @@ class Sequences(Struct, frozen=True):
             return None
         idle = config.get("sequenceMaxIdleMSec")  # ms
         return cls(stuck=not isinstance(idle, int) or isinstance(idle, bool) or idle <= 0)
-
-    def refusals(self, count: int) -> tuple[Response, ...]:
-        """Return what clients get instead."""
-        return (error_response(500, "sequenceBatching requires sequenceMaxIdleMSec"),) * count
 
     def enter(self, request: RequestProcessor, context: Context) -> None:
         """Begin a sequence with a request that names none, as the frontend does."""

@@ -1,8 +1,8 @@
 """A handler's return value → the response that the client receives (contract §5).
 
 The server's worker encodes the answers of a batch in one message and its frontend turns each into HTTP. A value that
-the encoding does not expect (a header that is no `str`, a status that is no number) kills the real worker; here it
-raises `WorkerDeath`, and the worker does die.
+the encoding does not expect (a header that is not a `str`, a status that is not a number) ends the real worker; here it
+raises `WorkerDeath`, which ends the worker.
 """
 
 import io
@@ -98,10 +98,7 @@ class Unserialisable(TypeError):  # noqa: N818 - names the value, not the failur
 def encode_value(value: Any) -> bytes:
     """Return the body of one answer.
 
-    Raises:
-        Unserialisable: JSON cannot hold the value; the whole batch fails with 503.
-        WorkerDeath: encoding fails in a way the real worker does not survive.
-
+    Raises Unserialisable, which fails the whole batch with 503, and WorkerDeath where the real worker would end.
     """
     if isinstance(value, bytes | bytearray):
         return bytes(value)
@@ -144,10 +141,7 @@ _OWN_JSON_PARTS = _json_parts()
 
 
 def checked_error(code: Any, message: Any) -> tuple[int, str]:
-    """Return the code and message of a PredictionException as clients get them.
-
-    Raises WorkerDeath for what the server cannot encode.
-    """
+    """Return the code and message of a PredictionException as clients get them; raises WorkerDeath."""
     number = _number(code, "the error code")
     # The frontend takes a worker's 413 for a sign of too little memory.
     return 507 if number == _TOO_LARGE else number, _text(message, "the error message")
@@ -159,8 +153,14 @@ def response_of(idx: int, value: Any, context: Context, *, stream_next: bool = F
     Raises Unserialisable and WorkerDeath.
     """
     given = context.get_response_headers(idx)
-    if given or stream_next or context.stopping_criteria:
-        _mark_stream(idx, value, context, stream_next=stream_next)
+    if stream_next:
+        context.set_response_header(idx, NEXT, "true")
+    elif context.stopping_criteria:
+        stop = context.stopping_criteria[idx](value)
+        if stop is not None:
+            context.set_response_header(idx, NEXT, "false" if stop else "true")
+    elif given and given.get(NEXT) == "true":
+        context.set_response_header(idx, NEXT, "false")
     status: Any  # Any: handlers set what they like
     status, phrase = context.get_response_status(idx)
     try:
@@ -187,18 +187,6 @@ def _headers(given: dict[str, Any]) -> tuple[tuple[tuple[str, str], ...], str | 
     headers = sendable_headers(texts)
     content_type = next((headers.pop(name) for name in list(headers) if name.lower() == "content-type"), None)
     return tuple(headers.items()), None if content_type is None else _wire_text(content_type, "the content type")
-
-
-def _mark_stream(idx: int, value: Any, context: Context, *, stream_next: bool) -> None:
-    """Say in the header `ts_stream_next` whether more is to come, as the server's client reads it."""
-    if stream_next:
-        context.set_response_header(idx, NEXT, "true")
-    elif context.stopping_criteria:
-        stop = context.stopping_criteria[idx](value)
-        if stop is not None:
-            context.set_response_header(idx, NEXT, "false" if stop else "true")
-    elif context.get_response_headers(idx).get(NEXT) == "true":
-        context.set_response_header(idx, NEXT, "false")
 
 
 def _number(value: Any, what: str) -> int:
@@ -235,11 +223,8 @@ def _text(value: Any, what: str) -> str:
         raise WorkerDeath(f"{what} is not valid text: {error}") from error
 
 
-_OK = 200
-
-
 class ChunkMessage(bytearray):
-    """An encoded answer, as handlers see it: bytes to hand to the socket. What it says is in `piece`."""
+    """An encoded answer, as handlers see it: bytes for the socket. `piece` holds its content."""
 
     def __init__(self, piece: ResponseChunk) -> None:
         super().__init__(b"".join(response.body for response in piece.responses.values()))
@@ -266,11 +251,10 @@ class ChunkSocket(Struct, eq=False):
 
     def pass_on(self, piece: ResponseChunk) -> None:
         """Remember one piece and pass it on; raises AnswerTooLarge."""
-        if self.over:
-            return
-        check_sizes(piece.responses.values(), self.limit)
-        self.sent.append(piece)
-        self.passes(piece)
+        if not self.over:
+            check_sizes(piece.responses.values(), self.limit)
+            self.sent.append(piece)
+            self.passes(piece)
 
 
 def create_predict_response(
@@ -291,45 +275,29 @@ def create_predict_response(
         context: Where status and headers of each answer were set.
         ts_stream_next: True while more is to come.
 
-    What cannot be encoded raises what the encoding raises: in the handler's own hands it is an exception like any
-    other. Raises FrontendRefusal for what only the frontend finds impossible.
+    Raises FrontendRefusal for content that only the frontend refuses, and otherwise the exception of the encoding.
     """
     try:
-        return ChunkMessage(_piece(ret, req_id_map, message, code, context, stream_next=ts_stream_next is True))
+        status, text = checked_error(code, message)
+        for request_id in req_id_map.values():
+            request_id.encode("utf-8")  # raises AttributeError for anything but text
+        known = getattr(context, "request_ids", None) or req_id_map
+        if context is not None and status == _OK:
+            if not set(req_id_map.values()) <= set(known.values()):
+                raise FrontendRefusal("the answer names a request that is not of this batch")
+            values = dict.fromkeys(req_id_map, "error") if ret is None else ret
+            more = ts_stream_next is True
+            try:
+                answers = {each: response_of(each, values[each], context, stream_next=more) for each in req_id_map}
+                return ChunkMessage(ResponseChunk(answers))
+            except Unserialisable:
+                status, text = 503, UNSERIALISABLE
+        # Whatever else it says, it is an error, and for the whole batch.
+        return ChunkMessage(ResponseChunk({index: error_response(status, text) for index in known}))
     except FrontendRefusal:
         raise
     except WorkerDeath as death:
         raise (death.__cause__ or death) from None
-
-
-def _piece(
-    ret: Sequence[Any] | None,
-    ids: Mapping[int, str],
-    message: str,
-    code: int,
-    context: Context | None,
-    *,
-    stream_next: bool,
-) -> ResponseChunk:
-    status, text = checked_error(code, message)
-    for request_id in ids.values():
-        request_id.encode("utf-8")  # raises AttributeError for anything but text
-    known = getattr(context, "request_ids", None) or ids
-    if context is None or status != _OK:  # whatever else it says, it is an error, and for the whole batch
-        return _error_of_all(known, status, text)
-    if not set(ids.values()) <= set(known.values()):
-        raise FrontendRefusal("the answer names a request that is not of this batch")
-    values = dict.fromkeys(ids, "error") if ret is None else ret
-    try:
-        return ResponseChunk(
-            {index: response_of(index, values[index], context, stream_next=stream_next) for index in ids}
-        )
-    except Unserialisable:
-        return _error_of_all(known, 503, UNSERIALISABLE)
-
-
-def _error_of_all(ids: Iterable[int], status: int, message: str) -> ResponseChunk:
-    return ResponseChunk({index: error_response(status, message) for index in ids})
 
 
 def send_intermediate_predict_response(
@@ -342,7 +310,7 @@ def send_intermediate_predict_response(
 def assemble(pieces: Sequence[ResponseChunk], index: int, last: Response) -> Response:
     """Return what the client of one request saw in the end: the first piece's status and headers, every piece's bytes.
 
-    An error after the first piece cannot be told any more: the connection is reset.
+    An error after the first piece resets the connection.
     """
     answers = [piece.responses[index] for piece in pieces if index in piece.responses] if pieces else ()
     if not answers:

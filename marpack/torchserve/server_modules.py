@@ -45,15 +45,7 @@ class BuiltIn(Struct, frozen=True):
 
 _ROWS = (
     BuiltIn("base_handler", "BaseHandler", offered=True, loads=True),
-    BuiltIn(
-        "image_classifier",
-        "ImageClassifier",
-        offered=True,
-        pictures=True,
-        crop=_CROP,
-        classifies=True,
-        topk=TOPK,
-    ),
+    BuiltIn("image_classifier", "ImageClassifier", offered=True, pictures=True, crop=_CROP, classifies=True, topk=TOPK),
     BuiltIn("image_segmenter", "ImageSegmenter", offered=True, pictures=True, crop=_CROP),
     BuiltIn("object_detector", "ObjectDetector", offered=True, loads=True, pictures=True, detects=True),
     BuiltIn("text_classifier", "TextClassifier", offered=True, classifies=True),
@@ -234,7 +226,7 @@ INSTALLED = _names(
 # Of those, the ones that are one file, which `pip install -t` leaves at the archive's root.
 SINGLE_FILES = _names("typing_extensions six pylab pynvml cpuinfo")
 
-# By distribution, what its images pin, for Python 3.9; of all else that they have, no file of the server's tells which.
+# By distribution, the versions that its images pin, for Python 3.9; no file of the server's pins the others.
 PINNED = dict(
     pin.split("==")
     for pin in _names(
@@ -270,7 +262,7 @@ class _Tables(Struct, frozen=True):
     providers: dict[str, str]  # import name → distributions, where neither the same nor a spelling of it
     brings: dict[str, str]  # distribution → imports that it always brings along through its own requirements
     namesakes: str  # distributions that are imported by their own names, those that handlers import most often
-    homely: str  # what people call their own files, and no distribution they would install is imported by
+    homely: str  # names of people's own files, by which no distribution that they would install is imported
 
 
 @cache
@@ -300,7 +292,7 @@ def provided(top: str, required: Iterable[str]) -> bool:
 
 @cache
 def _imports_of(name: str) -> frozenset[str]:
-    """Return the top-level imports of a distribution, where it is installed here."""
+    """Return the top-level imports of a distribution that is installed here."""
     from importlib import metadata  # noqa: PLC0415 - most archives need no more than the tables
 
     try:
@@ -313,7 +305,7 @@ def _imports_of(name: str) -> frozenset[str]:
 
 
 def is_known(top: str) -> bool:
-    """Return whether an import is, for all we know, not one of the author's own files."""
+    """Return whether the tables know an import as a distribution's."""
     return top in _tables().providers or top in _tables().namesakes.split()
 
 

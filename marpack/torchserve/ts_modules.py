@@ -9,6 +9,7 @@ its own modules have (`provide`). A module also holds the names that the server'
 import logging
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
@@ -20,9 +21,8 @@ from marpack.torchserve.server_modules import BUILT_INS, bases_of, has_module, i
 
 _CONTEXT = "marpack.torchserve.context"
 _METRICS = "marpack.torchserve.metrics"
-_ENVELOPES = "marpack.torchserve.envelopes"
 _RESPONSE = "marpack.torchserve.response"
-_UTIL = "marpack.torchserve.entry_point"
+_ENTRY_POINT = "marpack.torchserve.entry_point"
 
 
 def _in(module: str, *names: str) -> dict[str, str]:
@@ -39,7 +39,7 @@ TABLE: dict[str, dict[str, str]] = {
     "ts.context": _in(_CONTEXT, "Context", "RequestProcessor"),
     "ts.utils": {},
     "ts.utils.util": {
-        **_in(_UTIL, "PT2Backend", "check_valid_pt2_backend", "deprecated", "list_classes_from_module"),
+        **_in(_ENTRY_POINT, "PT2Backend", "check_valid_pt2_backend", "deprecated", "list_classes_from_module"),
         **_in(_RESPONSE, "PredictionException"),
         **_in("marpack.torchserve.labels", "load_label_mapping", "map_class_to_label"),
         **_in("marpack.torchserve.model_config", "get_yaml_config"),
@@ -47,7 +47,7 @@ TABLE: dict[str, dict[str, str]] = {
     "ts.protocol": {},
     "ts.protocol.otf_message_handler": _PIECES,
     "ts.handler_utils": {},
-    "ts.handler_utils.utils": _PIECES | _in(_UTIL, "import_class"),
+    "ts.handler_utils.utils": _PIECES | _in(_ENTRY_POINT, "import_class"),
     "ts.handler_utils.timer": _in("marpack.worker.stages", "timed"),
     "ts.metrics": {},
     "ts.metrics.dimension": _in(_METRICS, "Dimension"),
@@ -68,11 +68,11 @@ TABLE: dict[str, dict[str, str]] = {
         **_in(_METRICS, "MetricsCachePyYamlError", "MetricsCacheTypeError", "MetricsCacheValueError"),
     },
     "ts.torch_handler.request_envelope": {},
-    "ts.torch_handler.request_envelope.base": _in(_ENVELOPES, "BaseEnvelope"),
-    "ts.torch_handler.request_envelope.body": _in(_ENVELOPES, "BodyEnvelope"),
-    "ts.torch_handler.request_envelope.json": _in(_ENVELOPES, "JSONEnvelope"),
-    "ts.torch_handler.request_envelope.kserve": _in(_ENVELOPES, "KServeEnvelope"),
-    "ts.torch_handler.request_envelope.kservev2": _in(_ENVELOPES, "KServev2Envelope"),
+    "ts.torch_handler.request_envelope.base": _in(_ENTRY_POINT, "BaseEnvelope"),
+    "ts.torch_handler.request_envelope.body": _in(_ENTRY_POINT, "BodyEnvelope"),
+    "ts.torch_handler.request_envelope.json": _in(_ENTRY_POINT, "JSONEnvelope"),
+    "ts.torch_handler.request_envelope.kserve": _in(_ENTRY_POINT, "KServeEnvelope"),
+    "ts.torch_handler.request_envelope.kservev2": _in(_ENTRY_POINT, "KServev2Envelope"),
 }
 
 # Modules that need an engine of their own: importing one says which.
@@ -84,8 +84,8 @@ ENGINES = {
 }
 # Names that are not the server's own, and no module of that name.
 _ELSEWHERE: dict[str, str] = {
-    **_in(_UTIL, "IPEX_AVAILABLE", "ONNX_AVAILABLE", "PROFILER_AVAILABLE"),
-    **_in(_UTIL, "PT230_AVAILABLE", "PT2_AVAILABLE", "XLA_AVAILABLE"),
+    **_in(_ENTRY_POINT, "IPEX_AVAILABLE", "ONNX_AVAILABLE", "PROFILER_AVAILABLE"),
+    **_in(_ENTRY_POINT, "PT230_AVAILABLE", "PT2_AVAILABLE", "XLA_AVAILABLE"),
     **_in("abc", "ABC", "ABCMeta", "abstractmethod"),
     **_in("captum.attr", "IntegratedGradients", "LayerIntegratedGradients", "TokenReferenceBase"),
     **_in("torch.profiler", "ProfilerActivity", "profile", "record_function"),
@@ -120,7 +120,7 @@ LOADED = frozenset(
     """.split()  # noqa: SIM905 - as above
 )
 
-_BROUGHT = {
+_IMPORTS = {
     "ts.torch_handler.base_handler": ("ts.handler_utils.timer",),
     "ts.torch_handler.text_handler": (
         "ts.torch_handler.base_handler",
@@ -147,14 +147,6 @@ def provide(names: Mapping[str, Mapping[str, str]], elsewhere: Mapping[str, str]
     incidental.cache_clear()
 
 
-def brought_by(module: str) -> tuple[str, ...]:
-    """Return the modules that importing this one imports, and so binds in their packages; their own follow."""
-    if module in _BROUGHT:
-        return _BROUGHT[module]
-    row = next((row for row in BUILT_INS.values() if row.module == module), None)
-    return tuple(base.rpartition(".")[0] for base in bases_of(row.dotted)) if row else ()
-
-
 @cache
 def incidental(module: str) -> dict[str, str]:
     """Return where the names are that the server's module holds besides its own: those that have a place here.
@@ -167,11 +159,6 @@ def incidental(module: str) -> dict[str, str]:
     return places | {name: homes[name] for name in sorted(held) if name in homes}
 
 
-def has_logger(module: str) -> bool:
-    """Return whether the server's module has a `logger` of its own."""
-    return "logger" in names_held(module)
-
-
 class NotProvidedError(ModuleNotFoundError):
     """TorchServe has this module, and marpack does not."""
 
@@ -180,8 +167,8 @@ class NotProvidedError(ModuleNotFoundError):
         self.hint = hint
 
 
-class TsFinder(MetaPathFinder):
-    """Finds `ts` and its submodules before any installed torchserve is looked for."""
+class TsFinder(MetaPathFinder, Loader):
+    """Finds `ts` and its submodules before an installed torchserve, and makes them: names resolve on first use."""
 
     def find_spec(
         self,
@@ -200,27 +187,25 @@ class TsFinder(MetaPathFinder):
                 message = f"{fullname} needs {engine}, which marpack does not replace"
                 hint = f"try this archive on a TorchServe that has {engine}"
                 raise NotProvidedError(message, name=fullname, hint=hint)
-        if fullname not in TABLE:
-            if has_module(fullname):
-                message = f"marpack does not provide {fullname}, which TorchServe 0.12 has"
-                hint = "try this archive on a server; marpack provides what handlers use as a rule"
-                raise NotProvidedError(message, name=fullname, hint=hint)
+        if fullname in TABLE:
+            return ModuleSpec(fullname, self, is_package=any(name.startswith(f"{fullname}.") for name in TABLE))
+        if not has_module(fullname):
             return None
-        is_package = any(name.startswith(f"{fullname}.") for name in TABLE)
-        return ModuleSpec(fullname, TsLoader(), is_package=is_package)
-
-
-class TsLoader(Loader):
-    """Makes a module whose names are marpack's own objects, looked up on first use."""
+        message = f"marpack does not provide {fullname}, which TorchServe 0.12 has"
+        hint = "try this archive on a server; marpack provides the modules that handlers use as a rule"
+        raise NotProvidedError(message, name=fullname, hint=hint)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Return an empty module that knows its table."""
         return TsModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Import the modules that the server's module imports; names are looked up on demand."""
-        for name in brought_by(module.__name__):
-            import_module(name)
+        """Import the modules that the server's module imports, and so binds in their packages; their own follow."""
+        name = module.__name__
+        row = next((row for row in BUILT_INS.values() if row.module == name), None)
+        bases = tuple(base.rpartition(".")[0] for base in bases_of(row.dotted)) if row else ()
+        for each in _IMPORTS.get(name, bases):
+            import_module(each)
 
 
 class TsModule(ModuleType):
@@ -231,34 +216,36 @@ class TsModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:  # Any: a class, a function, a module or a constant
         if name == "__all__":
-            # What `import *` takes: of what the server's module holds, what this environment has.
-            return [each for each in dir(self) if not each.startswith("_") and self._has(each)]
-        value = self._find(name)
+            return self._names()
+        own = self.__name__
+        target = TABLE[own].get(name) or incidental(own).get(name)
+        if target is None and f"{own}.{name}" in LOADED:
+            target = f"{own}.{name}"
+        value: Any  # Any: as above
+        if target is not None:
+            module, _, attribute = target.partition(":")
+            value = getattr(import_module(module), attribute) if attribute else import_module(module)
+        elif name == "logger" and "logger" in names_held(own):
+            value = logging.getLogger(own)
+        else:
+            raise AttributeError(f"module {own!r} has no attribute {name!r}")
         setattr(self, name, value)
         return value
 
-    def _find(self, name: str) -> Any:  # Any: as above
-        target = TABLE[self.__name__].get(name) or incidental(self.__name__).get(name)
-        if target is None and f"{self.__name__}.{name}" in LOADED:
-            target = f"{self.__name__}.{name}"
-        if target is not None:
-            module, _, attribute = target.partition(":")
-            return getattr(import_module(module), attribute) if attribute else import_module(module)
-        if name == "logger" and has_logger(self.__name__):
-            return logging.getLogger(self.__name__)
-        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-
-    def _has(self, name: str) -> bool:
-        try:
-            getattr(self, name)
-        except ImportError:  # a package of the server's, as torchvision
-            return False
-        return True
+    def _names(self) -> list[str]:
+        """Return the names for `import *`: those of the server's module that this environment has."""
+        names = []
+        for each in dir(self):
+            with suppress(ImportError):  # a package of the server's, such as torchvision
+                if not each.startswith("_") and hasattr(self, each):
+                    names.append(each)
+        return names
 
     def __dir__(self) -> list[str]:
-        inner = {name.rpartition(".")[2] for name in LOADED if name.rpartition(".")[0] == self.__name__}
-        logger = {"logger"} if has_logger(self.__name__) else set()
-        return sorted({*super().__dir__(), *TABLE[self.__name__], *incidental(self.__name__), *inner, *logger})
+        own = self.__name__
+        inner = {name.rpartition(".")[2] for name in LOADED if name.rpartition(".")[0] == own}
+        logger = {"logger"} & names_held(own)
+        return sorted({*super().__dir__(), *TABLE[own], *incidental(own), *inner, *logger})
 
 
 def install(*, installed_torchserve: bool = False) -> None:

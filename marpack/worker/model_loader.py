@@ -22,8 +22,7 @@ from marpack.protocol.messages import (
 )
 from marpack.protocol.targets import HandlerSettings, TargetDifference, keep_settings
 from marpack.torchserve.context import SERVER_VERSION, Context
-from marpack.torchserve.entry_point import find_entry
-from marpack.torchserve.envelopes import envelope_of
+from marpack.torchserve.entry_point import envelope_of, find_entry
 from marpack.torchserve.metrics import SERVERS_OWN, MetricsCacheYamlImpl
 from marpack.torchserve.model_config import Sequences, batch_size_of, read_config, read_manifest
 from marpack.worker import startup, ts_names

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from marpack.protocol.messages import Answered, Trouble, drain_notes, drain_outputs, drain_timings, milliseconds_since
 from marpack.torchserve.context import Context, Handle, Row, processor_of, row_of
-from marpack.torchserve.entry_point import HandlerEntry
-from marpack.torchserve.envelopes import loses_requests
+from marpack.torchserve.entry_point import HandlerEntry, loses_requests
 from marpack.torchserve.http import MAX_BODY, Request, Response, ResponseChunk, error_response, no_answer
 from marpack.torchserve.model_config import Sequences
 from marpack.torchserve.response import (
@@ -34,9 +33,8 @@ from marpack.torchserve.response import (
     is_final,
     response_of,
 )
-from marpack.worker.hints import note_labels_gap
 from marpack.worker.stages import StageClock
-from marpack.worker.trouble import flatten, last_words
+from marpack.worker.trouble import flatten, last_words, note_labels_gap
 
 _NO_IDLE_TIME = Trouble(
     kind="no-idle-time",
@@ -109,7 +107,8 @@ class InferenceService:
         """
         sequences = self.mode.sequences
         if sequences is not None and sequences.stuck:
-            return Answered(responses=sequences.refusals(len(requests)), stages={}, troubles=(_NO_IDLE_TIME,))
+            response = error_response(500, "sequenceBatching requires sequenceMaxIdleMSec")
+            return Answered(responses=(response,) * len(requests), stages={}, troubles=(_NO_IDLE_TIME,))
         if self._out_of_step:
             raise AnsweredTwice("the frontend had its answer to the request before, and then got another")
         socket = ChunkSocket(send, limit=self._limit)

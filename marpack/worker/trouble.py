@@ -1,20 +1,33 @@
-"""Exceptions → `Trouble`: plain data with the author's own frames marked, the only form that leaves the worker."""
+"""Exceptions → `Trouble`: plain data with the author's frames and a hint, the only form that leaves the worker.
+
+The hints are one table of rules for the failures that authors meet most often; each reads an exception.
+"""
 
 import linecache
+import os
 import re
+import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
+from types import FrameType
 
-from marpack.protocol.messages import Frame, Trouble, attempt
+import msgspec
+from msgspec import Struct
+
+from marpack.errors import shortened
+from marpack.protocol.messages import Frame, Trouble, attempt, note
+from marpack.torchserve import labels, server_modules
 from marpack.torchserve.response import WorkerDeath
-from marpack.worker.hints import find_hint
+from marpack.torchserve.server_modules import INSTALLED, MANIFEST_FILES, SET_BY_INITIALIZE, has_module, is_standard
 
 _CODE_FAULTS = (NameError, ImportError, SyntaxError)
 _INNER = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 _MAX_FRAMES = 60
 _MAX_TEXT = 4000
 _COLOURS = r"\x1b\[[0-9;]*m"
+_BYTES_CALL = re.compile(r"\b(BytesIO|frombuffer|b64decode|imdecode|decode)\(")  # fails with a decoded value
 
 
 def flatten(
@@ -27,23 +40,14 @@ def flatten(
     rows: Iterable[object] = (),
     handler: object = None,
 ) -> Trouble:
-    """Return an exception as data: class, message, frames outermost first, and its causes.
+    """Return an exception as data: class, message, frames outermost first, its causes, and a hint.
 
-    Frames before the first of the author's are dropped: they say nothing about the archive.
-
-    Args:
-        error: The exception.
-        stage: The stage that raised it.
-        model_dir: The folder of the author's files.
-        hint: The hint, if it is known already.
-        required: The distributions that the archive's requirements name.
-        rows: The batch, while responding.
-        handler: The author's handler, while responding.
+    Frames before the first of the author's are dropped. `required` are the distributions that the archive's
+    requirements name; `rows` and `handler` are the batch and the author's handler, while responding.
     """
     found = find_hint(error, model_dir, required=required, rows=rows, handler=handler)
-    walked = list(traceback.walk_tb(error.__traceback__))[-_MAX_FRAMES:]
     frames = []
-    for raised, line in walked:
+    for raised, line in list(traceback.walk_tb(error.__traceback__))[-_MAX_FRAMES:]:
         code = raised.f_code
         text = linecache.getline(code.co_filename, line)
         frames.append(_frame(code.co_filename, line, code.co_qualname, text, model_dir))
@@ -78,7 +82,7 @@ def message_of(error: BaseException) -> str:
 
 
 def is_inside(file: str, model_dir: str) -> bool:
-    """Return whether a source file is in the model folder; a folder `digits-env` is not in a folder `digits`."""
+    """Return whether a source file is in the model folder."""
     return Path(file).is_relative_to(model_dir)
 
 
@@ -119,3 +123,201 @@ def _causes(error: BaseException) -> list[str]:
         causes.append(f"{how} {type(before).__name__}: {message_of(before)}")
         current = before
     return causes
+
+
+class Hint(Struct, frozen=True):
+    """What to do about a failure."""
+
+    text: str | None = None
+    only_here: bool = False  # the server would not fail
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """An exception of the author's code and its circumstances."""
+
+    error: BaseException
+    frames: list[tuple[FrameType, str]]  # outermost first, with the source line of each
+    folder: Path  # the model's
+    required: tuple[str, ...]  # distributions that the archive's requirements name
+    rows: list[Mapping[object, object]]  # of the batch, while responding
+    handler: object  # None while loading
+
+    @property
+    def key(self) -> object:
+        """The missing key of a KeyError."""
+        return self.error.args[0] if isinstance(self.error, KeyError) and self.error.args else None
+
+
+def find_hint(
+    error: BaseException,
+    model_dir: str,
+    *,
+    required: Iterable[str] = (),
+    rows: Iterable[object] = (),
+    handler: object = None,
+) -> Hint:
+    """Return the hint of the first rule that fits, otherwise the exception's own."""
+    walked = traceback.walk_tb(error.__traceback__)
+    failure = Failure(
+        error=error,
+        frames=[(frame, linecache.getline(frame.f_code.co_filename, line)) for frame, line in walked],
+        folder=Path(model_dir),
+        required=tuple(sorted(required)),
+        rows=[row for row in rows if isinstance(row, Mapping)],
+        handler=handler,
+    )
+    for rule in _RULES:
+        hint = attempt(partial(rule, failure))  # rules read the author's objects, which may raise
+        if isinstance(hint, Hint):
+            return hint
+    return Hint(getattr(error, "hint", None))
+
+
+def _about_row(failure: Failure) -> Hint | None:
+    """Explain a row or a field that is not what the handler expects."""
+    error, rows = failure.error, failure.rows
+    lacking = next((row for row in rows if failure.key not in row), None)
+    if failure.key in {"data", "body"} and lacking is not None:
+        fields = ", ".join(map(str, lacking)) or "no fields"
+        return Hint(f"the request has {fields}: read row.get('data') or row.get('body')")
+    values = [value for row in rows for value in row.values() if not isinstance(value, bytes | bytearray)]
+    if isinstance(error, AttributeError):
+        if any(error.obj is row for row in rows):
+            return Hint("a row is a dict of the request's fields: its body is row.get('data') or row.get('body')")
+        values = [value for value in values if value is error.obj]
+    elif isinstance(error, TypeError) and failure.frames:
+        frame, line = failure.frames[-1]
+        if frame.f_globals.get("__name__") == "json" and frame.f_code.co_name == "loads":
+            values = [value for value in values if any(local is value for local in frame.f_locals.values())]
+        elif not _BYTES_CALL.search(line):
+            return None
+    else:
+        return None
+    if not values:
+        return None
+    return Hint(
+        f"this body arrived as {type(values[0]).__name__}: JSON is decoded before the handler sees it, text becomes "
+        "str; decode only a bytearray"
+    )
+
+
+def _about_attribute(failure: Failure) -> Hint | None:
+    """Explain an attribute that BaseHandler's `initialize` sets."""
+    handler = failure.handler
+    fits = isinstance(failure.error, AttributeError | TypeError) and failure.frames
+    if not fits or not hasattr(type(handler), "_load_torchscript_model"):
+        return None
+    named = re.findall(r"\bself\.(\w+)", failure.frames[-1][1])
+    unset = next((name for name in SET_BY_INITIALIZE if name in named and getattr(handler, name, None) is None), None)
+    if unset is not None and getattr(handler, "map_location", None) is None:  # initialize was never called
+        return Hint(f"self.{unset} is set by BaseHandler.initialize: call super().initialize(context) in yours")
+    return Hint("self.mapping is None: the archive has no index_to_name.json") if unset == "mapping" else None
+
+
+def _about_arguments(failure: Failure) -> Hint | None:
+    """Explain a module that reads the command line."""
+    frames = failure.frames
+    if isinstance(failure.error, SystemExit):
+        reads = any(frame.f_globals.get("__name__") == "argparse" for frame, _ in frames)
+    else:
+        reads = bool(frames) and "sys.argv" in frames[-1][1]
+    if not reads:
+        return None
+    return Hint(
+        "the worker's arguments are the server's: take settings from context.model_yaml_config or os.environ, and "
+        "parse arguments only under if __name__ == '__main__'"
+    )
+
+
+def _about_key(failure: Failure) -> Hint | None:
+    """Explain a key that the environment, the manifest or the model config lacks."""
+    key = failure.key
+    if not isinstance(key, str) or not failure.frames:
+        return None
+    frame, line = failure.frames[-1]
+    if frame.f_globals.get("__name__") == "os":  # os.environ's own
+        name = shortened(key, 60)
+        return Hint(f"set the environment variable {name} where the server starts, and here: {name}=… marpack …")
+    model = msgspec.json.decode((failure.folder / "MAR-INF" / "MANIFEST.json").read_bytes()).get("model", {})
+    if key in MANIFEST_FILES and key not in model:
+        what, option, setting = MANIFEST_FILES[key]
+        return Hint(f"the archive names no {what}: set {setting}: in marpack.yaml, or pass {option}")
+    if "model_yaml_config" not in line:
+        return None
+    if "configFile" in model:
+        return Hint(f"the model config lacks the key {shortened(key, 60)}: add it to {model['configFile']}")
+    way = "set config: in marpack.yaml, or pass --config-file"
+    return Hint(f"the archive has no model config with the key {shortened(key, 60)}: {way}")
+
+
+def _about_file(failure: Failure) -> Hint | None:
+    """Explain a file that is not in the model folder."""
+    error, folder = failure.error, failure.folder
+    if not isinstance(error, FileNotFoundError) or error.filename2:
+        return None
+    inner = (folder / os.fsdecode(error.filename)).relative_to(folder)  # raises for a file elsewhere
+    if ".." in inner.parts or (folder / inner).exists():
+        return None
+    return Hint(f"the archive lacks {inner.as_posix()}: pack it, by files: in marpack.yaml or by --extra-files")
+
+
+def _about_module(failure: Failure) -> Hint | None:
+    """Explain a module that is not installed here."""
+    error, folder = failure.error, failure.folder
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return None
+    module, top = error.name, error.name.partition(".")[0]
+    if module == "ts":
+        return Hint("torchserve is not installed here: pip install torchserve, or omit --torchserve", only_here=True)
+    if top == "ts":
+        plain = str(error) == f"No module named {module!r}"
+        unknown = "TorchServe 0.12 has no module of that name" if plain else None
+        return Hint(getattr(error, "hint", None) or unknown, only_here=has_module(module))
+    if module == top:
+        return _about_package(top, failure.required)
+    if (folder / top).exists() or (folder / f"{top}.py").exists():
+        return Hint(f"the archive holds {top} without {module}: pack it, or correct the name")
+    return Hint(f"{top} is installed here, without {module}: require the version that has it in requirements.txt")
+
+
+def _about_package(top: str, required: Iterable[str]) -> Hint:
+    name = server_modules.usual_provider(top)
+    if top in INSTALLED:
+        way = f": pip install {name}" if name else ""
+        return Hint(f"a stock server has {top}, which is not installed here{way}", only_here=True)
+    if is_standard(top):
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        return Hint(f"Python {python} no longer has {top}, which older ones have: use its successor")
+    listed = next((each for each in required if server_modules.provided(top, [each])), None)
+    if listed is not None:
+        hint = f"the requirements list {listed}, which is not installed here: pip install {listed}"
+        return Hint(f"{hint}, or run with --env isolated", only_here=True)
+    if server_modules.is_homely(top):
+        return Hint(f"pack {top}.py with the archive")
+    if name:
+        return Hint(f"list {name} in requirements.txt for the server, and here: pip install {name}")
+    rest = "otherwise list its distribution in requirements.txt, and install it here"
+    return Hint(f"if it is a file of yours, pack {top}.py; {rest}")
+
+
+_RULES = (_about_row, _about_attribute, _about_arguments, _about_key, _about_file, _about_module)
+
+
+def note_labels_gap(error: BaseException, handler: object) -> None:
+    """Note a class number without a label in the archive's labels, or in a dict of the handler."""
+    key = error.args[0] if isinstance(error, KeyError) and error.args else None
+    held = attempt(lambda: vars(handler))
+    if not isinstance(key, int | str) or not str(key).isdecimal() or isinstance(held, Exception):
+        return
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    in_labels = bool(frames) and frames[-1].f_globals.get("__name__") == labels.__name__
+    for name, names in held.items():
+        if not isinstance(names, dict) or key in names:
+            continue
+        is_numbered = 0 < len(names) <= int(key) and names.keys() == set(map(type(key), range(len(names))))
+        if is_numbered or (in_labels and name == "mapping"):
+            where = labels.LABELS_NAME if name == "mapping" else f"the handler's {name}"
+            message = f"the model answers with class {key}, and {where} names {len(names)} others"
+            hint = f'add "{key}" to {where}, or check that the labels belong to these weights'
+            note("labels-gap", message, stage="postprocess", hint=hint)
+            return

@@ -22,15 +22,13 @@ _NAMES = {
     "ts.torch_handler.image_classifier": {"ImageClassifier": f"{_VISION}:ImageClassifier"},
     "ts.torch_handler.image_segmenter": {"ImageSegmenter": f"{_VISION}:ImageSegmenter"},
     "ts.torch_handler.object_detector": {"ObjectDetector": f"{_VISION}:ObjectDetector"},
-    "ts.torch_handler.densenet_handler": {"DenseNetHandler": "marpack.worker.handlers.densenet:DenseNetHandler"},
+    "ts.torch_handler.densenet_handler": {"DenseNetHandler": "marpack.worker.handlers.base:DenseNetHandler"},
     "ts.torch_handler.text_handler": {"TextHandler": f"{_TEXT}:TextHandler"},
     "ts.torch_handler.text_classifier": {"TextClassifier": f"{_TEXT}:TextClassifier"},
     "ts.torch_handler.contractions": {"CONTRACTION_MAP": f"{_TEXT}:CONTRACTION_MAP"},
     "ts.torch_handler.unit_tests": {},
     "ts.torch_handler.unit_tests.test_utils": {},
-    "ts.torch_handler.unit_tests.test_utils.mock_context": {
-        "MockContext": "marpack.worker.handlers.mock_context:MockContext"
-    },
+    "ts.torch_handler.unit_tests.test_utils.mock_context": {"MockContext": "marpack.worker.handlers.base:MockContext"},
 }
 _ELSEWHERE = {
     "setup_ort_session": "marpack.worker.loaders.formats:open_session",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from marpack.torchserve.context import Context, RequestProcessor
-from marpack.torchserve.envelopes import envelope_of, loses_requests
+from marpack.torchserve.entry_point import envelope_of, loses_requests
 
 
 def enveloped(name: str, rows: list[Any], handle: Any, *, explain: str = "False") -> Any:

@@ -15,7 +15,7 @@ from marpack.protocol.messages import Load
 from marpack.runner.pool import LocalPool, PoolSettings
 from marpack.torchserve.http import Part, Request
 from marpack.worker.handlers.base import BaseHandler
-from marpack.worker.hints import Hint, find_hint, note_labels_gap
+from marpack.worker.trouble import Hint, find_hint, note_labels_gap
 from marpack.worker.trouble import flatten
 
 LISTING = "list {0} in requirements.txt for the server, and here: pip install {0}"
@@ -36,8 +36,8 @@ def missing(name: str) -> ModuleNotFoundError:
         (missing("model"), "pack model.py with the archive"),
         (missing("a_b"), OWN_FILE.format("a_b")),
         (missing("msgspec.x"), f"msgspec is installed here, without msgspec.x: {VERSION}"),
-        (missing("pkg.inner"), "the archive holds pkg, and in it no pkg.inner: pack it, or correct the name"),
-        (missing("single.inner"), "the archive holds single, and in it no single.inner: pack it, or correct the name"),
+        (missing("pkg.inner"), "the archive holds pkg without pkg.inner: pack it, or correct the name"),
+        (missing("single.inner"), "the archive holds single without single.inner: pack it, or correct the name"),
         (missing("ts.x"), "TorchServe 0.12 has no module of that name"),
         (ModuleNotFoundError("ts.x needs an engine", name="ts.x"), None),
         (ModuleNotFoundError("nameless"), None),
@@ -56,7 +56,7 @@ def test_a_file_of_the_archives_that_nobody_packed(tmp_path: Path):
             os.stat(name)  # noqa: PTH116 - of a number, too
         return find_hint(failed.value, str(tmp_path)).text
 
-    pack = "the archive holds no {0}: pack it, by files: in marpack.yaml or by --extra-files"
+    pack = "the archive lacks {0}: pack it, by files: in marpack.yaml or by --extra-files"
     assert hint(str(tmp_path / "assets" / "vocab.json")) == pack.format("assets/vocab.json")
     assert hint("no-such-file.json") == pack.format("no-such-file.json")  # the working directory is the archive's
     assert hint("/no/such/file.json") is None

@@ -10,7 +10,7 @@ import pytest
 from marpack.torchserve import server_modules, ts_modules
 from marpack.torchserve.ts_modules import ENGINES, TABLE, incidental
 from marpack.worker import ts_names
-from marpack.worker.hints import find_hint
+from marpack.worker.trouble import find_hint
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,11 @@
-"""BaseHandler: what every handler inherits, stage by stage as on the server; Captum's explanations (§6, §7)."""
+"""BaseHandler, which every handler inherits, and its oldest sibling, DenseNetHandler (contract §6, §7)."""
 
 import abc
+import io
 import logging
 import os
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,8 +20,10 @@ from marpack.errors import HandlerError, MissingExtraError, WeightsError
 from marpack.protocol.messages import Explained, attempt, note, record_output
 from marpack.protocol.targets import HandlerSettings, TargetDifference, keep_settings, settings_for, settings_of
 from marpack.torchserve.labels import LABELS_NAME, LabelError, load_label_mapping
+from marpack.torchserve.metrics import MetricsStore
+from marpack.torchserve.model_config import get_yaml_config
 from marpack.weights.kind import SERVED, WeightsFormat
-from marpack.worker.loaders import compilation, device, eager, formats
+from marpack.worker.loaders import compilation, device, formats
 from marpack.worker.loaders.diagnosis import hint_without_loader, import_torchvision, kind_of, note_cause
 from marpack.worker.stages import timed
 
@@ -97,9 +101,8 @@ if torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0):  
 class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclasses list it again
     """Loads weights of any format the server takes, and responds with the model's output as nested lists.
 
-    Authors override `initialize`, `preprocess`, `inference` and `postprocess`. The methods that authors call or
-    override have the server's names, arguments and exceptions. The other steps are functions of this module, so that
-    no method of an author's replaces one.
+    The methods that authors call or override have the server's names, arguments and exceptions. The other steps are
+    functions of this module, so that no method of an author's replaces one.
     """
 
     # `vars` shows the server's attributes alone; marpack's settings of the handler are in a slot.
@@ -124,7 +127,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
     def initialize(self, context: HandlerContext) -> None:
         """Choose the device, load weights and labels, compile the model if the config says so (contract §6).
 
-        Raises RuntimeError for weights of a format the server does not load, and whatever torch raises on loading.
+        Raises RuntimeError for weights of a format that the server does not load, and torch's exceptions.
         """
         if hasattr(context, "model_yaml_config"):
             self.model_yaml_config: Document = context.model_yaml_config
@@ -139,7 +142,12 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         if "serializedFile" in self.manifest["model"]:
             weights = os.path.join(model_dir, self.manifest["model"]["serializedFile"])  # noqa: PTH118 - a str
             self.model_pt_path = weights
-        _load_model(self, model_dir, settings)
+        if self.model_pt_path is not None and (
+            self._marpack_imports_torchvision or settings.target.has(TargetDifference.TORCHVISION_OPERATORS)
+        ):
+            import_torchvision(Path(self.model_pt_path))
+        with Explained(partial(note_cause, self.model_pt_path, self.manifest["model"].get("modelFile", ""))):
+            _load_model(self, model_dir, settings)
         if hasattr(self, "model_yaml_config") and "pt2" in self.model_yaml_config:
             options = compilation.options_of(self.model_yaml_config["pt2"])
             if options is not None and settings.compile:
@@ -167,7 +175,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         Raises RuntimeError without the model file, ValueError unless it defines exactly one class.
         """
         read = partial(read_state, model_pt_path, self.device, settings_for(self)) if model_pt_path else None
-        return eager.load(model_dir, model_file, read)
+        return formats.load_eager(model_dir, model_file, read)
 
     def _use_torch_export_aot_compile(self) -> bool:
         """Return whether the config has `pt2: {export: {aot_compile: true}}`."""
@@ -285,24 +293,20 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
 def _load_model(handler: BaseHandler, model_dir: str, settings: HandlerSettings) -> None:
     """Set the handler's `model`: by the weights' suffix as the server does, or by their content under target marpack.
 
-    Raises NoLoaderError, NoWeightsError, and whatever the format's own loader raises, after noting the file's format.
+    Raises NoLoaderError, NoWeightsError, and the exceptions of the format's own loader.
     """
     weights, model_file = handler.model_pt_path, handler.manifest["model"].get("modelFile", "")
-    operators = handler._marpack_imports_torchvision or settings.target.has(TargetDifference.TORCHVISION_OPERATORS)
-    if weights is not None and operators:
-        import_torchvision(Path(weights))
-    with Explained(partial(note_cause, weights, model_file)):
-        if model_file:
-            handler.model = handler._load_pickled_model(model_dir, model_file, weights)
-            handler.model.to(handler.device)
-            handler.model.eval()
-        elif weights is None:
-            raise NoWeightsError(
-                "the manifest names neither a serializedFile nor a modelFile",
-                hint="set weights: in marpack.yaml, or load the model in your handler's own initialize",
-            )
-        else:
-            _load_whole_model(handler, weights, settings)
+    if model_file:
+        handler.model = handler._load_pickled_model(model_dir, model_file, weights)
+        handler.model.to(handler.device)
+        handler.model.eval()
+    elif weights is not None:
+        _load_whole_model(handler, weights, settings)
+    else:
+        raise NoWeightsError(
+            "the manifest names neither a serializedFile nor a modelFile",
+            hint="set weights: in marpack.yaml, or load the model in your handler's own initialize",
+        )
 
 
 def _load_whole_model(handler: BaseHandler, weights: str, settings: HandlerSettings) -> None:
@@ -311,9 +315,8 @@ def _load_whole_model(handler: BaseHandler, weights: str, settings: HandlerSetti
     if by_content:
         kind = kind_of(Path(weights))
     else:
-        kind = next(
-            (served for suffix, served in SERVED.items() if weights.endswith(str(suffix))), WeightsFormat.UNKNOWN
-        )
+        kinds = (served for suffix, served in SERVED.items() if weights.endswith(str(suffix)))
+        kind = next(kinds, WeightsFormat.UNKNOWN)
         if kind is WeightsFormat.ELF and not handler._use_torch_export_aot_compile():
             kind = WeightsFormat.UNKNOWN
     if kind is WeightsFormat.TORCHSCRIPT:
@@ -435,10 +438,93 @@ def explained_output(wanted: str, output: object) -> Iterator[None]:
         elif isinstance(output, (list, tuple)) and output:
             returned = f"a {type(output).__name__} of {len(output)}, the first {_describe(output[0])}"
         hint = "have the model return that, or override postprocess"
-        note(
-            "model-output",
-            f"the model returned {returned}, and this handler takes {wanted}",
-            stage="postprocess",
-            hint=hint,
-        )
+        message = f"the model returned {returned}, and this handler takes {wanted}"
+        note("model-output", message, stage="postprocess", hint=hint)
         raise
+
+
+class DenseNetHandler:
+    """Stacks the tensors of a batch, as `torch.save` writes them, and responds to all of them with one."""
+
+    def __init__(self) -> None:
+        self.model: Model = None
+        self.device: torch.device | str | None = None
+        self.initialized = False
+        self.context: HandlerContext = None
+        self.manifest: Document = None
+        self.map_location: str | None = None
+
+    def initialize(self, context: HandlerContext) -> None:
+        """Load TorchScript, or the model file's one class; raises RuntimeError without weights."""
+        gpu_id = context.system_properties.get("gpu_id")
+        on_gpu = torch.cuda.is_available() and gpu_id is not None
+        self.map_location = "cuda" if on_gpu else "cpu"
+        self.device = torch.device(f"cuda:{gpu_id}" if on_gpu else "cpu")
+        self.manifest = context.manifest
+        model_dir = str(context.system_properties["model_dir"])
+        weights = str(Path(model_dir, self.manifest["model"]["serializedFile"]))
+        if not Path(weights).is_file():
+            raise RuntimeError("Missing the model.pt file")
+        model_file = self.manifest["model"].get("modelFile", "")
+        if model_file:
+            self.model = self._load_pickled_model(model_dir, model_file, weights)
+        else:
+            self.model = self._load_torchscript_model(weights)
+        self.model.to(self.device)
+        self.model.eval()
+        self.initialized = True
+
+    def _load_torchscript_model(self, model_pt_path: str) -> Model:
+        return formats.load_torchscript(model_pt_path, torch.device(self.map_location or "cpu"))
+
+    def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str) -> Model:
+        read = partial(read_state, model_pt_path, self.device, settings_for(self))
+        return formats.load_eager(model_dir, model_file, read)
+
+    def inference(self, data: Value, *args: Value, **kwargs: Value) -> Value:
+        """Call the model with the batch on its device, without autograd."""
+        batch = data.to(self.device)
+        with torch.no_grad():
+            return self.model(batch, *args, **kwargs)
+
+    def handle(self, data: Rows, context: HandlerContext) -> list[Value]:
+        """Respond to one batch with one tensor, whatever its size: the server takes that for one request only.
+
+        Adds the metric HandlerTime in ms.
+        """
+        start = time.time()
+        self.context = context
+        metrics = context.metrics
+        tensors = [torch.load(io.BytesIO(row.get("data") or row.get("body"))) for row in data]  # type: ignore[arg-type]
+        output = self.inference(torch.stack(tensors))
+        metrics.add_time("HandlerTime", round((time.time() - start) * 1000, 2), None, "ms")
+        return [output]
+
+
+class MockContext:
+    """The smallest context that initializes a handler, for its author's own tests (contract §8)."""
+
+    def __init__(
+        self,
+        model_pt_file: str | None = "model.pt",
+        model_dir: str = "ts/torch_handler/unit_tests/models/tmp",
+        model_file: str | None = "model.py",
+        gpu_id: str | int | None = "0",
+        model_name: str = "mnist",
+        model_yaml_config_file: str | None = None,
+    ) -> None:
+        model = {"serializedFile": model_pt_file, "modelFile": model_file}
+        self.manifest = {"model": {key: name for key, name in model.items() if name}}
+        self.system_properties: dict[str, Any] = {"model_dir": model_dir}  # Any: paths and numbers
+        if torch.cuda.is_available() and gpu_id:
+            self.system_properties["gpu_id"] = gpu_id
+        self.explain = False
+        self.metrics = MetricsStore(uuid.uuid4(), model_name)
+        self.model_yaml_config: Any = {}  # Any: YAML as it stands
+        if model_yaml_config_file:
+            path = os.path.join(model_dir, model_yaml_config_file)  # noqa: PTH118 - authors pass any kind of path
+            self.model_yaml_config = get_yaml_config(path)
+
+    def get_request_header(self, idx: int, exp: str) -> bool:
+        """Return `explain` for every header of every row but the first, as the server's mock does."""
+        return bool(idx and exp and self.explain)

@@ -3,12 +3,13 @@
 `python -m marpack.worker.loaders.formats SOURCE TARGET` writes a safetensors file as torch.save would, for the server.
 """
 
+import importlib
 import os
 import pickle
 import re
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from torch.serialization import get_unsafe_globals_in_checkpoint
 
 from marpack.errors import HandlerError, WeightsError
 from marpack.protocol.messages import Explained, note
+from marpack.torchserve.entry_point import list_classes_from_module
 from marpack.weights.exported_scan import scan_exported
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import ProtobufError, read_header
@@ -28,6 +30,8 @@ from marpack.weights.torch_files import TorchZip
 
 _ZIP = b"PK\x03\x04"
 _MAX_NAMES = 5  # of a pickle's globals in a note
+_PREFIXES = ("module.", "_orig_mod.", "model.")  # DataParallel, torch.compile, Lightning
+_NESTS = ("state_dict", "model_state_dict", "model")
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 # Constants that torch unpickles without asking torch.load; it looks them up without regard to case.
 _OBJECTS = re.compile(r"(?:^|/)data/constants/(?:opaque|custom)_obj", re.IGNORECASE)
@@ -55,6 +59,18 @@ class ModelInputError(HandlerError, TypeError):
     """An ONNX model is called with inputs that its graph does not declare."""
 
     code = "model-input"
+
+
+class ModelFileMissingError(HandlerError, RuntimeError):
+    """The manifest's model file is not in the archive; a RuntimeError, as on the server."""
+
+    code = "model-file-missing"
+
+
+class ModelClassError(HandlerError, ValueError):
+    """The model file defines no class, or several; a ValueError, as on the server."""
+
+    code = "model-class"
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -113,6 +129,73 @@ def load_state(kind: WeightsFormat, job: Job) -> Any:  # Any: a state_dict, if a
     if kind is WeightsFormat.SAFETENSORS:
         return load_safetensors(job.path, job.device)
     return read_torch_save(str(job.path), job.device, trust=job.trust_pickle)
+
+
+def load_eager(model_dir: str, model_file: str, read: Callable[[], Any] | None) -> Any:  # Any: the author's class
+    """Construct the archive's one model class as the server does, and load into it the state_dict from `read`.
+
+    Without `read`, the model keeps the values that its `__init__` sets. Raises ModelFileMissingError, ModelClassError,
+    and the exceptions of the author's code and of torch.
+    """
+    if not (Path(model_dir) / model_file).is_file():
+        hint = "modelFile must be the base name of a file at the archive's root"
+        raise ModelFileMissingError(f"the model file {model_file} is not in the archive", hint=hint)
+    found = list_classes_from_module(importlib.import_module(model_file.partition(".")[0]))
+    if len(found) != 1:
+        names = ", ".join(each.__name__ for each in found) or "none"
+        raise ModelClassError(
+            f"the server requires exactly one class here, and finds {names}",
+            where=model_file,
+            hint="keep only the model's class in this file, and import its parts from files of their own",
+        )
+    try:
+        model = found[0]()
+    except TypeError as error:
+        hint = "give every parameter of __init__ a default, or build the model in your handler's initialize"
+        note("model-construct", f"{found[0].__name__}() failed: {error}", stage="initialize", hint=hint)
+        raise
+    if read is None:
+        message = f"the manifest names no weights: {model_file} runs with the values that its __init__ sets"
+        note("no-weights", message, stage="initialize", hint="name the serialized file, unless this is intended")
+    else:
+        state = read()
+        with Explained(partial(_note_misfit, model, state)):
+            model.load_state_dict(state)
+    return model
+
+
+def _note_misfit(model: object, state: object, _: Exception) -> None:
+    if not isinstance(state, Mapping):
+        message = f"the weights hold a {type(state).__name__}, not a state_dict"
+        note("not-a-state-dict", message, stage="initialize", hint="save it as torch.save(model.state_dict(), path)")
+        return
+    if not isinstance(model, torch.nn.Module):
+        return
+    wanted, given = (
+        {str(name): list(getattr(tensor, "shape", ())) for name, tensor in tensors.items()}
+        for tensors in (model.state_dict(), state)
+    )
+    wrong = [name for name in wanted if name in given and wanted[name] != given[name]]
+    missing = [name for name in wanted if name not in given]
+    unknown = [name for name in given if name not in wanted]
+    parts = []
+    if wrong:
+        shapes = f"{wrong[0]}: model {wanted[wrong[0]]}, file {given[wrong[0]]}"
+        parts.append(f"{len(wrong)} of another shape ({shapes})")
+    if missing:
+        parts.append(f"{len(missing)} missing (first: {missing[0]})")
+    if unknown:
+        parts.append(f"{len(unknown)} unknown to the model (first: {unknown[0]})")
+    nest = next((nest for nest in _NESTS if isinstance(state.get(nest), Mapping)), None)
+    wrappers = [each for each in _PREFIXES if unknown and all(name.startswith(each) for name in unknown)]
+    prefix = next((each for each in wrappers if unknown[0].removeprefix(each) in missing), None)
+    hint = "pack the model file that these weights were trained with"
+    if nest is not None:
+        hint = f'this is a training checkpoint: torch.save(checkpoint["{nest}"], path) saves the state_dict alone'
+    elif prefix is not None:
+        hint = f'strip "{prefix}" from every name before saving: the model was wrapped when it was saved'
+    message = f"the state_dict does not fit the model: {', '.join(parts) or 'torch refuses it'}"
+    note("state-dict-misfit", message, stage="initialize", hint=hint)
 
 
 def load_torchscript(path: str, device: torch.device | str | None) -> torch.jit.ScriptModule:

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from marpack.worker.handlers import densenet
-from marpack.worker.handlers.densenet import DenseNetHandler
+from marpack.worker.handlers import base
+from marpack.worker.handlers.base import DenseNetHandler
 
 PICTURE = torch.arange(12, dtype=torch.float32).reshape(3, 2, 2)
 MODEL = "import torch\nclass Net(torch.nn.Linear):\n    def __init__(self): super().__init__(2, 1)\n"
@@ -19,7 +19,7 @@ def saved(tensor: torch.Tensor) -> bytes:
 
 def test_the_tensors_of_a_batch_are_answered_with_one(make_context, save_averages, monkeypatch):
     moments = iter([10.0, 10.0123456])
-    monkeypatch.setattr(densenet, "time", SimpleNamespace(time=lambda: next(moments)))
+    monkeypatch.setattr(base, "time", SimpleNamespace(time=lambda: next(moments)))
     save_averages(3)
     handler, context = DenseNetHandler(), make_context()
     assert (handler.model, handler.initialized) == (None, False)

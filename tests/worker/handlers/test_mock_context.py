@@ -1,7 +1,7 @@
 import torch
 
 from marpack.worker.handlers.base import BaseHandler
-from marpack.worker.handlers.mock_context import MockContext
+from marpack.worker.handlers.base import MockContext
 
 
 def test_a_handler_is_initialised_and_answers(tmp_path):

@@ -23,7 +23,7 @@ from marpack.worker.handlers.vision import (
     Resize,
     ToTensor,
 )
-from marpack.worker.hints import note_labels_gap
+from marpack.worker.trouble import note_labels_gap
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@ import sys
 import pytest
 import torch
 
-from marpack.worker.loaders import eager
-from marpack.worker.loaders.eager import ModelClassError, ModelFileMissingError
+from marpack.worker.loaders import formats
+from marpack.worker.loaders.formats import ModelClassError, ModelFileMissingError
 
 
 def shaped(**tensors):
@@ -31,30 +31,30 @@ MODEL = shaped(layer_weight=(2, 3), layer_bias=(2,))
         ({"model": MODEL, "optimizer": {}}, "2 missing", 'checkpoint["model"]'),
     ],
 )
-def test_a_misfit_names_the_first_tensor_and_the_fix(net, notes, given, message, hint):
+def test_a_misfit_names_the_first_tensor_and_the_fix(model_dir, notes, given, message, hint):
     with pytest.raises(RuntimeError):
-        eager.fill(net, given)
+        formats.load_eager(str(model_dir), "doubler.py", lambda: given)
     trouble = notes()["state-dict-misfit"]
     assert message in trouble.message
     assert hint in trouble.hint
     assert trouble.stage == "initialize"
 
 
-def test_what_is_no_state_dict(net, notes):
+def test_what_is_no_state_dict(model_dir, notes):
     with pytest.raises(TypeError):
-        eager.fill(net, [1])
+        formats.load_eager(str(model_dir), "doubler.py", lambda: [1])
     assert "list" in notes()["not-a-state-dict"].message
 
 
 def test_without_weights_the_model_stays_as_built(model_dir, notes):
-    model = eager.load(str(model_dir), "doubler.py", None)
+    model = formats.load_eager(str(model_dir), "doubler.py", None)
     assert type(model).__name__ == "Doubler"
     assert "doubler.py" in notes()["no-weights"].message
 
 
 def test_the_model_file_is_missing(model_dir):
     with pytest.raises(ModelFileMissingError, match=r"nothing\.py") as failure:
-        eager.load(str(model_dir), "nothing.py", None)
+        formats.load_eager(str(model_dir), "nothing.py", None)
     assert isinstance(failure.value, RuntimeError)
 
 
@@ -68,7 +68,7 @@ def test_the_model_file_is_missing(model_dir):
 def test_a_model_file_defines_one_class(model_dir, name, code, found):
     (model_dir / name).write_text(code)
     with pytest.raises(ModelClassError, match=rf"\b{found}$") as failure:
-        eager.load(str(model_dir), name, None)
+        formats.load_eager(str(model_dir), name, None)
     assert isinstance(failure.value, ValueError)
     sys.modules.pop(name.removesuffix(".py"))
 
@@ -76,7 +76,7 @@ def test_a_model_file_defines_one_class(model_dir, name, code, found):
 def test_a_model_that_wants_arguments(model_dir, notes):
     (model_dir / "wanting.py").write_text("class Net:\n    def __init__(self, classes): pass\n")
     with pytest.raises(TypeError):
-        eager.load(str(model_dir), "wanting.py", None)
+        formats.load_eager(str(model_dir), "wanting.py", None)
     assert "parameter" in notes()["model-construct"].hint
     sys.modules.pop("wanting")
 
@@ -84,4 +84,4 @@ def test_a_model_that_wants_arguments(model_dir, notes):
 def test_an_import_error_in_the_model_file_is_its_own(model_dir):
     (model_dir / "importing.py").write_text("import no_such_module_anywhere\n")
     with pytest.raises(ModuleNotFoundError, match="no_such_module_anywhere"):
-        eager.load(str(model_dir), "importing.py", None)
+        formats.load_eager(str(model_dir), "importing.py", None)

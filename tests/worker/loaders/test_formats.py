@@ -18,7 +18,7 @@ from weights.exports import changed, with_guard, with_node
 
 from marpack.errors import WeightsError
 from marpack.weights.kind import WeightsFormat
-from marpack.worker.loaders import eager, formats
+from marpack.worker.loaders import formats
 from marpack.worker.loaders.diagnosis import kind_of
 
 BATCH = torch.ones(1, 3)
@@ -54,14 +54,14 @@ def test_torchscript(net, model_dir, job):
 def test_eager_with_state_dict(net, model_dir, job, legacy):
     torch.save(net.state_dict(), model_dir / "w.pth", _use_new_zipfile_serialization=not legacy)
     made = job("w.pth")
-    model = eager.load(str(model_dir), "doubler.py", lambda: formats.load_state(kind_of(made.path), made))
+    model = formats.load_eager(str(model_dir), "doubler.py", lambda: formats.load_state(kind_of(made.path), made))
     assert model(BATCH).tolist() == ANSWER
 
 
 def test_eager_with_safetensors(net, model_dir, job):
     save_file(net.state_dict(), model_dir / "w.safetensors")
     made = job("w.safetensors")
-    model = eager.load(str(model_dir), "doubler.py", lambda: formats.load_state(kind_of(made.path), made))
+    model = formats.load_eager(str(model_dir), "doubler.py", lambda: formats.load_state(kind_of(made.path), made))
     assert model(BATCH).tolist() == ANSWER
 
 
