@@ -15,8 +15,7 @@ from marpack.protocol.messages import Load
 from marpack.runner.pool import LocalPool, PoolSettings
 from marpack.torchserve.http import Part, Request
 from marpack.worker.handlers.base import BaseHandler
-from marpack.worker.trouble import Hint, find_hint, note_labels_gap
-from marpack.worker.trouble import flatten
+from marpack.worker.trouble import Hint, find_hint, flatten, note_labels_gap
 
 LISTING = "list {0} in requirements.txt for the server, and here: pip install {0}"
 VERSION = "require the version that has it in requirements.txt"

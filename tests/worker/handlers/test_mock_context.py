@@ -1,7 +1,6 @@
 import torch
 
-from marpack.worker.handlers.base import BaseHandler
-from marpack.worker.handlers.base import MockContext
+from marpack.worker.handlers.base import BaseHandler, MockContext
 
 
 def test_a_handler_is_initialised_and_answers(tmp_path):
