@@ -373,20 +373,20 @@ def _measure(session: Session, inputs: list[Input], options: RunCommandOptions, 
     from marpack.inspection.members import model_config
     from marpack.render.console import show
     from marpack.render.run import BenchmarkReport, show_columns, show_pace, show_rest
-    from marpack.runner.results import BenchmarkPlan, measure, sizes_up_to
+    from marpack.runner.results import measure, sizes_up_to
     from marpack.torchserve.model_config import batch_size_of
 
     # The server's batch size is the largest, unless the user names one; batches beyond all inputs are never full.
     largest = options.batch_size or batch_size_of(model_config(session.archive))
     repeat = options.repeat or 1
     sizes = sizes_up_to(min(largest, len(inputs) * repeat))
-    plan = BenchmarkPlan(sizes=sizes, repeat=repeat, warmup=1 if options.warmup is None else options.warmup)
+    warmup = 1 if options.warmup is None else options.warmup
     if options.as_json:
-        figures = measure(session.pool, inputs, plan)
+        figures = measure(session.pool, inputs, sizes, repeats=repeat, warmup=warmup)
         show(BenchmarkReport(**asdict(output.head_of(session)), figures=figures))
         return figures
     show_columns()
-    figures = measure(session.pool, inputs, plan, show_pace)
+    figures = measure(session.pool, inputs, sizes, repeats=repeat, warmup=warmup, on_pace=show_pace)
     show_rest(figures)
     return figures
 

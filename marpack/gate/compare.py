@@ -17,7 +17,7 @@ from marpack.archive.zip_format import NotZipError
 from marpack.errors import shortened
 from marpack.findings import Finding
 from marpack.runner.inputs import Input
-from marpack.runner.results import Result, run
+from marpack.runner.results import Result, answered_inputs
 from marpack.runner.session import Session
 from marpack.weights.contents import read_contents, recognize
 
@@ -280,7 +280,8 @@ class VariantRunner:
 
         Raises LoadError and WorkerError when a worker that died cannot be started again.
         """
-        for one, other in zip(*(run(session.pool, inputs) for session in self._sessions), strict=True):
+        pairs = zip(*(answered_inputs(session.pool, inputs) for session in self._sessions), strict=True)
+        for one, other in ((one.result, other.result) for one, other in pairs):
             for seconds, result in zip(self._seconds, (one, other), strict=True):
                 seconds.append(result.seconds)
             self._done.append(compare(one, other, self._tolerance))

@@ -22,7 +22,11 @@ from marpack.torchserve.http import Request
 
 _FEW = 5  # files of a folder that are named one by one
 _STAGES = ("import", "initialize", "handle")
-_KEPT = 4096  # durations kept per stage: more are sampled evenly
+_KEPT = 4096  # durations kept per stage: of more, an even sample
+_MEASUREMENTS = 400  # of the memory over a run, at most
+_PARTS = 4  # of a run, whose memory is compared
+_LEAST_GROWTH = 1 << 20  # bytes over a run: the memory of allocators varies by less
+_STEADY = 0.2  # of the average growth, which every part must show
 
 
 class Body(Struct, frozen=True, gc=False):
@@ -33,16 +37,16 @@ class Body(Struct, frozen=True, gc=False):
 
 
 class Result(Struct, frozen=True, kw_only=True, gc=False):
-    """One input's answer."""
+    """The response to one input."""
 
     input: str
     status: int
     phrase: str
-    headers: dict[str, str]  # those the handler set, content-type apart
+    headers: dict[str, str]  # set by the handler, without content-type
     content_type: str | None
-    body: str  # as text, or base64 where it is no UTF-8
+    body: str  # as text, or base64 if it is not UTF-8
     body_encoding: Literal["text", "base64"]
-    chunks: tuple[Body, ...] = ()  # the pieces of a streamed answer; `body` is all of them
+    chunks: tuple[Body, ...] = ()  # the pieces of a streamed response; `body` is all of them
     reset: bool = False  # the connection broke off in the middle
     stages: dict[str, float]  # ms: preprocess, inference, postprocess, handle; of the whole batch
     seconds: float  # the worker's, for the whole batch
@@ -53,11 +57,11 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     touched: tuple[Touched, ...] = ()  # with --trace, for the first time; of the batch, in its first result
     troubles: tuple[Trouble, ...] = ()
     restarted: bool = False  # the worker died and was started again
-    file: str | None = None  # where --output put the body
+    file: str | None = None  # the file with the body, with --output
 
     @property
     def ok(self) -> bool:
-        """Whether a client would call this an answer."""
+        """Whether the response succeeded."""
         return 200 <= self.status < 300 and not self.reset
 
     def json(self) -> Any:  # Any: whatever the handler answered
@@ -146,24 +150,16 @@ class AnsweredInput(Struct, frozen=True, gc=False):
 def batched(inputs: Iterable[Input], size: int) -> Iterator[tuple[Input, ...]]:
     """Yield inputs in groups: those that share a `batch` of their own together, the others `size` at a time.
 
-    One that is refused stays in the group of its `batch`, which goes to the handler without it; else it stands alone.
+    A refused input with a `batch` stays in its group, which goes to the handler without it; others are groups of one.
     """
-    for (name, alone), group in groupby(
+    for (name, is_alone), group in groupby(
         inputs, key=lambda item: (item.batch, item.batch is None and item.refused is not None)
     ):
-        if alone:
-            yield from ((item,) for item in group)
-            continue
         if name is not None:
             yield tuple(group)
             continue
-        while chunk := tuple(islice(group, size)):
+        while chunk := tuple(islice(group, 1 if is_alone else size)):
             yield chunk
-
-
-def run(pool: Pool, inputs: Iterable[Input], *, batch_size: int = 1) -> Iterator[Result]:
-    """Yield one result per input, in order; see `answered_inputs`."""
-    return (answered_input.result for answered_input in answered_inputs(pool, inputs, batch_size=batch_size))
 
 
 def answered_inputs(
@@ -172,33 +168,30 @@ def answered_inputs(
     """Yield every input with its result, in order; inputs are read as the pool needs them.
 
     Args:
-        pool: What answers.
-        inputs: What is asked.
-        batch_size: How many inputs are handled in one call, where they do not say so themselves.
-        isolate: Ask the inputs of a batch that failed again, one by one, so that a bad one costs only itself. This is
-            not what the server does: there, all of them fail.
+        pool: Computes the responses.
+        inputs: The inputs.
+        batch_size: Inputs in one call of the handler, for those without a `batch` of their own.
+        isolate: Repeat the inputs of a batch that failed one by one, so that a bad input fails alone. On the server,
+            all of them fail.
     """
-    waiting: deque[tuple[tuple[Input, ...], Batch]] = deque()  # a group, and what the handler gets to see of it
+    waiting: deque[tuple[tuple[Input, ...], bool]] = deque()  # a group, and whether the handler gets some of it
 
     def batches() -> Iterator[Batch]:
         for group in batched(inputs, batch_size):
-            asked = tuple([item.request for item in group if item.refused is None])
-            waiting.append((group, asked))
-            if asked:
-                yield asked
+            requests = tuple([item.request for item in group if item.refused is None])
+            waiting.append((group, bool(requests)))
+            if requests:
+                yield requests
 
-    def refused() -> Iterator[AnsweredInput]:
+    for outcomes in chain(outcomes_of(pool, batches(), isolate=isolate), ((),)):
         while waiting and not waiting[0][1]:
             yield from _answered(waiting.popleft()[0], ())
-
-    for outcomes in outcomes_of(pool, batches(), isolate=isolate):
-        yield from refused()
-        yield from _answered(waiting.popleft()[0], outcomes)
-    yield from refused()
+        if waiting:
+            yield from _answered(waiting.popleft()[0], outcomes)
 
 
 def outcomes_of(pool: Pool, batches: Iterable[Batch], *, isolate: bool = False) -> Iterator[tuple[BatchResult, ...]]:
-    """Yield what became of each batch, in order: of all of it or, where it failed and is isolated, of each request."""
+    """Yield the result of each batch, in order; of one that failed and is isolated, the result of each request."""
     if not isolate:
         yield from ((outcome,) for outcome in pool.outcomes(batches))
         return
@@ -218,15 +211,13 @@ def outcomes_of(pool: Pool, batches: Iterable[Batch], *, isolate: bool = False) 
 
 
 def _answered(group: tuple[Input, ...], outcomes: tuple[BatchResult, ...]) -> Iterator[AnsweredInput]:
-    """Yield a group's results, in its order; `outcomes` are of those that a handler saw, together or one by one."""
+    """Yield a group's results, in its order; `outcomes` are those of the requests that a handler got."""
     names = tuple([item.name for item in group if item.refused is None])
-    asked = zip((names,) if len(outcomes) == 1 else ((name,) for name in names), outcomes, strict=True)
-    answers = chain.from_iterable(results_of(*each) for each in asked)
+    batches = (names,) if len(outcomes) == 1 else ((name,) for name in names)
+    results = chain.from_iterable(results_of(*each) for each in zip(batches, outcomes, strict=True))
     for item in group:
-        if item.outcome is None:
-            yield AnsweredInput(item, next(answers))
-        else:
-            yield AnsweredInput(item, *results_of((item.name,), item.outcome))
+        outcome = None if item.refused is None else item.outcome
+        yield AnsweredInput(item, next(results) if outcome is None else results_of((item.name,), outcome)[0])
 
 
 class Percentiles(Struct, frozen=True):
@@ -237,14 +228,39 @@ class Percentiles(Struct, frozen=True):
     p99: float
 
 
+class Reservoir:
+    """An even sample of a stream of numbers (Vitter's algorithm R)."""
+
+    def __init__(self) -> None:
+        self._kept: list[float] = []
+        self._seen = 0
+        self._random = random.Random(0)  # noqa: S311 - a sample, not a secret; the same in every run
+
+    def add(self, value: float) -> None:
+        """Add one number."""
+        self._seen += 1
+        if len(self._kept) < _KEPT:
+            self._kept.append(value)
+            return
+        place = int(self._random.random() * self._seen)
+        if place < _KEPT:
+            self._kept[place] = value
+
+    def percentiles(self) -> Percentiles:
+        """Return the percentiles of the numbers so far; there must be one."""
+        ordered = sorted(self._kept)
+        last = len(ordered) - 1
+        return Percentiles(*(round(ordered[round(last * share)], 3) for share in (0.5, 0.9, 0.99)))
+
+
 class Summary(Struct, frozen=True, kw_only=True):
-    """What a run adds up to."""
+    """The summary of a run."""
 
     inputs: int
     answered: int  # with a status of 2xx
-    short: int  # everything else
-    before: int = 0  # inputs that --resume found answered; they are in none of the other figures
-    seconds: float  # from the first input to the last answer
+    short: int  # all others
+    before: int = 0  # inputs with a result in the file of --resume; they are in none of the other figures
+    seconds: float  # from the first input to the last response
     throughput: float  # inputs per second
     load: dict[str, float] = {}  # ms: manifest, import, config, initialize; of the first worker
     stages: dict[str, Percentiles]  # of calls of the handler
@@ -253,14 +269,14 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class RunStatistics:
-    """Takes results in and keeps the little that a summary needs."""
+    """Keeps the little that a summary needs of each result."""
 
     def __init__(self) -> None:
         self._start = self._last = time.perf_counter()
         self._inputs = 0
         self._answered = 0
         self._stages: dict[str, Reservoir] = defaultdict(Reservoir)
-        self._of_batch = 0  # results still to come of the batch in hand
+        self._of_batch = 0  # results still to come of the current batch
 
     def add(self, result: Result) -> None:
         """Count one result; a batch's stages count once, with its first."""
@@ -292,59 +308,28 @@ class RunStatistics:
         )
 
 
-class Reservoir:
-    """An even sample of a stream of numbers (Vitter's algorithm R)."""
-
-    def __init__(self) -> None:
-        self._kept: list[float] = []
-        self._seen = 0
-        self._random = random.Random(0)  # noqa: S311 - a sample, not a secret; the same in every run
-
-    def add(self, value: float) -> None:
-        """Take one number in."""
-        self._seen += 1
-        if len(self._kept) < _KEPT:
-            self._kept.append(value)
-            return
-        place = int(self._random.random() * self._seen)
-        if place < _KEPT:
-            self._kept[place] = value
-
-    def percentiles(self) -> Percentiles:
-        """Return the percentiles of the numbers so far; there must be one."""
-        ordered = sorted(self._kept)
-        last = len(ordered) - 1
-        return Percentiles(*(round(ordered[round(last * share)], 3) for share in (0.5, 0.9, 0.99)))
-
-
-_LOOKS = 400  # at the memory, over a run at most
-_PARTS = 4  # that a run's memory is compared in
-_LEAST_GROWTH = 1 << 20  # bytes over a run: allocators waver by less
-_STEADY = 0.2  # of the average growth, that every part must show
-
-
 class Throughput(Struct, frozen=True, kw_only=True):
-    """How fast one batch size was."""
+    """The speed of one batch size."""
 
     batch_size: int
     inputs: int
-    short: int  # that got no 2xx
+    short: int  # without a 2xx
     seconds: float
     throughput: float  # inputs per second
     stages: dict[str, Percentiles]  # ms per call of the handler
 
 
 class Memory(Struct, frozen=True, kw_only=True):
-    """What the worker had resident."""
+    """The worker's resident memory."""
 
-    before: int  # bytes, once warm
+    before: int  # bytes, after the warm-up
     after: int
     peak: int
     per_input: float | None  # bytes that each input left behind; None: it does not grow
 
 
 class BenchmarkFigures(Struct, frozen=True, kw_only=True):
-    """What a benchmark found."""
+    """The results of a benchmark."""
 
     inputs: int  # different ones
     repeat: int
@@ -352,14 +337,6 @@ class BenchmarkFigures(Struct, frozen=True, kw_only=True):
     paces: tuple[Throughput, ...]  # by batch size
     memory: Memory | None  # None: the system does not tell
     findings: tuple[Finding, ...]
-
-
-class BenchmarkPlan(Struct, frozen=True, kw_only=True):
-    """What is to be timed."""
-
-    sizes: tuple[int, ...]
-    repeat: int
-    warmup: int
 
 
 def sizes_up_to(maximum: int) -> tuple[int, ...]:
@@ -371,35 +348,40 @@ def sizes_up_to(maximum: int) -> tuple[int, ...]:
 def measure(
     pool: ModelPool,
     inputs: Iterable[Input],
-    plan: BenchmarkPlan,
+    sizes: Iterable[int],
+    *,
+    repeats: int,
+    warmup: int,
     on_pace: Callable[[Throughput], None] = lambda _: None,
 ) -> BenchmarkFigures:
-    """Time inputs, batch size by batch size; they are all held in memory.
+    """Time inputs, all of which are in memory, in batches of several sizes.
 
     Args:
-        pool: What answers.
+        pool: Computes the responses.
         inputs: At least one.
-        plan: How often, and in which sizes.
-        on_pace: Is told each size's figures as soon as they are known.
+        sizes: The batch sizes.
+        repeats: How often all inputs are sent for each size.
+        warmup: How often they are sent before.
+        on_pace: Receives the figures of each size as soon as they are known.
 
-    Raises LoadError and WorkerError when a worker cannot be started again.
+    Raises LoadError and WorkerError when a worker cannot be restarted.
     """
-    requests = tuple(item.request for item in inputs if item.refused is None)
-    memory = MemoryWatch(pool, plan.repeat * len(requests) * len(plan.sizes))
+    requests, sizes = tuple(item.request for item in inputs if item.refused is None), tuple(sizes)
+    memory = MemoryWatch(pool, repeats * len(requests) * len(sizes))
     paces: list[Throughput] = []
-    for size in plan.sizes:
-        for _ in pool.outcomes(_batches(requests, size, plan.warmup)):
+    for size in sizes:
+        for _ in pool.outcomes(_batches(requests, size, warmup)):
             pass
         memory.begin()
         count = short = 0
         samples: dict[str, Reservoir] = defaultdict(Reservoir)
         started = time.perf_counter()
-        for outcome in pool.outcomes(_batches(requests, size, plan.repeat)):
+        for outcome in pool.outcomes(_batches(requests, size, repeats)):
             count += len(outcome.responses)
             short += sum(not 200 <= response.status < 300 or response.reset for response in outcome.responses)
             for stage, elapsed in outcome.stages.items():
                 samples[stage].add(elapsed)
-            memory.look(len(outcome.responses), restarted=outcome.died)
+            memory.measure(len(outcome.responses), restarted=outcome.died)
         seconds = time.perf_counter() - started
         paces.append(
             Throughput(
@@ -412,14 +394,16 @@ def measure(
             )
         )
         on_pace(paces[-1])
-    found = memory.found()
+    found, findings = memory.found(), []
+    if found is not None and found.per_input is not None:
+        findings = [codes.MEMORY_GROWS.at(severity=Severity.WARNING, size=found.per_input / 1024)]
     return BenchmarkFigures(
         inputs=len(requests),
-        repeat=plan.repeat,
-        warmup=plan.warmup,
+        repeat=repeats,
+        warmup=warmup,
         paces=tuple(paces),
         memory=found,
-        findings=() if found is None or found.per_input is None else (_leak(found.per_input),),
+        findings=tuple(findings),
     )
 
 
@@ -430,52 +414,44 @@ def _batches(requests: tuple[Request, ...], size: int, passes: int) -> Iterator[
 
 
 class MemoryWatch:
-    """Looks at the worker's memory, evenly over a run and not too often."""
+    """Measures the worker's memory, evenly over a run and not too often."""
 
     def __init__(self, pool: ModelPool, inputs: int) -> None:
         self._pool = pool
-        self._every = max(1, inputs // _LOOKS)
-        self._answered = 0
-        self._looked = 0
-        self._series: list[list[tuple[int, int]]] = []  # per batch size: inputs answered, bytes
+        self._every = max(1, inputs // _MEASUREMENTS)
+        self._answered = self._measured = 0
+        self._series: list[list[tuple[int, int]]] = []  # per batch size: inputs so far, bytes
 
     def begin(self) -> None:
-        """Begin with another batch size, which needs other room."""
+        """Begin another batch size, which needs a different amount of memory."""
         self._series.append([])
-        self._take()
+        self._measured = -self._every
+        self.measure(0, restarted=False)
 
-    def look(self, answered: int, *, restarted: bool) -> None:
-        """Count some answers, and look if it is time; a worker started again is another one's memory."""
+    def measure(self, answered: int, *, restarted: bool) -> None:
+        """Count some inputs, and measure if it is time; a restarted worker begins with other memory."""
         self._answered += answered
         if restarted:
             self._series[-1].clear()
-        if self._answered - self._looked >= self._every:
-            self._take()
-
-    def _take(self) -> None:
-        self._looked = self._answered
-        resident = self._pool.resident_memory()
-        if resident is not None:
-            self._series[-1].append((self._answered, resident))
+        if self._answered - self._measured >= self._every:
+            self._measured = self._answered
+            if (resident := self._pool.resident_memory()) is not None:
+                self._series[-1].append((self._answered, resident))
 
     def found(self) -> Memory | None:
         """Return the worker's memory over the run."""
-        every = list(chain.from_iterable(self._series))
+        every = [resident for series in self._series for _, resident in series]
         if not every:
             return None
         growths = [growth for growth in map(growth_per_input, self._series) if growth is not None]
-        return Memory(
-            before=every[0][1],
-            after=every[-1][1],
-            peak=max(resident for _, resident in every),
-            per_input=round(max(growths), 1) if growths else None,
-        )
+        per_input = round(max(growths), 1) if growths else None
+        return Memory(before=every[0], after=every[-1], peak=max(every), per_input=per_input)
 
 
 def growth_per_input(series: list[tuple[int, int]]) -> float | None:
-    """Return the bytes that each input leaves behind, or None where memory does not grow steadily.
+    """Return the bytes that each input leaves behind, or None if memory does not grow steadily.
 
-    A series holds inputs answered so far, and the bytes resident then.
+    A series holds the number of inputs so far, and the bytes resident then.
     """
     if len(series) < 2 * _PARTS:
         return None
@@ -488,7 +464,3 @@ def growth_per_input(series: list[tuple[int, int]]) -> float | None:
     if grown < _LEAST_GROWTH or min(steps) < _STEADY * grown / len(steps):
         return None
     return grown / (parts[-1][0][0] - parts[0][0][0])
-
-
-def _leak(per_input: float) -> Finding:
-    return codes.MEMORY_GROWS.at(severity=Severity.WARNING, size=per_input / 1024)

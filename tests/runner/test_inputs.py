@@ -24,7 +24,7 @@ from marpack.runner.inputs import (
     type_of,
     why_refused,
 )
-from marpack.runner.results import batched, run
+from marpack.runner.results import answered_inputs, batched
 from marpack.torchserve.http import Part, RequestError, Response
 
 
@@ -356,7 +356,7 @@ def test_results_stand_in_the_order_of_lines_whoever_of_a_batch_is_refused(tmp_p
         {"id": "c"},
     ]
     pool = Echo()
-    results = list(run(pool, replayed(tmp_path, *lines)))  # type: ignore[arg-type]
+    results = [each.result for each in answered_inputs(pool, replayed(tmp_path, *lines))]  # type: ignore[arg-type]
     assert pool.asked == [["a", "b"], ["c"]]
     assert [(result.status, result.input[-1]) for result in results] == [
         (200, "1"), (400, "2"), (200, "3"), (400, "4"), (400, "5"), (200, "6"),

@@ -10,7 +10,6 @@ from marpack.runner.client import BatchResult
 from marpack.runner.inputs import RequestDefaults, data_inputs
 from marpack.runner.pool import LocalPool, PoolSettings
 from marpack.runner.results import (
-    BenchmarkPlan,
     Body,
     MemoryWatch,
     Percentiles,
@@ -55,10 +54,10 @@ def test_a_batch_is_one_call_of_the_handler():
 
 def test_answered_and_short_are_told_apart():
     tally = RunStatistics()
-    for status, reset in ((200, False), (503, False), (200, True), (0, False)):
+    for status, reset in ((199, False), (200, False), (299, False), (300, False), (200, True), (0, False)):
         tally.add(result(status=status, reset=reset))
     summary = tally.summary(restarts=2, peak_memory=7, before=5)
-    assert (summary.inputs, summary.answered, summary.short) == (4, 1, 3)
+    assert (summary.inputs, summary.answered, summary.short) == (6, 2, 4)
     assert (summary.restarts, summary.before) == (2, 5)
 
 
@@ -73,29 +72,11 @@ def test_a_sample_of_many_numbers_has_their_percentiles():
     assert abs(percentiles.p99 - 99) < 1
 
 
-def test_the_percentiles_of_few_numbers_are_numbers_of_them():
-    sample = Reservoir()
-    sample.add(7.12345)
-    assert sample.percentiles() == Percentiles(7.123, 7.123, 7.123)
+def test_the_percentiles_of_few_numbers_are_some_of_them():
     sample = Reservoir()
     for number in range(101):
-        sample.add(float(100 - number))
+        sample.add(100.00049 - number)
     assert sample.percentiles() == Percentiles(50.0, 90.0, 99.0)
-
-
-@pytest.mark.parametrize(
-    ("status", "reset", "ok"),
-    [
-        (0, False, False),
-        (199, False, False),
-        (200, False, True),
-        (299, False, True),
-        (300, False, False),
-        (200, True, False),
-    ],
-)
-def test_an_answer_is_what_a_client_would_call_one(status: int, reset: bool, ok: bool):
-    assert result(status=status, reset=reset).ok is ok
 
 
 def test_a_run_ends_with_its_last_answer(monkeypatch: pytest.MonkeyPatch):
@@ -140,11 +121,6 @@ def test_what_a_batch_printed_is_told_with_its_first_input_and_what_is_no_print_
     for each in (first, second):
         assert (each.stages, each.seconds, each.batch) == ({"handle": 1.235}, 0.123457, 2)
         assert (each.troubles, each.restarted) == ((trouble,), True)
-
-
-def test_what_was_printed_without_metrics_is_told_as_it_was():
-    (told,) = results_of(("a",), BatchResult(responses=(Response(status=200, body=b'{"a": 1}'),), logs="x\r\ny"))
-    assert (told.logs, told.metrics, told.json()) == ("x\r\ny", (), {"a": 1})
 
 
 def test_of_a_folder_with_many_files_the_folder_is_needed_and_each_stage_is_named():
@@ -221,7 +197,7 @@ def test_memory_is_looked_at_before_and_while_each_batch_size_is_timed():
     memory = MemoryWatch(Growing(), 1)
     for _ in range(2):
         memory.begin()
-        memory.look(1, restarted=False)
+        memory.measure(1, restarted=False)
     found = memory.found()
     assert (found.before, found.after, found.peak, found.per_input) == (101, 104, 104, None)
 
@@ -231,7 +207,7 @@ def test_memory_is_looked_at_four_hundred_times_at_most():
     memory = MemoryWatch(pool, 1200)
     memory.begin()
     for _ in range(1200):
-        memory.look(1, restarted=False)
+        memory.measure(1, restarted=False)
     assert pool.bytes == 100 + 1 + 400
 
 
@@ -239,21 +215,10 @@ def test_the_memory_of_a_worker_started_again_is_anothers():
     memory = MemoryWatch(Growing(MIB), 1)
     memory.begin()
     for number in range(12):
-        memory.look(1, restarted=number == 5)
+        memory.measure(1, restarted=number == 5)
     assert memory.found().per_input is None  # of the seven looks since
-    memory.look(1, restarted=False)
+    memory.measure(1, restarted=False)
     assert memory.found().per_input == MIB
-
-
-def test_where_the_system_tells_no_memory_there_is_none():
-    class Silent:
-        def resident_memory(self) -> None:
-            return None
-
-    memory = MemoryWatch(Silent(), 1)
-    memory.begin()
-    memory.look(1, restarted=False)
-    assert memory.found() is None
 
 
 class Paced(Growing):
@@ -277,7 +242,7 @@ def test_what_is_timed_comes_after_the_warmup_and_what_is_refused_is_no_part_of_
     pool = Paced(200, 299)
     refused = data_inputs(["a" * 9], RequestDefaults(max_request_size=8))
     inputs = [*data_inputs(["a"] * 3, RequestDefaults()), *refused]
-    found = measure(pool, inputs, BenchmarkPlan(sizes=(1, 2), repeat=2, warmup=1))
+    found = measure(pool, inputs, (1, 2), repeats=2, warmup=1)
     assert pool.asked == [1] * 3 + [1] * 6 + [2, 1] + [2] * 3
     assert (found.inputs, found.repeat, found.warmup) == (3, 2, 1)
     assert [(pace.batch_size, pace.inputs, pace.short, pace.seconds, pace.throughput) for pace in found.paces] == [
@@ -288,7 +253,7 @@ def test_what_is_timed_comes_after_the_warmup_and_what_is_refused_is_no_part_of_
 
 @pytest.mark.parametrize(("status", "short"), [(199, 1), (200, 0), (299, 0), (300, 1), (0, 1)])
 def test_what_is_no_answer_falls_short(status: int, short: int):
-    found = measure(Paced(status), data_inputs(["a"], RequestDefaults()), BenchmarkPlan(sizes=(1,), repeat=1, warmup=0))
+    found = measure(Paced(status), data_inputs(["a"], RequestDefaults()), (1,), repeats=1, warmup=0)
     assert found.paces[0].short == short
 
 
@@ -304,17 +269,17 @@ HANDLER = textwrap.dedent(
 )
 
 
-def figures(make_folder, word: str, **plan):
+def figures(make_folder, word: str, sizes: tuple[int, ...], **plan: int):
     with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings()) as pool:
         pool.start()
         told = []
-        found = measure(pool, data_inputs([word] * 3, RequestDefaults()), BenchmarkPlan(**plan), told.append)
+        found = measure(pool, data_inputs([word] * 3, RequestDefaults()), sizes, **plan, on_pace=told.append)
         assert tuple(told) == found.paces
         return found
 
 
 def test_every_batch_size_is_timed_with_full_batches(make_folder):
-    found = figures(make_folder, "a", sizes=(1, 2, 4), repeat=8, warmup=1)
+    found = figures(make_folder, "a", (1, 2, 4), repeats=8, warmup=1)
     assert [pace.batch_size for pace in found.paces] == [1, 2, 4]
     assert all(pace.inputs == 24 and pace.throughput > 0 and pace.short == 0 for pace in found.paces)
     assert found.paces[0].stages["handle"].p99 > 0
@@ -324,12 +289,8 @@ def test_every_batch_size_is_timed_with_full_batches(make_folder):
 
 
 def test_a_handler_that_keeps_things_is_found(make_folder):
-    found = figures(make_folder, "leak", sizes=(1,), repeat=200, warmup=1)
+    found = figures(make_folder, "leak", (1,), repeats=200, warmup=1)
     (finding,) = found.findings
     assert finding.code == "memory-grows"
     assert found.memory is not None
     assert found.memory.per_input == pytest.approx(30_000, rel=0.3)
-
-
-def test_answers_that_fall_short_are_counted(make_folder):
-    assert figures(make_folder, "bad", sizes=(2,), repeat=2, warmup=0).paces[0].short == 6
