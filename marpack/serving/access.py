@@ -12,14 +12,14 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from marpack.archive.protocol import quoted
-from marpack.errors import OutputError, UsageError, describe_os_error, first_line, located
+from marpack.errors import OutputError, UsageError, convert_os_errors, describe_os_error, first_line, located
 from marpack.serving.api import Call
 from marpack.serving.settings import Address
 from marpack.torchserve.http import RequestError
@@ -32,7 +32,6 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::([0-9]{0,5}))?", re.IGNOR
 _ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(.+)", re.IGNORECASE | re.ASCII)
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _LOCAL = ("localhost", "127.0.0.1", "::1")
-_KEY_REFUSED = "Token {} failed. Token either incorrect, expired, or not provided correctly"
 
 # --- Tokens -------------------------------------------------------------------------------------------------------
 
@@ -61,19 +60,17 @@ class _KeyFile(Struct, frozen=True, kw_only=True):
 class Tokens:
     """The keys of a key file."""
 
-    def __init__(self, file: Path, minutes: float = 60, clock: Callable[[], datetime] | None = None) -> None:
-        """Read a key file, and renew expired keys; create the file if it is missing.
+    def __init__(
+        self, file: Path, minutes: float = 60, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        """Read a key_file.json that only its owner can read, and renew expired keys; create it if it is missing.
 
-        Args:
-            file: A key_file.json that only its owner can read.
-            minutes: The validity of a new key. A key without an expiration time never expires, nor does the API key.
-            clock: Returns the time with its zone.
-
-        Raises UsageError for an invalid file or one that others can read; OutputError.
+        A new key is valid for `minutes`. The API key, and a key without an expiration time, never expires. Raises
+        UsageError for an invalid file or one that others can read; OutputError.
         """
         self._file = file
         self._validity = timedelta(minutes=minutes)
-        self._clock = clock or (lambda: datetime.now(UTC))
+        self._clock = clock
         with located(str(file)):
             keys = _read_keys(file)
             if keys is None:
@@ -91,19 +88,18 @@ class Tokens:
         given = match[1].encode(errors="backslashreplace") if match else b""
         return hmac.compare_digest(given, self._key(kind).key.encode()) and not self._is_expired(kind)
 
-    def renew(self, kind: Literal[TokenKind.MANAGEMENT, TokenKind.INFERENCE]) -> None:
-        """Replace a key in the file; the old one becomes invalid. Raises OutputError."""
+    def renew(self, kind: TokenKind) -> None:
+        """Replace the management or inference key in the file; the old one becomes invalid. Raises OutputError."""
         keys = replace(self._keys, **{kind.value: self._new_key()})
-        with located(str(self._file)):
-            _write_keys(self._file, keys)
+        _write_keys(self._file, keys)
         self._keys = keys
 
     def _new_key(self) -> _Key:
         return _Key(key=secrets.token_urlsafe(_RANDOM), expires=(self._clock() + self._validity).astimezone(UTC))
 
     def _key(self, kind: TokenKind) -> _Key:
-        keys = self._keys
-        return {TokenKind.MANAGEMENT: keys.management, TokenKind.INFERENCE: keys.inference}.get(kind, keys.api)
+        key: _Key = getattr(self._keys, kind.value.lower())
+        return key
 
     def _is_expired(self, kind: TokenKind) -> bool:
         expires = self._key(kind).expires
@@ -124,21 +120,18 @@ def _read_keys(file: Path) -> _KeyFile | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UsageError(
-            f"the key file cannot be read: {describe_os_error(error)}", code="unreadable-key-file"
-        ) from None
+        what = f"the key file cannot be read: {describe_os_error(error)}"
+        raise UsageError(what, code="unreadable-key-file") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        hint = "remove it: the next start creates a new one"
-        raise UsageError(
-            f"this is not a key_file.json: {first_line(error)}", hint=hint, code="invalid-key-file"
-        ) from None
+        what, hint = f"this is not a key_file.json: {first_line(error)}", "remove it: the next start creates a new one"
+        raise UsageError(what, hint=hint, code="invalid-key-file") from None
 
 
 def _write_keys(file: Path, keys: _KeyFile) -> None:
     """Write a key file that only its owner can read, completely or not at all. Raises OutputError."""
     target = Path(os.path.realpath(file))
     text = msgspec.json.format(msgspec.json.encode(keys), indent=2)
-    try:
+    with convert_os_errors(OutputError, "the key file cannot be written", where=str(file)):
         descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=".key_file.")  # with mode 600
         try:
             with os.fdopen(descriptor, "wb") as stream:
@@ -148,8 +141,6 @@ def _write_keys(file: Path, keys: _KeyFile) -> None:
             Path(temporary).replace(target)
         finally:
             Path(temporary).unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError(f"the key file cannot be written: {describe_os_error(error)}") from None
 
 
 # --- Pages of other sites -----------------------------------------------------------------------------------------
@@ -193,16 +184,10 @@ class Guard(Struct, frozen=True, kw_only=True):
     def of(
         cls, address: Address, *, machine: str, allowed_hosts: Iterable[str] = (), origins: Iterable[str] = ()
     ) -> Self:
-        """Make the guard of an address.
+        """Make the guard of an address with its actual port, from the values of `--allowed-host` and `--cors-origin`.
 
-        Args:
-            address: Where the server listens, with its actual port. A server on all addresses is often reached through
-                a mapped port, so it allows any port.
-            machine: This machine's name, which a server on all addresses also has.
-            allowed_hosts: Additional names, `host` or `host:port` (`--allowed-host`).
-            origins: Pages that may send requests, `scheme://host[:port]` (`--cors-origin`). `*` has no effect here.
-
-        Raises UsageError for an invalid host or origin.
+        A server on all addresses also has the name of the `machine`, and allows any port, as it is often reached
+        through a mapped one. The origin `*` has no effect here. Raises UsageError for an invalid host or origin.
         """
         ip = _normalize_address(address.host)
         everywhere = ip is not None and ip_address(ip).is_unspecified
@@ -212,10 +197,8 @@ class Guard(Struct, frozen=True, kw_only=True):
         for text in allowed_hosts:
             authority = Authority.parse(text)
             if authority is None:
-                hint = "write HOST or HOST:PORT"
-                raise UsageError(
-                    f"{quoted(text)} is not a host", where="--allowed-host", hint=hint, code="invalid-host"
-                )
+                what, hint = f"{quoted(text)} is not a host", "write HOST or HOST:PORT"
+                raise UsageError(what, where="--allowed-host", hint=hint, code="invalid-host")
             hosts.add(authority)
         pages: set[Origin] = set()
         for text in origins:
@@ -230,9 +213,7 @@ class Guard(Struct, frozen=True, kw_only=True):
     def problem(self, host: str | None, origin: str | None) -> str | None:
         """Return why a request with these headers is refused; None if it is allowed.
 
-        Args:
-            host: The Host header; None if there is none. The caller refuses more than one.
-            origin: The Origin header; None if there is none, as from clients other than browsers.
+        Only browsers send an Origin header. The caller joins several Host headers, which makes them invalid.
         """
         if host is None:
             return "The request has no Host header"
@@ -275,25 +256,14 @@ def _parse_origin(text: str) -> Origin | None:
 # --- The check of each request ------------------------------------------------------------------------------------
 
 
-class Admission:
+class Admission(Struct, kw_only=True, eq=False):
     """The rules for the callers of some routes."""
 
-    def __init__(
-        self, *, tokens: Tokens | None = None, kind: TokenKind, guarded: bool = False, compat: bool = False
-    ) -> None:
-        """Take the rules.
-
-        Args:
-            tokens: One of them is required; None: none.
-            kind: Of the required token.
-            guarded: Whether a guard also checks requests; until it is set, they are refused.
-            compat: Refuse with TorchServe's status.
-        """
-        self.tokens = tokens
-        self.guard: Guard | None = None  # set once the server listens
-        self._guarded = guarded
-        self._kind = kind
-        self._compat = compat
+    kind: TokenKind  # of the required token
+    tokens: Tokens | None = None  # None: a token is not required
+    is_guarded: bool = False  # whether a guard also checks requests; until it is set, they are refused
+    guard: Guard | None = None  # set once the server listens
+    compat: bool = False  # refuse with TorchServe's status
 
     def check(self, call: Call) -> None:
         """Raise RequestError for a request without permission: 401 without a token, otherwise 403."""
@@ -301,13 +271,13 @@ class Admission:
         if self.tokens is None:
             return
         given = call.request.header("authorization")
-        if not self.tokens.allows(self._kind, given):
+        if not self.tokens.allows(self.kind, given):
             has_other_kind = any(self.tokens.allows(kind, given) for kind in TokenKind)
             raise self.token_error("Authorization", status=403 if has_other_kind else 401)
 
     def check_origin(self, call: Call) -> None:
         """Raise RequestError (403) for a request to another host name, or from another site's page."""
-        if not self._guarded:
+        if not self.is_guarded:
             return
         problem: str | None = "The server is not ready yet"
         if self.guard is not None:
@@ -317,9 +287,8 @@ class Admission:
 
     def token_error(self, what: str, *, status: int = 401) -> RequestError:
         """Return TorchServe's error for a wrong token; `what` is "Authorization" or "Authentication"."""
-        return RequestError(
-            _KEY_REFUSED.format(what), status=400 if self._compat else status, kind="InvalidKeyException"
-        )
+        message = f"Token {what} failed. Token either incorrect, expired, or not provided correctly"
+        return RequestError(message, status=400 if self.compat else status, kind="InvalidKeyException")
 
 
 def _header(call: Call, name: str) -> str | None:

@@ -8,7 +8,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar, get_args
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -143,26 +143,11 @@ class Route(Struct, frozen=True):
     is_documented: bool = True
 
 
-def _match(path: str, segments: tuple[str, ...]) -> dict[str, str] | None:
-    """Return the values of a route's placeholders; None if its path does not match."""
-    found: dict[str, str] = {}
-    pattern = path.strip("/").split("/")
-    if pattern[-1] == "*":
-        pattern = pattern[:-1]
-        segments, rest = segments[: len(pattern)], segments[len(pattern) :]
-        found["rest"] = "/".join(rest)
-    if len(pattern) != len(segments):
-        return None
-    for expected, given in zip(pattern, segments, strict=True):
-        name, colon, suffix = expected.partition(":")  # {model_name}:predict
-        value = given.removesuffix(colon + suffix) if colon else given
-        if colon and value == given:
-            return None
-        if name.startswith("{"):
-            found[name[1:-1]] = value
-        elif expected != given:
-            return None
-    return found
+@cache
+def _pattern(path: str) -> re.Pattern[str]:
+    """Return the expression for a route's paths, with a group for each placeholder, and `rest` for the part of `*`."""
+    segments = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]*)", re.escape(path.removesuffix("*").rstrip("/")))
+    return re.compile(segments + ("(?:/(?P<rest>.*))?" if path.endswith("*") else ""), re.DOTALL)
 
 
 class Api:
@@ -189,7 +174,13 @@ class Api:
                 route.admit(call)
             reply = await route.operation(call, **given)
         except RequestError as error:
-            reply = _error_reply(call, error)
+            if error.status in {413, 417}:  # on TorchServe, the HTTP library gives these, without a body
+                announced = isinstance(error, TooLargeError) and request.header("content-length") is not None
+                empty = Response(status=error.status, phrase=phrase_of(error.status), body=b"")
+                reply = Reply(response=empty, keeps_open=announced)
+            else:
+                headers = _CHALLENGE if error.status == 401 else ()
+                reply = Reply(response=error.response, request_id=call.id, headers=headers)
         except asyncio.CancelledError:  # the client is gone
             self._record(call, None)
             raise
@@ -207,16 +198,12 @@ class Api:
             raise not_found()
         path = path.partition("#")[0]
         check_escapes(path)
-        segments = tuple(unquote(path).rstrip("/")[1:].split("/"))  # an escaped slash also separates
-        error = not_found()
-        for route in self.routes:
-            found = _match(route.path, segments)
-            if found is None:
-                continue
+        plain = unquote(path).rstrip("/")  # an escaped slash also separates
+        matches = [(route, match) for route in self.routes if (match := _pattern(route.path).fullmatch(plain))]
+        for route, match in matches:
             if not route.methods or method in route.methods:
-                return route, found
-            error = method_not_allowed()
-        raise error
+                return route, match.groupdict("")
+        raise method_not_allowed() if matches else not_found()
 
     def _record(self, call: Call, response: Response | None) -> None:
         """Count a response, and log it if requests are logged; None: the client is gone."""
@@ -229,22 +216,22 @@ class Api:
             except (ValueError, KeyError, TypeError):
                 cause = response.phrase
         self.core.statistics.add(status, milliseconds, cause)
-        if not self.core.log_requests:
-            return
-        model = call.model
-        event = Answered(
-            id=call.id,
-            method=call.request.method,
-            target=call.request.target,
-            remote=call.request.remote,
-            status=status,
-            milliseconds=milliseconds,
-            model=model.name if model else None,
-            version=model.version if model else None,
-            queue_ms=call.queue_ms,
-            handler_ms=call.handler_ms,
-        )
-        _LOG.info(event)
+        if self.core.log_requests:
+            request, model = call.request, call.model
+            _LOG.info(
+                Answered(
+                    id=call.id,
+                    method=request.method,
+                    target=request.target,
+                    remote=request.remote,
+                    status=status,
+                    milliseconds=milliseconds,
+                    model=model.name if model else None,
+                    version=model.version if model else None,
+                    queue_ms=call.queue_ms,
+                    handler_ms=call.handler_ms,
+                )
+            )
 
     async def document(self, call: Call) -> Reply:
         """Describe the routes of this port."""
@@ -281,15 +268,6 @@ def method_not_allowed() -> RequestError:
 def bad_request(message: str) -> RequestError:
     """Return the error for a wrong parameter."""
     return RequestError(message, status=400, kind="BadRequestException")
-
-
-def _error_reply(call: Call, error: RequestError) -> Reply:
-    if error.status in {413, 417}:  # on TorchServe, the HTTP library gives these, without a body
-        announced = isinstance(error, TooLargeError) and call.request.header("content-length") is not None
-        empty = Response(status=error.status, phrase=phrase_of(error.status), body=b"")
-        return Reply(response=empty, keeps_open=announced)
-    headers = _CHALLENGE if error.status == 401 else ()
-    return Reply(response=error.response, request_id=call.id, headers=headers)
 
 
 def reply_with(call: Call, body: bytes, content_type: str, *, status: int = 200) -> Reply:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+import math
 import re
 import socket
 import struct
@@ -107,24 +108,17 @@ class HttpRequest:
                 raise RequestError("", status=417, kind="")
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0  # the response itself has not begun
-        data: bytes = content.read_nowait() if content.is_eof() else await self._receive()
-        if len(data) > self.max_size:
-            raise TooLargeError(len(data), self.max_size)
-        return data
-
-    async def _receive(self) -> bytes:
-        pieces, size, begun = [], 0, time.monotonic()
-        try:
-            while not self._request.content.at_eof():
-                left = begun + self._settings.body_grace + size / _MIN_BODY_RATE - time.monotonic()
-                async with asyncio.timeout(left):
-                    piece = await self._request.content.readany()
-                pieces.append(piece)
-                size += len(piece)
-                if size > self.max_size:
-                    raise TooLargeError(size, self.max_size)
-        except (TimeoutError, web.RequestPayloadError):
-            raise HeadError from None
+        pieces: list[bytes] = [content.read_nowait()] if content.is_eof() else []
+        size, end = sum(map(len, pieces)), time.monotonic() + self._settings.body_grace
+        while size <= self.max_size and not content.at_eof():
+            try:
+                async with asyncio.timeout(end + size / _MIN_BODY_RATE - time.monotonic()):
+                    pieces.append(await content.readany())
+            except (TimeoutError, web.RequestPayloadError):
+                raise HeadError from None
+            size += len(pieces[-1])
+        if size > self.max_size:
+            raise TooLargeError(size, self.max_size)
         return b"".join(pieces)
 
 
@@ -182,24 +176,18 @@ class _HttpResponse(web.StreamResponse):
         """Do nothing: `prepare` has sent everything."""
 
     def _head(self, request: web.BaseRequest, framing: str) -> bytes:
-        """Return the head; `framing` is the line that says where the body ends."""
-        reply = self._reply
-        first = _status_line(request.version, self.status, reply.response.phrase)
+        """Return the head; `framing` is the line that says where the body ends. Each header has one line."""
+        reply, response, own = self._reply, self._reply.response, ""
+        if reply.headers or response.headers or response.content_type is not None:
+            fields = {name.lower(): (name, value) for name, value in (*reply.headers, *response.headers)}
+            if response.content_type is not None:
+                fields["content-type"] = ("content-type", response.content_type)
+            lines = [f"{name}: {value}\r\n" for name, value in fields.values() if not _CONTROL.search(name + value)]
+            own = _expect_lines("".join(lines), len(lines))
+        first = _status_line(request.version, self.status, response.phrase)
         routed = "" if reply.request_id is None else _ROUTED.format(reply.request_id)
         connection = "connection: close\r\n" if self._closes else "connection: keep-alive\r\n"
-        return f"{first}{_header_lines(reply)}{routed}{connection}{framing}\r\n".encode("latin-1", "replace")
-
-
-def _header_lines(reply: Reply) -> str:
-    """Return the lines of a response's own and additional headers, each name once."""
-    response = reply.response
-    if not reply.headers and not response.headers and response.content_type is None:
-        return ""
-    fields = {name.lower(): (name, value) for name, value in (*reply.headers, *response.headers)}
-    if response.content_type is not None:
-        fields["content-type"] = ("content-type", response.content_type)
-    lines = [f"{name}: {value}\r\n" for name, value in fields.values() if not _CONTROL.search(name + value)]
-    return _expect_lines("".join(lines), len(lines))
+        return f"{first}{own}{routed}{connection}{framing}\r\n".encode("latin-1", "replace")
 
 
 @lru_cache(maxsize=1024)
@@ -242,27 +230,26 @@ class _Connection(RequestHandler):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._start_timer()
+        self._expect_progress()
 
     def resume_writing(self) -> None:
         self._stop_timer()
         super().resume_writing()
-
-    def _start_timer(self) -> None:
-        if self.transport is not None:
-            unread = self.transport.get_write_buffer_size()
-            self._write_timer = self._loop.call_later(self._server.settings.write_grace, self._check_progress, unread)
 
     def _stop_timer(self) -> None:
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
 
-    def _check_progress(self, unread: int) -> None:
-        if self.transport is not None and self.transport.get_write_buffer_size() >= unread:
+    def _expect_progress(self, unread: float = math.inf) -> None:
+        """Disconnect a client that has read nothing since the last call, and call again later."""
+        if self.transport is None:
+            return
+        left = self.transport.get_write_buffer_size()
+        if left >= unread:
             self.transport.abort()
         else:
-            self._start_timer()
+            self._write_timer = self._loop.call_later(self._server.settings.write_grace, self._expect_progress, left)
 
     def handle_error(
         self,
@@ -422,7 +409,12 @@ def _open_socket(address: Address) -> socket.socket:
     """Return a socket that listens on an address; raises UsageError for an address that is not available."""
     try:
         if address.path is not None:
-            _remove_stale_socket(address.path)
+            if Path(address.path).is_socket():
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+                    try:
+                        client.connect(address.path)
+                    except ConnectionRefusedError:  # of a server that was killed
+                        Path(address.path).unlink()
             return _listen(socket.AF_UNIX, address.path)
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, place = min(found, key=lambda each: each[0] != socket.AF_INET)  # clients prefer IPv4
@@ -444,17 +436,6 @@ def _listen(family: int, place: Any) -> socket.socket:  # Any: each address fami
         sock.close()
         raise
     return sock
-
-
-def _remove_stale_socket(path: str) -> None:
-    """Remove the Unix socket of a server that was killed."""
-    if not Path(path).is_socket():
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        try:
-            client.connect(path)
-        except ConnectionRefusedError:
-            Path(path).unlink()
 
 
 def raise_fd_limit(connections: int) -> int:

@@ -3,9 +3,9 @@
 import asyncio
 import json
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -50,10 +50,7 @@ _MAX_INT = 2**31 - 1  # of Java
 _NAME = re.compile(r"(?!\.+\Z)[\w.-]+", re.ASCII)  # `.` and `..` are folders in paths
 _RUNTIMES = {"", "python", "python3"}
 _IN_PROGRESS = "Processing worker updates..."
-_RENEWABLE: Mapping[str, Literal[TokenKind.MANAGEMENT, TokenKind.INFERENCE]] = {
-    "management": TokenKind.MANAGEMENT,
-    "inference": TokenKind.INFERENCE,
-}
+_RENEWABLE = {"management": TokenKind.MANAGEMENT, "inference": TokenKind.INFERENCE}
 
 # --- Parameters ---------------------------------------------------------------------------------------------------
 

@@ -142,7 +142,7 @@ class PageApi:
     def __init__(self, core: ServingCore, renderer: PageRenderer) -> None:
         self._core = core
         self._renderer = renderer
-        self.admission = Admission(kind=TokenKind.INFERENCE, guarded=True)
+        self.admission = Admission(kind=TokenKind.INFERENCE, is_guarded=True)
         get, check = frozenset({"GET", "HEAD"}), self.admission.check
         rows: tuple[tuple[str, Operation, frozenset[str]], ...] = (
             ("/page/state", self.state, get),

@@ -188,7 +188,9 @@ class Server:
             self.core,
             model_api=options.model_api,
             add=self.add,
-            admission=Admission(tokens=options.tokens, kind=TokenKind.MANAGEMENT, guarded=True, compat=options.compat),
+            admission=Admission(
+                tokens=options.tokens, kind=TokenKind.MANAGEMENT, is_guarded=True, compat=options.compat
+            ),
             on_end=self._end_on_bug,
         )
         metrics = MetricsApi(self.core)

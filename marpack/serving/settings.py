@@ -1,7 +1,7 @@
 """Settings of a server and of its models: addresses, model settings, and TorchServe's config.properties."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from functools import partial
 from ipaddress import AddressValueError, IPv6Address, ip_address
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from marpack.archive.protocol import quoted
 from marpack.errors import UsageError, describe_os_error, first_line, located, nearest
@@ -79,9 +79,12 @@ class Address(Struct, frozen=True):
 
 # --- Models -------------------------------------------------------------------------------------------------------
 
+_DEFAULT_TIMEOUT = 120  # s
+_MAX_INT = 2**31 - 1  # of Java
 
-class ModelProperties(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The settings of a model version in config.properties; None where there is none."""
+
+class _Tuning(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Settings of a model from one source; None for missing ones."""
 
     min_workers: int | None = None
     max_workers: int | None = None
@@ -89,6 +92,11 @@ class ModelProperties(Struct, frozen=True, kw_only=True, rename="camel"):
     max_batch_delay: int | None = None  # ms
     response_timeout: int | float | None = None  # s
     startup_timeout: int | float | None = None  # s
+
+
+class ModelProperties(_Tuning, frozen=True, kw_only=True, rename="camel"):
+    """The settings of a model version in config.properties."""
+
     default_version: bool | None = None
     mar_name: str | None = None
 
@@ -100,38 +108,13 @@ class ModelProperties(Struct, frozen=True, kw_only=True, rename="camel"):
                 msgspec.structs.force_setattr(self, name, None)
 
 
-class ModelTuning(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The settings of a model from one source, by the names of the model config file; None where there is none."""
+class ModelTuning(_Tuning, frozen=True, kw_only=True, rename="camel"):
+    """The settings of a model from any other source, by the names of the model config file."""
 
-    min_workers: int | None = None
-    max_workers: int | None = None
-    batch_size: int | None = None
-    max_batch_delay: int | None = None  # ms
-    response_timeout: int | float | None = None  # s
-    startup_timeout: int | float | None = None  # s
     queue_size: int | None = msgspec.field(default=None, name="jobQueueSize")
     retry_seconds: int | None = msgspec.field(default=None, name="maxRetryTimeoutInSec")
     client_timeout: int | None = msgspec.field(default=None, name="clientTimeoutInMills")
     leave_timeout: int | None = None  # s; not in the file
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self:  # Any: YAML
-        """Read a model config file: values that are not positive integers count as missing.
-
-        As on TorchServe, a file without a valid timeout sets the default one, except for a number of 0 or less.
-        """
-        given: dict[str, int] = {}
-        for field in msgspec.structs.fields(cls):
-            value = config.get(field.encode_name)
-            if type(value) is int and 0 < value < 1 << 31:
-                given[field.name] = value
-            elif config and field.name in {"response_timeout", "startup_timeout"} and type(value) is not int:
-                given[field.name] = _DEFAULT_TIMEOUT
-        given.pop("leave_timeout", None)
-        return cls(**given)
-
-
-_DEFAULT_TIMEOUT = 120  # s
 
 
 class ModelSettings(Struct, frozen=True, kw_only=True):
@@ -150,19 +133,28 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
 
     def with_tuning(self, tuning: ModelTuning | ModelProperties) -> Self:
         """Return the settings with those of another source in place of their own."""
-        given = {name: value for name, value in asdict(tuning).items() if name in self.__struct_fields__}
+        given = {name: getattr(tuning, name, None) for name in self.__struct_fields__}
         return replace(self, **{name: value for name, value in given.items() if value is not None})
 
     def with_config(self, config: Mapping[str, Any]) -> Self:  # Any: YAML
-        """Return the settings with those of a model config file in place of their own."""
-        tuned = self.with_tuning(ModelTuning.from_config(config))
+        """Return the settings with those of a model config file; values that are not positive integers are ignored.
+
+        As on TorchServe, a file without a valid timeout sets the default one, except for a number of 0 or less.
+        """
+        given: dict[str, int] = {}
+        for field in msgspec.structs.fields(ModelTuning):
+            value = None if field.name == "leave_timeout" else config.get(field.encode_name)
+            if type(value) is int and 0 < value <= _MAX_INT:
+                given[field.name] = value
+            elif config and field.name in {"response_timeout", "startup_timeout"} and type(value) is not int:
+                given[field.name] = _DEFAULT_TIMEOUT
+        tuned = replace(self, **given)
         return replace(tuned, max_workers=max(tuned.min_workers, tuned.max_workers))
 
 
 # --- config.properties --------------------------------------------------------------------------------------------
 
 _MAX_BYTES = 1 << 20  # of the file
-_MAX_INT = 2**31 - 1  # of Java
 _WHOLE = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 _VARIABLE = re.compile(r"\$\$([^$]{2,})\$\$")
 _MODELS_HINT = 'write {"MODEL": {"VERSION": {"minWorkers": 1, "batchSize": 8}}}, with \\ before each line end'
@@ -176,6 +168,12 @@ class MetricsMode(StrEnum):
     LOG = "log"
     PROMETHEUS = "prometheus"
     LEGACY = "legacy"
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return a mode by its name in any case; None for other texts."""
+        name = "".join(text.split()).lower()
+        return cls(name) if name in list(cls) else None
 
 
 class _Snapshot(Struct, frozen=True):
@@ -191,50 +189,34 @@ def parse_int(text: str | None, default: T) -> int | T:
     return int(text)
 
 
-def _integer(least: int, text: str) -> int:
-    value = parse_int(text.strip(), None)
-    if value is None or value < least:
-        what = f"{quoted(text.strip())} is not a whole number from {least} to {_MAX_INT}"
-        raise UsageError(what, hint="write only digits, without a unit", code="invalid-integer")
-    return value
+def _parser(
+    kind: str, hint: str, convert: Callable[[str], T | None], code: str | None = None
+) -> Callable[[str], T | None]:
+    """Return a parser that raises UsageError where `convert` returns None or raises an error."""
+
+    def parse(text: str) -> T:
+        try:
+            value = convert(text)
+        except (ValueError, re.error):
+            value = None
+        if value is None:
+            raise UsageError(f"{quoted(text)} is not {kind}", hint=hint, code=code)
+        return value
+
+    return parse
 
 
-def _minutes(text: str) -> float:
-    try:
-        minutes = float(text)
-    except ValueError:
-        minutes = 0.0
-    if not 0 < minutes <= _MAX_INT:
-        what = f"{quoted(text)} is not a number of minutes above 0, up to {_MAX_INT}"
-        raise UsageError(what, hint="write 60, or 0.5 for 30 s")
-    return minutes
+def _integer(least: int) -> Callable[[str], int | None]:
+    def convert(text: str) -> int | None:
+        value = parse_int(text.strip(), None)
+        return value if value is not None and value >= least else None
+
+    kind = f"a whole number from {least} to {_MAX_INT}"
+    return _parser(kind, "write only digits, without a unit", convert, "invalid-integer")
 
 
 def _flag(text: str) -> bool:
     return text.lower() == "true"  # as in Java
-
-
-def _path(text: str) -> Path:
-    if not text or "\0" in text:
-        raise UsageError(f"{quoted(text)} is not a path", hint="name a file or folder, or delete the line")
-    return Path(text)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        what = f"{quoted(text)} is not a regular expression: {error}"
-        raise UsageError(what, hint="escape its special characters") from None
-
-
-def _metrics_mode(text: str) -> MetricsMode | None:
-    name = "".join(text.split()).lower()
-    return MetricsMode(name) if name in list(MetricsMode) else None
 
 
 def _decode(kind: type[T], text: str) -> T:
@@ -247,9 +229,28 @@ def _decode(kind: type[T], text: str) -> T:
 
 _Flag = Annotated[bool | None, _flag]
 _Text = Annotated[str | None, str]
-_File = Annotated[Path | None, _path]
-_Count = Annotated[int | None, partial(_integer, 0)]
-_Above0 = Annotated[int | None, partial(_integer, 1)]
+_File = Annotated[
+    Path | None,
+    _parser(
+        "a path",
+        "name a file or folder, or delete the line",
+        lambda text: None if "\0" in text or not text else Path(text),
+    ),
+]
+_Count = Annotated[int | None, _integer(0)]
+_Above0 = Annotated[int | None, _integer(1)]
+_Minutes = Annotated[
+    float | None,
+    _parser(
+        f"a number of minutes above 0, up to {_MAX_INT}",
+        "write 60, or 0.5 for 30 s",
+        lambda text: minutes if 0 < (minutes := float(text)) <= _MAX_INT else None,
+    ),
+]
+_Pattern = Annotated[
+    re.Pattern[str] | None, _parser("a regular expression", "escape its special characters", re.compile)
+]
+_Words = Annotated[tuple[str, ...], lambda text: tuple(filter(None, map(str.strip, text.split(","))))]
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True):
@@ -258,7 +259,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     inference_address: Annotated[Address | None, partial(Address.parse, default_port=80)] = None
     management_address: Annotated[Address | None, partial(Address.parse, default_port=8081)] = None
     metrics_address: Annotated[Address | None, partial(Address.parse, default_port=8082)] = None
-    load_models: Annotated[tuple[str, ...], _words] = ()
+    load_models: _Words = ()
     models: Annotated[Models, partial(_decode, Models)] = {}  # settings of models that `load_models` or a request loads
     # Models to load in place of `load_models`, by their mar_name.
     model_snapshot: Annotated[Models, lambda text: _decode(_Snapshot, text).models] = {}
@@ -275,9 +276,9 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     cors_allowed_methods: _Text = None
     cors_allowed_headers: _Text = None
     disable_token_authorization: _Flag = None
-    token_expiration_min: Annotated[float | None, _minutes] = None
+    token_expiration_min: _Minutes = None
     enable_model_api: _Flag = None
-    metrics_mode: Annotated[MetricsMode | None, lambda text: _metrics_mode(text) or MetricsMode.LOG] = None
+    metrics_mode: Annotated[MetricsMode | None, lambda text: MetricsMode.parse(text) or MetricsMode.LOG] = None
     metrics_config: _File = None
     model_metrics_auto_detect: _Flag = None
     enable_metrics_api: _Flag = None
@@ -285,7 +286,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     metric_time_interval: _Above0 = None  # s
     service_envelope: _Text = None
     ts_open_inference_protocol: _Flag = None
-    blacklist_env_vars: Annotated[re.Pattern[str] | None, _pattern] = None
+    blacklist_env_vars: _Pattern = None
     limit_max_image_pixels: _Flag = None
     number_of_gpu: _Count = None
     enable_envvars_config: _Flag = None
@@ -317,37 +318,31 @@ def _read_texts(file: Path, environ: Mapping[str, str], keys: set[str]) -> dict[
     """Return the text of each key and its origin: a line of the file, or an environment variable."""
     texts: dict[str, tuple[str, str]] = {}
     with located(str(file)):
-        properties = parse_properties(_read_file(file))
+        try:
+            with file.open("rb") as stream:
+                data = stream.read(_MAX_BYTES + 1)
+        except FileNotFoundError:
+            hint = "--ts-config takes the path of a config.properties"
+            raise UsageError("the config file does not exist", hint=hint, code="config-not-found") from None
+        except OSError as error:
+            what = f"the config file cannot be read: {describe_os_error(error)}"
+            raise UsageError(what, code="unreadable-config") from None
+        if len(data) > _MAX_BYTES:
+            raise UsageError(f"the config file is larger than {_MAX_BYTES >> 10} KiB", code="config-too-large")
+        properties = parse_properties(data)
     for key, text in properties.items():
+        where = f"{file}: {key}"
         for name in _VARIABLE.findall(text):
             if name not in environ:
                 what = f"the value uses the environment variable {quoted(name)}, which is not set"
-                raise UsageError(
-                    what, where=f"{file}: {key}", hint=f"export {name}=…, or write the value into the file"
-                )
-        texts[key] = _VARIABLE.sub(lambda match: environ[match[1]], text), f"{file}: {key}"
+                raise UsageError(what, where=where, hint=f"export {name}=…, or write the value into the file")
+        texts[key] = _VARIABLE.sub(lambda match: environ[match[1]], text), where
     if "enable_envvars_config" in texts and _flag(texts["enable_envvars_config"][0]):
         for key in sorted(keys - _FILE_ONLY):
             name = _VARIABLE_NAMES.get(key, f"TS_{key.upper().removeprefix('TS_')}")
             if name in environ:
                 texts[key] = environ[name], name
     return texts
-
-
-def _read_file(file: Path) -> bytes:
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(_MAX_BYTES + 1)
-    except FileNotFoundError:
-        hint = "--ts-config takes the path of a config.properties"
-        raise UsageError("the config file does not exist", hint=hint, code="config-not-found") from None
-    except OSError as error:
-        raise UsageError(
-            f"the config file cannot be read: {describe_os_error(error)}", code="unreadable-config"
-        ) from None
-    if len(data) > _MAX_BYTES:
-        raise UsageError(f"the config file is larger than {_MAX_BYTES >> 10} KiB", code="config-too-large")
-    return data
 
 
 def _notes(texts: Mapping[str, str], parsers: Mapping[str, object]) -> Iterator[str]:
@@ -364,7 +359,7 @@ def _notes(texts: Mapping[str, str], parsers: Mapping[str, object]) -> Iterator[
             ignored.setdefault(_IGNORED[key], []).append(key)
     for reason, keys in ignored.items():
         yield f"{', '.join(keys)} {'have' if len(keys) > 1 else 'has'} no effect: {reason}"
-    if "metrics_mode" in texts and not _metrics_mode(texts["metrics_mode"]):
+    if "metrics_mode" in texts and not MetricsMode.parse(texts["metrics_mode"]):
         modes = ", ".join(MetricsMode)
         yield f"metrics_mode is {quoted(texts['metrics_mode'])}, which counts as log; the modes are {modes}"
     yield from _unknown_properties(texts.get("models", "{}"))
@@ -420,10 +415,11 @@ _FILE_ONLY = {
 }
 _VARIABLE_NAMES = {"token_expiration_min": "TS_TOKEN_EXPIRATION_TIME_MIN"}
 
-_LINE_END = re.compile(r"\r\n|\r|\n")
-_KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*")
-_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+# A comment, or a line that continues after each line end with a backslash before it.
+_LINE = re.compile(r"[ \t\f]*(?:[#!][^\r\n]*|((?:[^\\\r\n]|\\(?:\r\n|.|\Z))*))", re.DOTALL)
+_CONTINUED = re.compile(r"\\(?:(?:\r\n|\r|\n)[ \t\f]*|\Z)|(\\.)", re.DOTALL)
+_ENTRY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -432,43 +428,19 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
     Raises UsageError for a \u without four hexadecimal digits.
     """
-    found: dict[str, str] = {}
-    for line in _logical_lines(data.decode("latin-1")):
-        key: str = _KEY.findall(line)[0]
-        found[_unescape(key)] = _unescape(_SEPARATOR.sub("", line[len(key) :], count=1))
-    return found
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Yield lines without indentation: continued ones joined, blank ones and comments left out."""
-    gathered = ""
-    for natural in _LINE_END.split(text):
-        line = natural.lstrip(" \t\f")
-        if not gathered and line.startswith(("#", "!")):
-            continue
-        gathered += line
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            gathered = gathered[:-1]
-            continue
-        if gathered:
-            yield gathered
-        gathered = ""
-    if gathered:  # the file ends with a backslash
-        yield gathered
+    lines = [_CONTINUED.sub(r"\1", match[1] or "") for match in _LINE.finditer(data.decode("latin-1"))]
+    entries = [_ENTRY.fullmatch(line) for line in lines if line]
+    return {_unescape(entry[1]): _unescape(entry[2]) for entry in entries if entry}
 
 
 def _unescape(text: str) -> str:
-    if "\\" not in text:
-        return text
-    plain = _ESCAPE.sub(_unescape_one, text)
+    def letter(escape: re.Match[str]) -> str:
+        code = escape[1]
+        if code == "u":
+            around = quoted(text[escape.start() :][:8])
+            what, hint = f"{around} is not an escape: \\u needs four hexadecimal digits", "write \\\\u for a plain \\u"
+            raise UsageError(what, hint=hint, code="invalid-escape")
+        return chr(int(code[1:], 16)) if len(code) > 1 else _LETTERS.get(code, code)
+
     # Java writes a character beyond U+FFFF as two escapes: its UTF-16 surrogates.
-    return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _unescape_one(escape: re.Match[str]) -> str:
-    code = escape[1]
-    if code == "u":
-        around = quoted(escape.string[escape.start() :][:8])
-        what, hint = f"{around} is not an escape: \\u needs four hexadecimal digits", "write \\\\u for a plain \\u"
-        raise UsageError(what, hint=hint, code="invalid-escape")
-    return chr(int(code[1:], 16)) if len(code) > 1 else _LETTERS.get(code, code)
+    return _ESCAPE.sub(letter, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -407,7 +407,7 @@ def test_refuses_a_wrong_origin(text: str) -> None:
 
 
 def test_until_there_is_a_guard_everybody_is_refused() -> None:
-    admission = Admission(kind=TokenKind.MANAGEMENT, guarded=True)
+    admission = Admission(kind=TokenKind.MANAGEMENT, is_guarded=True)
     call = Call(request("localhost:8081"), "")
     with pytest.raises(RequestError) as refused:
         admission.check(call)
