@@ -141,6 +141,7 @@ class JobQueue:
 
     A free worker opens a batch with the first job. The batch is due when it is full, or `delay` seconds later; jobs in
     an open batch count as taken. Jobs without a client are dropped on entering a batch, and again before it is sent.
+    Jobs that share no batch go first, and are not counted.
     """
 
     def __init__(self, *, capacity: int, batch_size: int, delay: float) -> None:
@@ -150,6 +151,7 @@ class JobQueue:
         self.delay = delay
         self.due: float | None = None  # monotonic time at which the open batch is sent
         self._jobs: deque[Job] = deque()
+        self._alone: deque[Job] = deque()
         self._open: list[Job] = []
 
     def __len__(self) -> int:
@@ -158,14 +160,17 @@ class JobQueue:
 
     def put(self, job: Job) -> bool:
         """Append a job; return False if the queue is full."""
-        if len(self._jobs) >= self.capacity:
+        jobs = self._alone if job.is_alone else self._jobs
+        if len(jobs) >= self.capacity:
             return False
-        self._jobs.append(job)
+        jobs.append(job)
         return True
 
     def put_back(self, jobs: Iterable[Job]) -> None:
         """Put jobs that no worker has begun before all others, also beyond the capacity."""
-        self._jobs.extendleft(reversed([job for job in jobs if job.is_wanted]))
+        for job in reversed([*jobs]):
+            if job.is_wanted:
+                (self._alone if job.is_alone else self._jobs).appendleft(job)
 
     def drop(self, job: Job) -> None:
         """Remove a job, unless a worker has taken it."""
@@ -174,9 +179,10 @@ class JobQueue:
 
     def drain(self) -> Batch:
         """Remove and return all jobs, those of the open batch included."""
-        jobs = (*self._open, *self._jobs)
-        self._jobs.clear()
+        jobs = (*self._alone, *self._open, *self._jobs)
+        self._alone.clear()
         self._open.clear()
+        self._jobs.clear()
         self.due = None
         return jobs
 
@@ -186,11 +192,11 @@ class JobQueue:
 
     def take(self, now: float) -> Batch | None:
         """Return the batch for a free worker; None if there is no job, or the open batch is not due at `now`."""
+        while jobs := self._alone or (self.batch_size == 1 and self._jobs):
+            job = jobs.popleft()
+            if job.is_wanted:
+                return (job,)
         if self.batch_size == 1:
-            while self._jobs:
-                job = self._jobs.popleft()
-                if job.is_wanted:
-                    return (job,)
             return None
         self._open = [job for job in self._open if job.is_wanted]
         while self._jobs and len(self._open) < self.batch_size:

@@ -195,14 +195,9 @@ class ManagementApi(Api):
     def __init__(
         self, core: ServingCore, *, model_api: ModelApi | None, add: AddModel, admission: Admission, on_end: OnEnd
     ) -> None:
-        """Take the parts.
+        """Take the parts; `add` serves a planned model, and `on_end` gets each background task that ends.
 
-        Args:
-            core: The server's models.
-            model_api: None: models cannot be registered or unregistered.
-            add: Serves a planned model.
-            admission: The rules for callers.
-            on_end: Called with each background task that ends.
+        Without a `model_api`, models cannot be registered or unregistered.
         """
         self.admission = admission
         self._model_api = model_api
@@ -258,7 +253,7 @@ class ManagementApi(Api):
             return json_reply(call, [describe_model(model)])
         sent = [pair for pair in read_headers(call.request.headers) if pair[0].lower() not in _SET_BY_US]
         headers = (("content-length", "0"), *sent, ("describe", "True"))
-        job = model.describe(Request(id=call.id, parts=(), headers=headers))
+        job = model.submit(Request(id=call.id, parts=(), headers=headers), describes=True)
         response = await job.response
         call.queue_ms, call.handler_ms = job.queue_ms, job.handler_ms
         if isinstance(response, StreamedResponse):
@@ -267,7 +262,11 @@ class ManagementApi(Api):
             response = error_response(500, "Worker died.")
         if response.failed:
             return Reply(response=response, request_id=call.id)
-        described = {**describe_model(model), "customizedMetadata": _parse_metadata(response.body)}
+        try:
+            metadata = json.loads(response.body)
+        except (ValueError, RecursionError):
+            metadata = None
+        described = {**describe_model(model), "customizedMetadata": metadata if isinstance(metadata, dict) else {}}
         return json_reply(call, [described], status=response.status)
 
     async def describe_default(self, call: Call, model_name: str, model_version: str) -> Reply:  # noqa: ARG002 - any
@@ -289,34 +288,41 @@ class ManagementApi(Api):
 
     async def register(self, call: Call) -> Reply:
         """Register a model of the model store."""
-        model_api = self._model_api
-        assert model_api is not None  # noqa: S101 - otherwise there is no such route
         asked = call.parameters(Registration)
         if bare_type(call.request.header("content-type") or "").lower() == JSON:
             asked = Registration.from_json(await call.request.body(), compat=self.core.compat)
         asked.check()
-        plan_model = partial(
-            model_api.loader.plan,
-            ResolvedSource(path=model_api.store.find(asked.url or "")),
-            name=asked.model_name or None,
-            handler=asked.handler or None,
-            tuning=asked.tuning(model_api.default_workers),
-        )
-        return await self._finish(self._register(call, asked, plan_model))
+        return await self._finish(self._register(call, asked))
 
-    async def _register(self, call: Call, asked: Registration, plan_model: Callable[[], ModelPlan]) -> Reply:
-        model = call.model = await self._unless_ending(self._add(plan_model, asked.url or ""))
+    async def _register(self, call: Call, asked: Registration) -> Reply:
+        model = call.model = await self._unless_ending(self._add(asked))
         count = model.settings.min_workers
         registered = f'Model "{model.name}" Version: {model.version} registered with {count} initial workers'
         if not count:
             return status_reply(call, f"{registered}. Use scale workers API to add workers for the model.")
-        start = self._wait_for_start(model, status_reply(call, registered))
+
+        async def start() -> Reply:
+            if await model.wait_until_ready():
+                return status_reply(call, registered)
+            self.core.registry.discard(model)
+            await model.stop()
+            raise self._start_error(model, model.version)
+
         if asked.synchronous is not False:
-            return await self._unless_ending(start)
-        self._begin(start)
+            return await self._unless_ending(start())
+        self._begin(start())
         return status_reply(call, _IN_PROGRESS, status=202)
 
-    async def _add(self, plan_model: Callable[[], ModelPlan], url: str) -> ServedModel:
+    async def _add(self, asked: Registration) -> ServedModel:
+        model_api, url = self._model_api, asked.url or ""
+        assert model_api is not None  # noqa: S101 - otherwise there is no such route
+        plan_model = partial(
+            model_api.loader.plan,
+            ResolvedSource(path=model_api.store.find(url)),
+            name=asked.model_name or None,
+            handler=asked.handler or None,
+            tuning=asked.tuning(model_api.default_workers),
+        )
         try:
             plan = await run_in_loading_thread(plan_model)
         except MarpackError as error:
@@ -331,14 +337,6 @@ class ManagementApi(Api):
         except RequestError:
             plan.prepared.archive.close()
             raise
-
-    async def _wait_for_start(self, model: ServedModel, reply: Reply) -> Reply:
-        """Wait for a new model's workers; remove the model if one of them cannot be started."""
-        if await model.wait_until_ready():
-            return reply
-        self.core.registry.discard(model)
-        await model.stop()
-        raise self._start_error(model, model.version)
 
     def _start_error(self, model: ServedModel, version: str | None) -> RequestError:
         """Return the error for workers that cannot be started; `version` is the one that the client named."""
@@ -434,15 +432,6 @@ class ManagementApi(Api):
         if is_done:
             return task.result()
         raise RequestError("The server is shutting down", status=503, kind="ServiceUnavailableException")
-
-
-def _parse_metadata(body: bytes) -> dict[str, Any]:  # Any: JSON
-    """Return the JSON object by which a handler describes itself; empty for any other body."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 class MetricsApi(Api):

@@ -94,14 +94,7 @@ class ServedModel:
     def __init__(
         self, plan: ModelPlan, *, numbers: Iterator[int], metrics: ServerMetrics, is_silent: bool = False
     ) -> None:
-        """Take a plan.
-
-        Args:
-            plan: The model.
-            numbers: Of the server's workers, never used twice.
-            metrics: Of the server.
-            is_silent: Whether its events are not logged.
-        """
+        """Take a plan, the numbers of the server's workers, its metrics, and whether events are not logged."""
         self.name = plan.name
         self.version = plan.version
         self.label = f"{plan.name} {plan.version}"  # for messages
@@ -125,7 +118,6 @@ class ServedModel:
         self._loads = itertools.count()  # used by several threads
         self._loop = asyncio.get_running_loop()  # kept: a look-up would cost as much as the rest of `submit`
         self._due: asyncio.TimerHandle | None = None
-        self._describe_jobs: deque[Job] = deque()  # go before the queue
         self._changed = asyncio.Event()  # a worker was loaded, failed, or is no longer wanted
         self._on_end: Callable[[asyncio.Task[None]], None] = lambda _: None
 
@@ -151,14 +143,14 @@ class ServedModel:
 
     # --- Requests
 
-    def submit(self, request: Request, *, named_version: str = "") -> Job:
-        """Queue a request; raise RequestError if there is no worker or no room.
+    def submit(self, request: Request, *, named_version: str = "", describes: bool = False) -> Job:
+        """Queue a request; raise RequestError if it gets no worker or the queue is full.
 
-        `named_version` is the version that the client named.
+        `named_version` is the version that the client named. A request that `describes` the model shares no batch.
         """
-        job = Job(request, self._loop.create_future())
+        job = Job(request, self._loop.create_future(), is_alone=describes)
         if self.is_given_up or not self.queue.put(job):
-            raise _no_worker(self.name, named_version)
+            raise _no_worker(self.name, named_version, _NO_DESCRIBER if describes else _NO_WORKER)
         self.dispatch()
         return job
 
@@ -170,23 +162,9 @@ class ServedModel:
             if job.response.cancelled():
                 self.queue.drop(job)
 
-    def describe(self, request: Request) -> Job:
-        """Queue a request that shares no batch; raise RequestError if there is no worker or no room."""
-        if self.is_given_up or len(self._describe_jobs) >= self.queue.capacity:
-            raise _no_worker(self.name, message=_NO_DESCRIBER)
-        job = Job(request, self._loop.create_future(), is_alone=True)
-        self._describe_jobs.append(job)
-        self.dispatch()
-        return job
-
     def dispatch(self) -> None:
         """Send waiting jobs to free workers."""
         while worker := self._least_loaded():
-            if self._describe_jobs:
-                job = self._describe_jobs.popleft()
-                if job.is_wanted:
-                    worker.send((job,))
-                continue
             now = time.monotonic()
             batch = self.queue.take(now)
             if batch is not None:
@@ -208,9 +186,8 @@ class ServedModel:
 
     def _refuse_all(self) -> None:
         """Answer all waiting requests with an error."""
-        for job in (*self._describe_jobs, *self.queue.drain()):
+        for job in self.queue.drain():
             job.settle(_no_worker(self.name).response)
-        self._describe_jobs.clear()
 
     # --- The owner of workers
 
@@ -268,9 +245,7 @@ class ServedModel:
 
     def put_back(self, batches: list[Batch]) -> None:
         """Queue batches that a worker has not begun before all others."""
-        jobs = list(itertools.chain.from_iterable(batches))
-        self._describe_jobs.extendleft(reversed([job for job in jobs if job.is_alone]))
-        self.queue.put_back(job for job in jobs if not job.is_alone)
+        self.queue.put_back(itertools.chain.from_iterable(batches))
 
     # --- Workers
 
@@ -320,7 +295,7 @@ class ServedModel:
         self.prepared.archive.close()
 
 
-def _no_worker(name: str, version: str = "", *, message: str = _NO_WORKER) -> RequestError:
+def _no_worker(name: str, version: str = "", message: str = _NO_WORKER) -> RequestError:
     """Return TorchServe's error for a request that no worker takes."""
     text = message.format(name, f'Version {version}" ' if version else "")
     return RequestError(text, status=503, kind="ServiceUnavailableException")
