@@ -7,7 +7,6 @@ import time
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -36,14 +35,7 @@ class MetricLogged(Struct, frozen=True, tag_field="event", tag="metric"):
     line: str  # as in TorchServe's ts_metrics.log and model_metrics.log, without the time in front
 
 
-# --- Samples ------------------------------------------------------------------------------------------------------
-
-
-class Sample(Protocol):
-    """A metric with values for its labels."""
-
-    def put(self, value: float) -> None:
-        """Take one value."""
+# --- Samples: a metric with values for its labels -----------------------------------------------------------------
 
 
 class _LoggedSample:
@@ -77,7 +69,7 @@ class _Number:
         self.is_sum = is_sum
         self.value: float | None = None
 
-    def put(self, value: float) -> None:
+    def put(self, value: float, _: str = "") -> None:
         """Add or replace the value."""
         if not self.is_sum:
             self.value = value
@@ -90,9 +82,6 @@ class _Number:
             yield name, self.labels, self.value
 
 
-_IGNORED = _Number("", is_sum=False)  # of metrics that are not declared, and of too many samples
-
-
 class _Histogram:
     """The number of values up to each bound, of all, and their sum."""
 
@@ -103,7 +92,7 @@ class _Histogram:
         self.counts = [0] * (len(_BOUNDS) + 1)
         self.total = 0.0
 
-    def put(self, value: float) -> None:
+    def put(self, value: float, _: str = "") -> None:
         """Count a value."""
         self.counts[bisect_left(_BOUNDS, value)] += 1
         self.total += value
@@ -113,11 +102,14 @@ class _Histogram:
         *upto, count = accumulate(self.counts)
         if not count:
             return
-        for bound, number in zip(_BOUNDS, upto, strict=True):
+        for bound, number in zip((*_BOUNDS, "+Inf"), (*upto, count), strict=True):
             yield f"{name}_bucket", f'{self.labels}le="{bound}",', float(number)
-        yield f"{name}_bucket", f'{self.labels}le="+Inf",', float(count)
         yield f"{name}_count", self.labels, float(count)
         yield f"{name}_sum", self.labels, self.total
+
+
+Sample = _LoggedSample | _Number | _Histogram
+_IGNORED = _Number("", is_sum=False)  # of metrics that are not declared, and of too many samples
 
 
 class _Family:
@@ -128,16 +120,14 @@ class _Family:
         self.is_shown = is_shown  # otherwise, its values are logged
         self._samples: dict[tuple[str, ...], _Number | _Histogram] = {}
 
-    def bind(self, values: tuple[str, ...]) -> Sample | None:
-        """Return the sample with these label values; None if their number is wrong."""
+    def bind(self, values: tuple[str, ...]) -> Sample:
+        """Return the sample with these label values; one that ignores its values if their number is wrong."""
         if not self.is_shown:
             return _LoggedSample(self.declared, values)
         found = self._samples.get(values)
         if found is not None:
             return found
-        if len(values) != len(self.declared.labels):
-            return None
-        if len(self._samples) >= MAX_SAMPLES:
+        if len(values) != len(self.declared.labels) or len(self._samples) >= MAX_SAMPLES:
             return _IGNORED
         pairs = zip(self.declared.labels, values, strict=True)
         labels = "".join(f'{name}="{value.translate(_ESCAPES)}",' for name, value in pairs)
@@ -147,7 +137,7 @@ class _Family:
         return self._samples.setdefault(values, sample)
 
     def text(self, names: Collection[str]) -> str:
-        """Return the exposition: only samples with these names, or everything if there are no names.
+        """Return the exposition: samples with these names, or all without names.
 
         A histogram's samples have names of their own: `X_bucket`, `X_count`, `X_sum`.
         """
@@ -164,50 +154,15 @@ class _Family:
         return f"# HELP {name} Torchserve prometheus {kind} metric with unit: {unit}\n# TYPE {name} {kind}\n{rows}"
 
 
-def _prometheus_problem(declared: Declared) -> str | None:
-    """Return why Prometheus cannot read a metric; None if it can."""
-    if not _NAME.fullmatch(declared.name):
-        return "its name has other characters than letters, digits, _ and :, or begins with a digit"
-    wrong = next((label for label in declared.labels if not _LABEL.fullmatch(label)), None)
-    if wrong is not None:
-        return f"its dimension {wrong} has other characters than letters, digits and _, or begins with a digit or __"
-    if declared.kind is MetricTypes.HISTOGRAM and "le" in declared.labels:
-        return "every histogram has its own label le"
-    return "it has a dimension twice" if len(set(declared.labels)) < len(declared.labels) else None
-
-
-# --- The lines of handlers ----------------------------------------------------------------------------------------
-
-
-def _parse_line(name: str, about: str) -> tuple[Declared, tuple[str, ...]] | None:
-    """Return the metric of a line's name with unit, and its dimensions with type and host; then the labels' values.
-
-    None for a malformed line. As on TorchServe, a dimension without a value, or with a colon in it, is ignored.
-    """
-    metric, _, unit = name.strip().rpartition(".")
-    dimensions, *kinds, host = about.split("|#")  # old workers' lines have no type
-    kind = MetricTypes.__members__.get(kinds[0].removeprefix(_TYPE)) if kinds else MetricTypes.COUNTER
-    host = host.removeprefix(_HOST)
-    if not metric or not host or kind is None or len(kinds) > 1:
-        return None
-    pairs = [pair for pair in (part.split(":") for part in dimensions.split(",")) if len(pair) == 2]
-    labels = handlers_metric(kind, metric, unit, tuple(key for key, _ in pairs))
-    return labels, (*(value for _, value in pairs), host)
-
-
 # --- All metrics --------------------------------------------------------------------------------------------------
 
 
 class ServerMetrics:
     """All metrics of one server, owned by its event loop.
 
-    Args:
-        hostname: The label of the server's own metrics; handlers' lines have their own.
-        mode: Whether values are shown or logged.
-        declared: The known metrics; see `declared_metrics`.
-        auto_detect: Whether metrics that only a handler's line names also count.
-
-    Raises ProjectError for a metric to show that Prometheus cannot read.
+    Values are shown or logged, as the mode says. The host's name is a label of the server's own metrics; handlers'
+    lines have their own. With `auto_detect`, metrics that only a handler's line names also count. Raises ProjectError
+    for a declared metric to show that Prometheus cannot read.
     """
 
     def __init__(
@@ -239,7 +194,7 @@ class ServerMetrics:
     def bind(self, name: str, *values: str) -> Sample:
         """Return the sample of one of the server's own metrics; one that ignores values if it is not declared so."""
         family = self._families[Section.SERVER].get(name)
-        return (family and family.bind(values)) or _IGNORED
+        return family.bind(values) if family else _IGNORED
 
     def count_response(self, status: int) -> None:
         """Count a response of any port; as on TorchServe, 1xx and 3xx count as 5xx."""
@@ -273,10 +228,7 @@ class ServerMetrics:
             if len(self._taken) >= MAX_SAMPLES:
                 self._taken.clear()
             self._taken[name, about] = sample
-        if isinstance(sample, _LoggedSample):
-            sample.put(value, rest[end + 1 :].partition(",")[2])
-        else:
-            sample.put(value)
+        sample.put(value, rest[end + 1 :].partition(",")[2])
 
     def exposition(self, names: Collection[str] = ()) -> bytes:
         """Return Prometheus' text of all samples, or of those with certain names."""
@@ -295,22 +247,39 @@ class ServerMetrics:
             return None
         if any(metric.name in families for families in self._families.values()):
             return "another metric has its name"
-        return _prometheus_problem(metric)
+        if not _NAME.fullmatch(metric.name):
+            return "its name has other characters than letters, digits, _ and :, or begins with a digit"
+        wrong = next((label for label in metric.labels if not _LABEL.fullmatch(label)), None)
+        if wrong is not None:
+            return (
+                f"its dimension {wrong} has other characters than letters, digits and _, or begins with a digit or __"
+            )
+        if metric.kind is MetricTypes.HISTOGRAM and "le" in metric.labels:
+            return "every histogram has its own label le"
+        return "it has a dimension twice" if len(set(metric.labels)) < len(metric.labels) else None
 
     def _handlers_sample(self, name: str, about: str) -> Sample:
-        """Return the sample of a handler's line, after declaring its metric if it is to be detected."""
-        parsed = _parse_line(name, about)
-        if parsed is None:
+        """Return the sample of a handler's line, after declaring its metric if it is to be detected.
+
+        `name` is the metric's name with its unit; `about` has the dimensions, the type, which old workers' lines lack,
+        and the host. As on TorchServe, a dimension without a value, or with a colon in it, is ignored.
+        """
+        metric_name, _, unit = name.strip().rpartition(".")
+        dimensions, *kinds, host = about.split("|#")
+        kind = MetricTypes.__members__.get(kinds[0].removeprefix(_TYPE)) if kinds else MetricTypes.COUNTER
+        host = host.removeprefix(_HOST)
+        if not metric_name or not host or kind is None or len(kinds) > 1:
             return _IGNORED
-        metric, values = parsed
+        pairs = [pair for pair in (part.split(":") for part in dimensions.split(",")) if len(pair) == 2]
         families = self._families[Section.MODELS]
-        family = families.get(metric.name)
+        family = families.get(metric_name)
         if family is None:
+            metric = handlers_metric(kind, metric_name, unit, tuple(key for key, _ in pairs))
             if not self._auto_detect or self._detected >= MAX_DETECTED or self._problem(metric) is not None:
                 return _IGNORED
             self._detected += 1
-            family = families[metric.name] = _Family(metric, is_shown=self._shows(metric))
-        return family.bind(values) or _IGNORED
+            family = families[metric_name] = _Family(metric, is_shown=self._shows(metric))
+        return family.bind((*(value for _, value in pairs), host))
 
 
 class ModelMetrics:
