@@ -139,6 +139,7 @@ class Route(Struct, frozen=True):
     methods: frozenset[str] = frozenset()  # empty: any
     admit: Callable[[Call], None] | None = None  # raises RequestError for a request without permission
     query: type[Struct] | None = None  # parameters, for the document
+    summary: str = ""  # for the document; by default, the operation's docstring
     takes_body: bool = False
     is_documented: bool = True
 
@@ -329,7 +330,7 @@ def _operation(route: Route, method: str, path: str, shown: str) -> dict[str, An
     error = {"description": "Error", "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}}
     operation = {
         "operationId": "_".join(re.findall(r"\w+", f"{method.lower()} {path}")),
-        "summary": (route.operation.__doc__ or "").partition("\n")[0],
+        "summary": route.summary or (route.operation.__doc__ or "").partition("\n")[0],
         "parameters": parameters,
         "responses": {"200": {"description": "OK"}, "default": error},
     }

@@ -1,7 +1,7 @@
 """The inference port: predictions on all of TorchServe's routes, health, and KServe's protocols."""
 
 import asyncio
-from collections.abc import Awaitable
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -33,53 +33,51 @@ class _ModelName(Struct, frozen=True):
     model_name: str | None = None
 
 
-class _Form(Struct, frozen=True):
-    """How a route presents a request to the handler, besides its body."""
-
-    url_path: str | None = None  # None: no header for it
-    explain: bool | None = None  # None: no header for it
-    query: tuple[Part, ...] = ()  # parameters that are also parts
-
-
-_PLAIN = _Form(explain=False)
-_EXPLAIN = _Form(explain=True)
-
-
 class InferenceApi(Api):
     """The routes of predictions, health and KServe's protocols."""
 
     def __init__(self, core: ServingCore, admission: Admission, further: tuple[Route, ...] = ()) -> None:
         """Take the core, the rules for callers, and `further` routes that come first."""
-        predictions: list[tuple[str, Any]] = [  # Any: operations of different signatures
-            ("/predictions/{model_name}", self.predict),
-            ("/predictions/{model_name}/{model_version}", self.predict),
-            ("/predictions/{model_name}/{model_version}/*", self.predict),
-            ("/explanations/{model_name}", self.explain),
-            ("/explanations/{model_name}/{model_version}", self.explain),
-            ("/explanations/{model_name}/{model_version}/*", self.explain),
-            ("/models/{model_name}/invoke", self.invoke),
-            ("/v1/models/{model_name}:predict", self.predict_kserve),
-            ("/v1/models/{model_name}:explain", self.explain_kserve),
-            ("/v2/models/{model_name}/infer", self.predict_kserve),
-            ("/v2/models/{model_name}/explain", self.explain_kserve),
-        ]
-        kserve = (  # not on TorchServe
+        in_path = partial(self.predict, rest="", explain=False), "Send a request to a model."
+        explained = partial(self.predict, rest="", explain=True), "Send a request to a model for an explanation."
+        text = "Send a request of KServe's protocol to a model"
+        kserve = partial(self.predict, explain=False), f"{text}."
+        kserve_explained = partial(self.predict, explain=True), f"{text} for an explanation."
+        invoke = (
+            partial(self.predict, has_query=True),
+            "Send a request to a model, with the query's parameters as parts.",
+        )
+        predictions = (
+            ("/predictions/{model_name}", in_path),
+            ("/predictions/{model_name}/{model_version}", in_path),
+            ("/predictions/{model_name}/{model_version}/*", in_path),
+            ("/explanations/{model_name}", explained),
+            ("/explanations/{model_name}/{model_version}", explained),
+            ("/explanations/{model_name}/{model_version}/*", explained),
+            ("/models/{model_name}/invoke", invoke),
+            ("/v1/models/{model_name}:predict", kserve),
+            ("/v1/models/{model_name}:explain", kserve_explained),
+            ("/v2/models/{model_name}/infer", kserve),
+            ("/v2/models/{model_name}/explain", kserve_explained),
+        )
+        versioned = "/v2/models/{model_name}/versions/{model_version}"
+        models = (  # not on TorchServe
             Route("/v1/models", self.v1_models),
             Route("/v1/models/{model_name}", self.model_ready),
             Route("/v2/models/{model_name}", self.v2_model),
             Route("/v2/models/{model_name}/ready", self.model_ready),
-            Route("/v2/models/{model_name}/versions/{model_version}", self.v2_model),
-            Route("/v2/models/{model_name}/versions/{model_version}/ready", self.model_ready),
-            Route("/v2/models/{model_name}/versions/{model_version}/infer", self.predict_kserve, takes_body=True),
+            Route(versioned, self.v2_model),
+            Route(f"{versioned}/ready", self.model_ready),
+            Route(f"{versioned}/infer", kserve[0], takes_body=True, summary=kserve[1]),
         )
         guarded = (
-            *(Route(path, operation, takes_body=True) for path, operation in predictions),
+            *(Route(path, operation, takes_body=True, summary=text) for path, (operation, text) in predictions),
             Route("/invocations", self.invocations, query=_ModelName, takes_body=True),
             Route("/v2", self.v2_server),
-            *(() if core.compat else kserve),
+            *(() if core.compat else models),
             Route("/v2/{a}/{b}/{c}/{d}/*", self.v2_versions, is_documented=False),
-            Route("/{model_name}/predict", self.invoke, is_documented=False),
-            Route("/{model_name}/{model_version}/predict", self.invoke, is_documented=False),
+            Route("/{model_name}/predict", invoke[0], is_documented=False),
+            Route("/{model_name}/{model_version}/predict", invoke[0], is_documented=False),
         )
         super().__init__(
             core,
@@ -96,36 +94,31 @@ class InferenceApi(Api):
 
     # --- Predictions
 
-    def predict(
-        self, call: Call, model_name: str, model_version: str | None = None, rest: str = ""
-    ) -> Awaitable[Reply]:
-        """Send a request to a model."""
-        return self._answer(call, model_name, model_version, _Form(url_path=rest, explain=False))
+    async def predict(
+        self,
+        call: Call,
+        model_name: str,
+        model_version: str | None = None,
+        *,
+        rest: str | None = None,
+        explain: bool | None = None,
+        has_query: bool = False,
+    ) -> Reply:
+        """Send a request to a model.
 
-    def explain(
-        self, call: Call, model_name: str, model_version: str | None = None, rest: str = ""
-    ) -> Awaitable[Reply]:
-        """Send a request to a model for an explanation."""
-        return self._answer(call, model_name, model_version, _Form(url_path=rest, explain=True))
-
-    def predict_kserve(self, call: Call, model_name: str, model_version: str | None = None) -> Awaitable[Reply]:
-        """Send a request of KServe's protocol to a model."""
-        return self._answer(call, model_name, model_version, _PLAIN)
-
-    def explain_kserve(self, call: Call, model_name: str) -> Awaitable[Reply]:
-        """Send a request of KServe's protocol to a model for an explanation."""
-        return self._answer(call, model_name, None, _EXPLAIN)
-
-    def invoke(self, call: Call, model_name: str, model_version: str | None = None) -> Awaitable[Reply]:
-        """Send a request to a model, with the query's parameters as parts."""
-        return self._answer(call, model_name, model_version, _Form(query=_query_parts(call)))
+        Its handler gets headers for `rest` and `explain` unless they are None; with `has_query`, the query as parts.
+        """
+        call.model = model = self.core.registry.find(model_name, model_version)
+        if call.request.method == "OPTIONS":
+            return json_reply(call, openapi_document(self.routes, model=model_name))
+        query = _query_parts(call) if has_query else ()
+        return await self._submit(call, model, model_version, await self._request(call, query, rest, explain))
 
     async def invocations(self, call: Call) -> Reply:
         """Send a request, as SageMaker does, to the model that a parameter names, or to the only one."""
-        form = _Form(query=_query_parts(call))
-        request = await self._request(call, form)
-        named = next((part.value for part in (*form.query, *request.parts) if part.name == "model_name"), None)
-        registry = self.core.registry
+        query, registry = _query_parts(call), self.core.registry
+        request = await self._request(call, query)
+        named = next((part.value for part in (*query, *request.parts) if part.name == "model_name"), None)
         model = registry.only_model() if named is None else registry.find(named.decode("utf-8", "replace"))
         if model is None:
             raise bad_request("Parameter model_name is required.")
@@ -133,28 +126,18 @@ class InferenceApi(Api):
             return json_reply(call, openapi_document(self.routes, model=model.name))
         return await self._submit(call, model, None, request)
 
-    async def _answer(self, call: Call, name: str, version: str | None, form: _Form) -> Reply:
-        call.model = model = self.core.registry.find(name, version)
-        if call.request.method == "OPTIONS":
-            return json_reply(call, openapi_document(self.routes, model=name))
-        return await self._submit(call, model, version, await self._request(call, form))
-
-    async def _request(self, call: Call, form: _Form) -> Request:
+    async def _request(
+        self, call: Call, query: tuple[Part, ...], rest: str | None = None, explain: bool | None = None
+    ) -> Request:
         """Return the request for the handler; raise RequestError."""
         body = await call.request.body()
         headers = call.request.headers
         if call.request.header("content-length") is None:  # as on TorchServe once it has the body
             kept = (pair for pair in headers if pair[0].lower() != "transfer-encoding")
             headers = (*kept, ("content-length", str(len(body))))
-        request = receive(
-            headers,
-            body,
-            request_id=call.id,
-            url_path=form.url_path,
-            explain=form.explain,
-            limit=call.request.max_size,
-        )
-        return replace(request, parts=last_wins((*form.query, *request.parts))) if form.query else request
+        limit = call.request.max_size
+        request = receive(headers, body, request_id=call.id, url_path=rest, explain=explain, limit=limit)
+        return replace(request, parts=last_wins((*query, *request.parts))) if query else request
 
     async def _submit(self, call: Call, model: ServedModel, version: str | None, request: Request) -> Reply:
         call.model = model

@@ -89,7 +89,7 @@ class ModelState(StrEnum):
 
 
 class ServedModel:
-    """A model version with its workers, and the owner that they report to."""
+    """A model version with its workers, which report to it."""
 
     def __init__(
         self, plan: ModelPlan, *, numbers: Iterator[int], metrics: ServerMetrics, is_silent: bool = False
@@ -178,14 +178,13 @@ class ServedModel:
             return
 
     def _least_loaded(self) -> WorkerSlot | None:
-        full = self.queue.has_full_batch()
+        is_full = self.queue.has_full_batch()
         if len(self.workers) == 1:
-            return self.workers[0] if self.workers[0].has_room(full_batch=full) else None
-        free = (worker for worker in self.workers if worker.has_room(full_batch=full))
+            return self.workers[0] if self.workers[0].has_room(full_batch=is_full) else None
+        free = [worker for worker in self.workers if worker.has_room(full_batch=is_full)]
         return min(free, key=lambda worker: len(worker.in_flight), default=None)
 
     def _refuse_all(self) -> None:
-        """Answer all waiting requests with an error."""
         for job in self.queue.drain():
             job.settle(_no_worker(self.name).response)
 

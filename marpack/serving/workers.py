@@ -7,6 +7,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
@@ -68,8 +69,7 @@ class WorkerSlot:
     """A place for a worker process, which replaces a process that ends."""
 
     def __init__(self, number: int, owner: SlotOwner) -> None:
-        """Take the number that TorchServe would give the worker (its port), and the model."""
-        self.number = number
+        self.number = number  # TorchServe's would be its port
         self.state = WorkerState.LOADING
         self.started = datetime.now(UTC)
         self.load_ms = 0.0
@@ -162,10 +162,9 @@ class WorkerSlot:
         self._changed.clear()
         self._watch(worker)
         try:
-            async with asyncio.timeout(self._owner.settings.startup_timeout):
-                await self._changed.wait()
-        except TimeoutError:
-            pass  # `finish` reports it
+            with suppress(TimeoutError):  # `finish` reports it
+                async with asyncio.timeout(self._owner.settings.startup_timeout):
+                    await self._changed.wait()
         finally:
             self._unwatch(worker)
         try:
@@ -228,11 +227,10 @@ class WorkerSlot:
         if wanted == self._reads_logs:
             return
         self._reads_logs = wanted
-        descriptor = worker.log_fileno()
         if wanted:
-            self._loop.add_reader(descriptor, self._read, worker, descriptor)
+            self._loop.add_reader(worker.log_fileno(), self._read, worker, worker.log_fileno())
         else:
-            self._loop.remove_reader(descriptor)
+            self._loop.remove_reader(worker.log_fileno())
 
     def _read(self, worker: Worker, descriptor: int) -> None:
         if descriptor == worker.process.exit:
@@ -260,7 +258,6 @@ class WorkerSlot:
     def _collect(self, worker: Worker) -> None:
         if worker is not self._worker:
             return
-        delivered = False
         try:
             while self.in_flight and (outcome := worker.outcome()) is not None:
                 batch = self.in_flight.popleft()
@@ -268,10 +265,9 @@ class WorkerSlot:
                 if self.in_flight:
                     _mark_taken(self.in_flight[0])
                 self._owner.answered(self, batch, outcome)
-            delivered = True
-        finally:
-            if not delivered:  # a bug, which the event loop reports: it must not delay the next responses
-                self._loop.call_soon(self._collect, worker)
+        except BaseException:  # a bug, which the event loop reports: it must not delay the next responses
+            self._loop.call_soon(self._collect, worker)
+            raise
         if worker.over:
             self.state = WorkerState.WAITING
             self._changed.set()
