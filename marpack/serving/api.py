@@ -234,6 +234,11 @@ class Api:
                 )
             )
 
+    def document_routes(self, admit: Callable[[Call], None] | None = None) -> tuple[Route, Route]:
+        """Return the routes to the OpenAPI document of this port."""
+        at_root = Route("/", self.document, frozenset({"OPTIONS"}), admit)
+        return Route("/api-description", self.document, admit=admit), at_root
+
     async def document(self, call: Call) -> Reply:
         """Describe the routes of this port."""
         return json_reply(call, openapi_document(self.routes))

@@ -86,8 +86,7 @@ class InferenceApi(Api):
                 Route("/ping/*", self.ping),
                 Route("/v2/health/live", self.v2_live),
                 Route("/v2/health/ready", self.v2_ready),
-                Route("/api-description", self.document),
-                Route("/", self.document, frozenset({"OPTIONS"})),
+                *self.document_routes(),
                 *(replace(route, admit=admission.check) for route in guarded),
             ),
         )

@@ -5,10 +5,11 @@ import ctypes
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -52,7 +53,7 @@ class ModelStore(Struct, frozen=True):
 
         Addresses, paths and links out of the store, which TorchServe follows, get its messages for missing models.
         """
-        shown = url[:_MAX_SHOWN]
+        shown, place = url[:_MAX_SHOWN], self.folder / url
         message = f"Model not found at: {shown}"
         if not url:
             message = "empty url"
@@ -60,18 +61,11 @@ class ModelStore(Struct, frozen=True):
             message = f"Relative path is not allowed in url: {shown}"
         elif _SCHEME.match(url):
             message = f"Given URL {shown} does not match any allowed URL(s)"
-        elif self._contains(url):
-            return self.folder / url
+        elif url.isprintable() and not {*url} & {*"/\\"}:
+            with suppress(OSError, RuntimeError):  # the name is too long, or a link to itself
+                if place.exists() and self.folder.resolve() in place.resolve().parents:
+                    return place
         raise RequestError(message, status=404, kind="ModelNotFoundException")
-
-    def _contains(self, name: str) -> bool:
-        if any(letter in "/\\" or not letter.isprintable() for letter in name):
-            return False
-        store, place = self.folder.resolve(), self.folder / name
-        try:
-            return place.exists() and store in place.resolve().parents
-        except (OSError, RuntimeError):  # the name is too long, or a link to itself
-            return False
 
     def all_models(self) -> list[Path]:
         """Return the archives (by their suffix) and folders of the store, sorted; UsageError if it is unreadable.
@@ -92,32 +86,26 @@ class ModelStore(Struct, frozen=True):
     def parse_models(self, words: Iterable[str]) -> list[tuple[str | None, Path]]:
         """Return the names of models (None: their manifests') and their files from the values of `--models`.
 
-        Args:
-            words: Each `all`, `file` or `name=file`, or several of these separated by commas. Only the last part of a
-                file's path counts, in the store; a folder may be anywhere. None of them need exist.
-
-        Raises UsageError for a word that names no file, and for an address.
+        Each is `all`, `file` or `name=file`, or several of these separated by commas. Only the last part of a file's
+        path counts, in the store; a folder may be anywhere. They need not exist. Raises UsageError for another form.
         """
         found: list[tuple[str | None, Path]] = []
-        for word in (piece.strip() for text in words for piece in text.split(",")):
+        for word in filter(None, (piece.strip() for text in words for piece in text.split(","))):
             if word.lower() == "all":
                 found += [(None, path) for path in self.all_models()]
-            elif word:
-                found.append(self._parse_model(word))
+                continue
+            name, equals, file = (piece.strip() for piece in word.partition("="))
+            if not equals:
+                name, file = "", name
+            if "://" in file:
+                hint = f"put it into {self.folder} first, and name the file"
+                raise UsageError(f"models are served from the model store, not from {quoted(file)}", hint=hint)
+            bare = Path(file).name
+            if not bare or (equals and not name) or not file.isprintable():
+                raise UsageError(f"{quoted(word)} does not name a model", hint="write all, file.mar or name=file.mar")
+            is_elsewhere = not (self.folder / bare).exists() and Path(file).is_dir()
+            found.append((name or None, Path(file) if is_elsewhere else self.folder / bare))
         return list(dict.fromkeys(found))
-
-    def _parse_model(self, word: str) -> tuple[str | None, Path]:
-        name, equals, file = (piece.strip() for piece in word.partition("="))
-        if not equals:
-            name, file = "", name
-        if "://" in file:
-            hint = f"put it into {self.folder} first, and name the file"
-            raise UsageError(f"models are served from the model store, not from {quoted(file)}", hint=hint)
-        bare = Path(file).name
-        if not bare or (equals and not name) or not file.isprintable():
-            raise UsageError(f"{quoted(word)} does not name a model", hint="write all, file.mar or name=file.mar")
-        stored = self.folder / bare
-        return name or None, Path(file) if not stored.exists() and Path(file).is_dir() else stored
 
 
 # --- Admission ----------------------------------------------------------------------------------------------------
@@ -224,14 +212,9 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
     ) -> ModelPlan:
         """Inspect and extract an archive, and return how to serve it.
 
-        Args:
-            resolved: The archive.
-            name: Of the model; None: its manifest's.
-            handler: Replaces the manifest's.
-            tuning: The settings of a request to register this model.
-
-        Raises ArchiveError for an archive that cannot be served or that the rules refuse, UsageError for a wrong
-        handler, ProjectError and ExtractionError.
+        `name` and `handler` replace those of its manifest; `tuning` has the settings of a request to register it.
+        Raises ArchiveError for an archive that cannot be served or that the rules refuse, UsageError for a handler
+        that is neither built in nor a member of the archive, ProjectError and ExtractionError.
         """
         findings: list[Finding] = []
 
@@ -239,8 +222,10 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
             findings.extend(self.rules.check(archive))
             warning = sequence_warning(model_config(archive))
             findings.extend([warning] if warning else [])
-            if handler is not None:
-                _expect_handler(archive, handler)
+            path = HandlerName.parse(handler).path if handler is not None else None
+            if path is not None and path not in BUILT_INS and not {path, f"{path}.py"} & archive.entries.keys():
+                what = f"the handler {quoted(handler or '')} is neither a built-in nor in the archive"
+                raise UsageError(what, hint="name a built-in handler, or a file in the archive", code="unknown-handler")
 
         prepared = prepare(
             resolved,
@@ -249,56 +234,31 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
             cache=self.cache(),
             opened=inspect_first,
         )
-        gpus = _choose_gpus(self.gpus, prepared.config)
-        if str(prepared.config.get("deviceType", "")).lower() == "cpu":
+        config, wanted = prepared.config, prepared.config.get("deviceIds")
+        gpus = tuple([each for each in wanted if each in self.gpus]) if isinstance(wanted, list) else ()
+        gpus = gpus or self.gpus
+        if str(config.get("deviceType", "")).lower() == "cpu":
             gpus, prepared = (), replace(prepared, load=replace(prepared.load, gpu_id=None))
         model = prepared.archive.manifest.model
         name, version = name or model.name, model.version or _FIRST_VERSION
         properties = self.models.get(name, {}).get(version, ModelProperties())
+        timeouts = ModelTuning(response_timeout=tuning.response_timeout, startup_timeout=tuning.startup_timeout)
+        workers = ModelTuning(min_workers=tuning.min_workers, max_workers=tuning.max_workers)
+        batching = ModelTuning(batch_size=tuning.batch_size, max_batch_delay=tuning.max_batch_delay)
+        # Each replaces the settings before it, in TorchServe's order.
+        settings = self.settings.with_tuning(timeouts).with_tuning(properties).with_tuning(workers)
+        settings = settings.with_config(config).with_tuning(self.overrides).with_tuning(batching)
         return ModelPlan(
             name=name,
             version=version,
             prepared=prepared,
-            settings=self._settings(tuning, properties, prepared.config),
+            settings=settings,
             spawn=self.spawn(prepared.archive),
             zygote=self.zygote,
             findings=tuple(findings),
             gpus=gpus,
             is_default=properties.default_version is True,
         )
-
-    def _settings(
-        self,
-        tuning: ModelTuning,
-        properties: ModelProperties,
-        config: Mapping[str, Any],  # Any: YAML
-    ) -> ModelSettings:
-        """Return the settings; each line replaces those before, in TorchServe's order."""
-        timeouts = ModelTuning(response_timeout=tuning.response_timeout, startup_timeout=tuning.startup_timeout)
-        batching = ModelTuning(batch_size=tuning.batch_size, max_batch_delay=tuning.max_batch_delay)
-        settings = self.settings.with_tuning(timeouts)
-        settings = settings.with_tuning(properties)
-        settings = settings.with_tuning(ModelTuning(min_workers=tuning.min_workers, max_workers=tuning.max_workers))
-        settings = settings.with_config(config)
-        settings = settings.with_tuning(self.overrides)
-        return settings.with_tuning(batching)
-
-
-def _choose_gpus(gpus: tuple[int, ...], config: Mapping[str, Any]) -> tuple[int, ...]:  # Any: YAML
-    """Return the GPUs for a model's workers: those of its config that exist, otherwise all."""
-    named = config.get("deviceIds")
-    chosen = [each for each in named if each in gpus] if isinstance(named, list) else []
-    return tuple(chosen) or gpus
-
-
-def _expect_handler(archive: Archive, handler: str) -> None:
-    """Raise UsageError for a handler that is neither built in nor a member of the archive."""
-    path = HandlerName.parse(handler).path
-    if path in BUILT_INS or path in archive.entries or f"{path}.py" in archive.entries:
-        return
-    hint = "name a built-in handler, or a file in the archive"
-    what = f"the handler {quoted(handler)} is neither a built-in nor in the archive"
-    raise UsageError(what, hint=hint, code="unknown-handler")
 
 
 # --- Loading threads ----------------------------------------------------------------------------------------------

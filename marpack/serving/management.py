@@ -127,10 +127,8 @@ def describe_model(model: ServedModel) -> dict[str, Any]:  # Any: JSON
     settings, prepared, config = model.settings, model.prepared, model.prepared.config
     uses_gpu = prepared.load.gpu_id is not None
     has_sequences = config.get("sequenceBatching") is True
-    sequences = dict.fromkeys(_SEQUENCES, 0)
-    if has_sequences:
-        given = {key: config.get(key) for key in _SEQUENCES}
-        sequences = {key: value if type(value) is int and value else _SEQUENCES[key] for key, value in given.items()}
+    given = {key: config.get(key) for key in _SEQUENCES}
+    sequences = {key: value if type(value) is int and value else _SEQUENCES[key] for key, value in given.items()}
     return {
         "modelName": model.name,
         "modelVersion": model.version,
@@ -149,7 +147,7 @@ def describe_model(model: ServedModel) -> dict[str, Any]:  # Any: JSON
         "deviceType": "gpu" if uses_gpu else "cpu",
         **{key: config.get(key) is True for key in _SWITCHES},
         "stateful": has_sequences,
-        **sequences,
+        **(sequences if has_sequences else dict.fromkeys(_SEQUENCES, 0)),
         "loadedAtStartup": model.loaded_at_start,
         "workers": [
             {
@@ -215,17 +213,11 @@ class ManagementApi(Api):
         if model_api is not None:
             rows.append(("POST", "/models", self.register, Registration))
             rows += [("DELETE", path, self.unregister, None) for path in (_MODEL, _VERSION)]
-        options, check, check_origin = frozenset({"OPTIONS"}), admission.check, admission.check_origin
-        super().__init__(
-            core,
-            (
-                *(Route(path, operation, frozenset({method}), check, query) for method, path, operation, query in rows),
-                *(Route(path, self.describe_routes, options, check) for path in (_MODEL, _VERSION)),
-                *((Route("/token", self.token, admit=check_origin, query=_Renewing),) if admission.tokens else ()),
-                Route("/api-description", self.document, admit=check_origin),
-                Route("/", self.document, options, check_origin),
-            ),
-        )
+        rows += [("OPTIONS", path, self.describe_routes, None) for path in (_MODEL, _VERSION)]
+        routes = [Route(path, each, frozenset({method}), admission.check, query) for method, path, each, query in rows]
+        if admission.tokens:
+            routes.append(Route("/token", self.token, admit=admission.check_origin, query=_Renewing))
+        super().__init__(core, (*routes, *self.document_routes(admission.check_origin)))
 
     def shared_routes(self) -> tuple[Route, ...]:
         """Return the routes for a port that also serves predictions; TorchServe lacks one of them there."""
@@ -438,8 +430,7 @@ class MetricsApi(Api):
     """The routes of metrics."""
 
     def __init__(self, core: ServingCore) -> None:
-        document = Route("/api-description", self.document), Route("/", self.document, frozenset({"OPTIONS"}))
-        super().__init__(core, (Route("/metrics/*", self.metrics), *document))
+        super().__init__(core, (Route("/metrics/*", self.metrics), *self.document_routes()))
 
     async def metrics(self, call: Call, rest: str = "") -> Reply:  # noqa: ARG002 - any path below /metrics
         """Show all metrics, or those that `name[]` names."""

@@ -18,11 +18,11 @@ from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input, type_of
 from marpack.runner.results import AnsweredInput, Result, results_of
 from marpack.serving.access import Admission, TokenKind
-from marpack.serving.api import JSON, Call, Operation, Route, ServingCore, method_not_allowed, not_found, reply_with
+from marpack.serving.api import JSON, Call, Route, ServingCore, method_not_allowed, not_found, reply_with
 from marpack.serving.http import Reply
 from marpack.serving.jobs import StreamedResponse
 from marpack.serving.loading import run_in_loading_thread
-from marpack.serving.models import ModelState, ServedModel
+from marpack.serving.models import ModelState
 from marpack.serving.workers import WorkerState
 from marpack.torchserve.forms import receive
 
@@ -121,15 +121,12 @@ class PageAsset(Struct, frozen=True):
 class PageRenderer(Struct, frozen=True):
     """The functions that draw the page.
 
-    Args:
-        assets: The page's files, by their names below `/page/`.
-        index: Returns the page in UTF-8, for the models at its start.
-        draw: Returns the HTML of an input with its response, from the labels {class index: label} and the handler's
-            name. It decodes images, which takes up to a second: run it in a thread.
+    `draw` returns the HTML of an input with its response, from the labels {class index: label} and the handler's name.
+    It decodes images, which takes up to a second: run it in a thread.
     """
 
-    assets: Mapping[str, PageAsset]
-    index: Callable[[Sequence[PageModel]], bytes]
+    assets: Mapping[str, PageAsset]  # the page's files, by their names below `/page/`
+    index: Callable[[Sequence[PageModel]], bytes]  # returns the page in UTF-8, for the models at its start
     draw: Callable[[AnsweredInput, Mapping[str, str], str], str]
 
 
@@ -144,21 +141,20 @@ class PageApi:
         self._renderer = renderer
         self.admission = Admission(kind=TokenKind.INFERENCE, is_guarded=True)
         get, check = frozenset({"GET", "HEAD"}), self.admission.check
-        rows: tuple[tuple[str, Operation, frozenset[str]], ...] = (
-            ("/page/state", self.state, get),
-            ("/page/try/{model}/{version}", self.attempt, frozenset({"POST"})),
-            ("/page/samples/{model}/{version}/{number}", self.sample, get),
-            ("/page/{name}", self.asset, get),
+        self.routes = (
+            Route("/", self.index, get, is_documented=False),
+            Route("/page/state", self.state, get, check, is_documented=False),
+            Route("/page/try/{model}/{version}", self.attempt, frozenset({"POST"}), check, is_documented=False),
+            Route("/page/samples/{model}/{version}/{number}", self.sample, get, check, is_documented=False),
+            Route("/page/{name}", self.asset, get, check, is_documented=False),
         )
-        guarded = (Route(path, operation, methods, check, is_documented=False) for path, operation, methods in rows)
-        self.routes = (Route("/", self.index, get, is_documented=False), *guarded)
 
     async def index(self, call: Call) -> Reply:
         """Answer a browser with the page, and other clients as TorchServe does."""
         if "text/html" not in (call.request.header("accept") or ""):
             raise method_not_allowed()
         self.admission.check(call)
-        return _page_reply(call, "text/html; charset=utf-8", self._renderer.index(self._models()))
+        return _page_reply(call, "text/html; charset=utf-8", self._renderer.index(self._state().models))
 
     async def asset(self, call: Call, name: str) -> Reply:
         """Answer with a file of the page."""
@@ -169,7 +165,7 @@ class PageApi:
 
     async def state(self, call: Call) -> Reply:
         """Answer with the state of all models."""
-        return _page_reply(call, JSON, to_json(PageState(tuple(self._models()))))
+        return _page_reply(call, JSON, to_json(self._state()))
 
     async def sample(self, call: Call, model: str, version: str, number: str) -> Reply:
         """Answer with a packed sample."""
@@ -213,28 +209,27 @@ class PageApi:
         )
         return _page_reply(call, JSON, to_json(tried))
 
-    def _models(self) -> list[PageModel]:
-        registry = self._core.registry
-        models = sorted(registry, key=lambda model: (model.name, not registry.is_default(model), model.version))
-        return [_page_model(model, is_default=registry.is_default(model)) for model in models]
-
-
-def _page_model(model: ServedModel, *, is_default: bool) -> PageModel:
-    place = f"/page/samples/{quote(model.name, safe='')}/{quote(model.version, safe='')}"
-    state = model.state
-    return PageModel(
-        name=model.name,
-        version=model.version,
-        default=is_default,
-        state=state,
-        workers=sum(worker.state is WorkerState.READY for worker in model.workers),
-        detail=str(model.failure) if state is ModelState.FAILED else "",
-        latencies=tuple([round(each, 3) for each in model.latencies]),
-        samples=tuple(
-            PageSample(name=name.removeprefix("MAR-INF/"), content_type=type_of(name, b""), url=f"{place}/{number}")
-            for number, name in enumerate(_sample_names(model.prepared.archive))
-        ),
-    )
+    def _state(self) -> PageState:
+        registry, models = self._core.registry, []
+        for model in sorted(registry, key=lambda each: (each.name, not registry.is_default(each), each.version)):
+            place = f"/page/samples/{quote(model.name, safe='')}/{quote(model.version, safe='')}"
+            samples = tuple(
+                PageSample(name=name.removeprefix("MAR-INF/"), content_type=type_of(name, b""), url=f"{place}/{number}")
+                for number, name in enumerate(_sample_names(model.prepared.archive))
+            )
+            models.append(
+                PageModel(
+                    name=model.name,
+                    version=model.version,
+                    default=registry.is_default(model),
+                    state=model.state,
+                    workers=sum(worker.state is WorkerState.READY for worker in model.workers),
+                    detail=str(model.failure) if model.state is ModelState.FAILED else "",
+                    latencies=tuple([round(each, 3) for each in model.latencies]),
+                    samples=samples,
+                )
+            )
+        return PageState(tuple(models))
 
 
 def _sample_names(archive: Archive) -> list[str]:

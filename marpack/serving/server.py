@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from marpack.archive.index import content_digest
-from marpack.errors import ExitCode, MarpackError, UsageError, describe_os_error
+from marpack.errors import ExitCode, MarpackError, UsageError, convert_os_errors
 from marpack.serving.access import Admission, Guard, TokenKind, Tokens
 from marpack.serving.api import Api, ServerStatistics, ServingCore
 from marpack.serving.http import HttpServer, HttpSettings, run
@@ -85,7 +85,7 @@ class Server:
             open_inference=options.open_inference,
             log_requests=options.log_requests,
         )
-        self._numbers: Iterator[int] = itertools.count(options.first_worker)
+        self._numbers = itertools.count(options.first_worker)
         self._interrupted = False
         self._bug: BaseException | None = None
 
@@ -112,15 +112,15 @@ class Server:
         new = ServedModel(plan, numbers=self._numbers, metrics=self.core.metrics, is_silent=True)
         new.loaded_at_start = old.loaded_at_start
         new.begin(self._end_on_bug)
+        is_served = False
         try:
             if not await new.wait_until_ready() and new.failure is not None:
                 raise new.failure
-            is_replaced = self.registry.replace(old, new)
-        except MarpackError:
-            await new.stop()
-            raise
-        if not is_replaced:
-            await new.stop()
+            is_served = self.registry.replace(old, new)
+        finally:
+            if not is_served:
+                await new.stop()
+        if not is_served:
             return None
         new.is_silent = False
         new.queue.put_back(old.queue.drain())
@@ -141,7 +141,7 @@ class Server:
             for plan in models:
                 self.add(plan, at_start=True)
             self.registry.is_complete = True
-            tasks = [asyncio.create_task(work(self)) for work in (Server._sample, beside) if work is not None]
+            tasks = [asyncio.create_task(work(self)) for work in (Server._sample_system, beside) if work is not None]
             for task in tasks:
                 task.add_done_callback(self._end_on_bug)
             await self._ending.wait()
@@ -156,8 +156,7 @@ class Server:
             raise self._bug
         return ExitCode.INTERRUPTED if self._interrupted else ExitCode.OK
 
-    async def _sample(self) -> None:
-        """Sample the machine's metrics periodically."""
+    async def _sample_system(self) -> None:
         while self.options.sample_seconds is not None:
             with suppress(OSError):  # not available on this machine
                 self.core.metrics.put_system(await asyncio.to_thread(sample_system))
@@ -209,24 +208,19 @@ class Server:
                 if not options.metrics_may_fail:
                     raise
                 _LOG.warning("metrics are not available: %s", error.what)
-        bound = await self._open("inference", options.inference, inference)
+        bound, guard = await self._open("inference", options.inference, inference)
         if page is not None:
-            page.admission.guard = self._guard(bound)
+            page.admission.guard = guard
             _LOG.info(Listening("page", str(bound)))
         if options.management is not None and not merged:
-            bound = await self._open("management", options.management, management)
-        management.admission.guard = self._guard(bound)
+            _, guard = await self._open("management", options.management, management)
+        management.admission.guard = guard
 
-    async def _open(self, what: str, address: Address, api: Api) -> Address:
-        bound = await self.http.listen(address, api.handle)
+    async def _open(self, what: str, address: Address, api: Api) -> tuple[Address, Guard]:
+        bound, options = await self.http.listen(address, api.handle), self.options
         _LOG.info(Listening(what, str(bound)))
-        return bound
-
-    def _guard(self, bound: Address) -> Guard:
-        options = self.options
-        return Guard.of(
-            bound, machine=socket.gethostname(), allowed_hosts=options.allowed_hosts, origins=options.origins
-        )
+        hosts, machine = options.allowed_hosts, socket.gethostname()
+        return bound, Guard.of(bound, machine=machine, allowed_hosts=hosts, origins=options.origins)
 
 
 Beside = Callable[[Server], Coroutine[Any, Any, None]]  # Any: as in typing.Coroutine
@@ -266,8 +260,6 @@ class Reloader:
 
     def __init__(self, models: Iterable[ReloadableModel]) -> None:
         self._models = tuple(models)
-        self._tried: dict[str, str | None] = {}  # model → content digest of the latest archive
-        self._reported: dict[str, str] = {}  # model → the latest error
 
     async def run(self, server: Server) -> None:
         """Reload models as long as the server runs."""
@@ -277,6 +269,8 @@ class Reloader:
         from watchfiles import awatch  # noqa: PLC0415 - only --reload needs it
 
         model = server.registry.find(source.plan.name, source.plan.version)
+        tried = content_digest(model.prepared.archive)  # of the latest archive
+        reported = ""  # the latest error
         named = {source.path.absolute(), source.path.resolve()}  # a link, and its target
         is_folder = source.path.is_dir()
         folders = named if is_folder else {path.parent for path in named}
@@ -288,40 +282,30 @@ class Reloader:
             is_hidden = any(part.startswith((".", "__pycache__")) for part in inner.parts)
             return not is_hidden and not name.endswith(_SKIPPED)
 
-        try:
-            async for changes in awatch(*folders, watch_filter=counts, recursive=is_folder):
-                if model in tuple(server.registry):  # it is not unregistered
-                    names = sorted({os.path.relpath(name) for _, name in changes})
-                    model = await self._reload(server, model, source, names)
-        except OSError as error:
-            hint = "raise the limit of watched files (sysctl fs.inotify.max_user_watches), or omit --reload"
-            what = f"the files cannot be watched: {describe_os_error(error)}"
-            raise UsageError(what, where=str(source.path), hint=hint, code="cannot-watch") from error
-
-    async def _reload(
-        self, server: Server, model: ServedModel, source: ReloadableModel, changed: list[str]
-    ) -> ServedModel:
-        """Return the model that is served from now on."""
-
-        def plan_again() -> tuple[ModelPlan, str | None, str | None]:
+        def plan_again() -> tuple[ModelPlan, str | None]:
             plan = source.plan_again()
-            return plan, content_digest(plan.prepared.archive), content_digest(model.prepared.archive)
+            return plan, content_digest(plan.prepared.archive)
 
-        try:
-            plan, digest, served = await run_in_loading_thread(plan_again)
-            if digest is not None and digest == self._tried.get(model.name, served):
-                plan.prepared.archive.close()  # only a file that is not packed has changed, such as a log
-                return model
-            self._tried[model.name] = digest
-            new = await server.replace(model, plan)
-        except MarpackError as error:
-            failure = f"{error!r} {getattr(error, 'findings', ())}"
-            if self._reported.get(model.name) != failure:
-                self._reported[model.name] = failure
-                _LOG.error(Reloaded(model.label, changed, kept=True, error=str(error)), exc_info=error)
-            return model
-        if new is None:
-            return model
-        self._reported.pop(model.name, None)
-        _LOG.info(Reloaded(new.label, changed, kept=False, error=None))
-        return new
+        hint = "raise the limit of watched files (sysctl fs.inotify.max_user_watches), or omit --reload"
+        what, where = "the files cannot be watched", str(source.path)
+        with convert_os_errors(UsageError, what, where=where, hint=hint, code="cannot-watch"):
+            async for changes in awatch(*folders, watch_filter=counts, recursive=is_folder):
+                if model not in tuple(server.registry):  # it is unregistered
+                    continue
+                changed = sorted({os.path.relpath(name) for _, name in changes})
+                try:
+                    plan, digest = await run_in_loading_thread(plan_again)
+                    if digest is not None and digest == tried:
+                        plan.prepared.archive.close()  # only a file that is not packed has changed, such as a log
+                        continue
+                    tried = digest
+                    new = await server.replace(model, plan)
+                except MarpackError as error:
+                    failure = f"{error!r} {getattr(error, 'findings', ())}"
+                    if reported != failure:
+                        reported = failure
+                        _LOG.error(Reloaded(model.label, changed, kept=True, error=str(error)), exc_info=error)
+                    continue
+                if new is not None:
+                    model, reported = new, ""
+                    _LOG.info(Reloaded(new.label, changed, kept=False, error=None))
