@@ -8,10 +8,10 @@ from inspection.lint.handler_cases import CASES as HANDLERS
 
 from tools.reference.findings import CHAPTERS, rows
 
-# Found by tests other than the tables of cases: tests/inspection/lint/test_hostile.py and test_contents.py.
+# Found by tests beside the tables of cases: test_hostile.py, test_contents.py and test_handlers.py.
 ELSEWHERE = {
     "member-unreadable", "sources-too-large", "check-gave-up", "labels-unchecked", "requirements-too-large",
-    "config-key-missing", "manifest-key-missing",
+    "config-key-missing", "manifest-key-missing", "handler-base-unknown",
 }  # fmt: skip
 
 

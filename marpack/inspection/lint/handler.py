@@ -17,7 +17,7 @@ from marpack.findings import Finding, Severity
 from marpack.inspection.lint.config import ModelConfig
 from marpack.inspection.lint.manifest import Requirements
 from marpack.inspection.lint.source import (
-    Binding,
+    Definition,
     Files,
     Found,
     Function,
@@ -27,13 +27,12 @@ from marpack.inspection.lint.source import (
     broken_source,
     dotted_name,
     last_name,
-    own_nodes,
     read_scope,
     walk,
 )
 from marpack.protocol.targets import Target, TargetDifference
 from marpack.torchserve import server_modules as ts
-from marpack.torchserve.server_modules import INSTALLED, MANIFEST_FILES, HandlerName, is_standard, never_found
+from marpack.torchserve.server_modules import MANIFEST_FILES, HandlerName, never_found
 
 _MANIFEST = "MAR-INF/MANIFEST.json: model.handler"
 TEXT_HANDLER = "ts.torch_handler.text_handler.TextHandler"
@@ -42,18 +41,9 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _ASYNC_HANDLERS = frozenset(row.cls for row in ts.BUILT_INS.values() if row.is_async)
 # Modules whose classes have none of a handler's methods.
 _PLAIN_MODULES = ("abc", "typing", "typing_extensions", "enum", "torch.nn", "dataclasses")
-_MAX_DEPTH = 30  # imports of imports of a name
-_MAX_CLASSES = 500  # in one resolution order; merging more takes too long
+_HANDLER_SUFFIXES = ("Handler", "Classifier", "Segmenter", "Detector")
 # Decorators that return the class that they decorate, or one in its place.
-_CLASS_DECORATORS = frozenset(
-    {"dataclass", "total_ordering", "runtime_checkable", "final", "unique", "define", "frozen", "s", "attrs", "mutable"}
-)
-# Calls that make a class of the calling module → the arguments they need.
-_CLASS_MAKERS = {
-    "namedtuple": 2, "NamedTuple": 1, "TypedDict": 1, "Enum": 2, "IntEnum": 2, "StrEnum": 2, "Flag": 2, "IntFlag": 2,
-    "type": 3,
-}  # fmt: skip
-_NO_CLASSES = frozenset({"NewType", "TypeVar", "ParamSpec", "TypeVarTuple"})
+_CLASS_DECORATORS = frozenset({"dataclass", "total_ordering", "runtime_checkable", "final", "unique"})
 # Decorators that call the function with the arguments they get.
 _TRANSPARENT = frozenset(
     {"timed", "no_grad", "inference_mode", "enable_grad", "override", "abstractmethod", "autocast", "deprecated"}
@@ -86,9 +76,10 @@ class PlainClass(Struct, frozen=True):
 
 
 class UnknownClass(Struct, frozen=True):
-    """A class that is not packed, with unknown attributes."""
+    """A class with unknown attributes."""
 
     text: str
+    is_packed: bool = True  # it may be: the source does not show plainly which class it is
 
 
 class LocalClass:
@@ -114,16 +105,15 @@ Class = LocalClass | ServerClass | PlainClass | UnknownClass
 
 
 class Attribute(Struct, frozen=True):
-    """The class that an attribute comes from."""
+    """The class that an attribute comes from, and the attribute if it is plainly a function of a packed class."""
 
     owner: Class
-    binding: Binding | None = None  # the owner's own, if it is packed
+    function: ast.FunctionDef | ast.AsyncFunctionDef | None = None
 
-    @property
-    def function(self) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-        """Return the definition, if the attribute is certainly one function."""
-        only = self.binding.only if self.binding else None
-        return only if isinstance(only, _FUNCTIONS) else None
+    def at(self) -> str:
+        """Return the place of the function, or of its packed class."""
+        assert isinstance(self.owner, LocalClass)  # noqa: S101 - only these have places
+        return self.owner.module.at(self.function or self.owner.node)
 
 
 class Classes:
@@ -135,73 +125,52 @@ class Classes:
 
     def resolve(self, module: Module, expression: ast.expr) -> Class:
         """Return the class that an expression in a module names."""
-        dotted = dotted_name(expression.value if isinstance(expression, ast.Subscript) else expression)  # Generic[T]
-        if dotted is None:
+        name = dotted_name(expression.value if isinstance(expression, ast.Subscript) else expression)  # Generic[T]
+        if name is None:
             return UnknownClass(ast.unparse(expression)[:60])
-        first, _, rest = dotted.partition(".")
-        if not rest:
-            return self._named(module, first)
-        binding = module.scope.names.get(first)
-        imported = binding.only if binding else None
-        source = module.absolute(imported) if isinstance(imported, Imported) else None
-        if not isinstance(imported, Imported) or source is None:
-            return UnknownClass(dotted)
-        path, _, name = ".".join(filter(None, (source, imported.name, rest))).rpartition(".")
-        return self._imported(path, name)
-
-    def _named(self, module: Module, name: str, depth: int = 0) -> Class:
-        """Return the class that a name of a module stands for."""
-        binding = module.scope.names.get(name)
-        if binding is None:
-            found = (self._imported(module.absolute(star), name, depth + 1) for star in module.scope.stars)
-            known = next((cls for cls in found if not isinstance(cls, UnknownClass)), None)
-            is_builtin = not module.scope.stars and isinstance(getattr(builtins, name, None), type)
-            return known or (PlainClass(name) if is_builtin else UnknownClass(name))
-        match binding.only:
-            case ast.ClassDef() as node:
-                return LocalClass(module, node)
-            case Imported(name=str()) as imported:
-                return self._imported(module.absolute(imported), imported.name or "", depth + 1)
-            case ast.Attribute() as expression:
-                return self.resolve(module, expression)
-        return UnknownClass(name)
-
-    def _imported(self, source: str | None, name: str, depth: int = 0) -> Class:
-        """Return the class that `from source import name` binds."""
-        if source is None or depth > _MAX_DEPTH:
-            return UnknownClass(name)
-        packed = self.files.packed(source)
-        if packed is not None:
-            return self._named(packed, name, depth)
-        if source.partition(".")[0] == "ts":
-            dotted = ts.handler_class(name)
-            return ServerClass(dotted) if dotted else UnknownClass(f"{source}.{name}")
-        is_plain = any(source == plain or source.startswith(f"{plain}.") for plain in _PLAIN_MODULES)
-        return PlainClass(f"{source}.{name}") if is_plain else UnknownClass(f"{source}.{name}")
+        found = self.files.definition(module, name)
+        if isinstance(found.value, ast.ClassDef):
+            return LocalClass(found.module, found.value)
+        if isinstance(found.value, Imported):
+            source, _, last = found.dotted.rpartition(".")
+            dotted = ts.handler_class(last) if source.partition(".")[0] == "ts" else None
+            if dotted:
+                return ServerClass(dotted)
+            is_plain = any(source == plain or source.startswith(f"{plain}.") for plain in _PLAIN_MODULES)
+            return PlainClass(found.dotted) if is_plain else UnknownClass(found.dotted, is_packed=False)
+        is_builtin = isinstance(getattr(builtins, name, None), type) and module.lacks(name)
+        return PlainClass(name) if is_builtin else UnknownClass(name)
 
     def order(self, start: Class) -> list[Class]:
-        """Return the method resolution order; unknown bases are part of it."""
+        """Return a class and its bases, each before its own bases, as Python looks for methods."""
         if start not in self._orders:
-            self._orders[start] = [UnknownClass("itself")]  # a class that inherits from itself
-            bases: list[Class] = []
-            if isinstance(start, ServerClass):
-                bases = [ServerClass(base) for base in ts.bases_of(start.dotted)]
-            elif isinstance(start, LocalClass) and len(start.node.bases) <= _MAX_CLASSES:
-                bases = [self.resolve(start.module, base) for base in start.node.bases] or [PlainClass("object")]
-            rows = [self.order(base) for base in bases]
-            too_many = sum(map(len, rows)) > _MAX_CLASSES
-            merged = [UnknownClass("too many bases")] if too_many else _merge_orders([*rows, bases])
-            self._orders[start] = [start, *merged]
+            found: dict[Class, None] = {}  # in the opposite order
+            self._collect(start, found, set())
+            self._orders[start] = list(reversed(found))
         return self._orders[start]
+
+    def _collect(self, cls: Class, found: dict[Class, None], seen: set[Class]) -> None:
+        if cls in seen:
+            return
+        seen.add(cls)
+        bases: list[Class] = []
+        if isinstance(cls, ServerClass):
+            bases = [ServerClass(base) for base in ts.bases_of(cls.dotted)]
+        elif isinstance(cls, LocalClass):
+            bases = [self.resolve(cls.module, base) for base in cls.node.bases]
+        for base in reversed(bases):
+            self._collect(base, found, seen)
+        found[cls] = None
 
     def definitions(self, start: Class, name: str) -> Iterator[Attribute]:
         """Yield every class in resolution order that defines an attribute, or may define it."""
         for owner in self.order(start):
             if isinstance(owner, LocalClass):
-                if owner.scope.dynamic:
+                if owner.scope.dynamic or owner.node.keywords:  # a metaclass may do anything
                     yield Attribute(UnknownClass(owner.node.name))
                 if name in owner.scope.names:
-                    yield Attribute(owner, owner.scope.names[name])
+                    value = owner.scope.names[name].only
+                    yield Attribute(owner, value if isinstance(value, _FUNCTIONS) else None)
             elif isinstance(owner, UnknownClass) or (
                 isinstance(owner, ServerClass) and name in ts.methods_of(owner.dotted)
             ):
@@ -211,92 +180,61 @@ class Classes:
         """Return the class that an attribute comes from; None if no class has it."""
         return next(self.definitions(start, name), None)
 
-    def has_handle(self, cls: Class | None) -> bool:
+    def has_handle(self, cls: Class) -> bool:
         """Return whether a class has `handle`; with an unknown base, that base's name decides."""
         found = self.find(cls, "handle") if isinstance(cls, LocalClass | ServerClass) else None
         if found is not None and isinstance(found.owner, UnknownClass):
-            return found.owner.text.endswith(("Handler", "Classifier", "Segmenter", "Detector"))
+            return found.owner.text.endswith(_HANDLER_SUFFIXES)
         return found is not None
-
-
-def _merge_orders(rows: list[list[Class]]) -> list[Class]:
-    """Merge resolution orders as Python does (C3); where Python fails, continue with the first."""
-    merged: list[Class] = []
-    rows = [row for row in rows if row]
-    while rows:
-        heads = (row[0] for row in rows if not any(row[0] in other[1:] for other in rows))
-        head = next(heads, rows[0][0])
-        merged.append(head)
-        rows = [rest for row in rows if (rest := [item for item in row if item != head])]
-    return merged
 
 
 class OwnClasses(Struct, frozen=True):
     """The classes that belong to a module.
 
     The server counts every name of a class whose `__module__` is the module: a dataclass, an enum or an exception
-    beside the handler counts, an alias counts again, an imported class does not.
+    beside the handler counts, an imported class does not.
     """
 
-    certain: dict[str, ast.AST]  # name → its definition, or the call that makes the class
-    exact: bool  # there are no others
+    certain: dict[str, ast.ClassDef]
+    exact: bool  # the source shows plainly that there are no others
 
     @property
     def only(self) -> ast.ClassDef | None:
         """The class that the server takes, if the source shows it."""
-        node = next(iter(self.certain.values()), None)
-        return node if isinstance(node, ast.ClassDef) and self.exact and len(self.certain) == 1 else None
+        return next(iter(self.certain.values())) if self.exact and len(self.certain) == 1 else None
 
     def listing(self) -> str:
         """Return the first names for a message."""
         return ", ".join(islice(self.certain, 6)) + (", …" if len(self.certain) > 6 else "")
 
-    def misplaced_line(self, scope: Scope, method: str) -> int:
-        """Return the line of the first class without a method; of the second class if all have it."""
-        lines = sorted(scope.names[name].line for name in self.certain)
-        without = sorted(
-            scope.names[name].line
-            for name, node in self.certain.items()
-            if not any(getattr(item, "name", "") == method for item in getattr(node, "body", ()))
-        )
-        return without[0] if without else lines[1]
+    def misplaced(self, method: str) -> ast.ClassDef:
+        """Return the first class without a method; the second class if all have it."""
+        nodes = sorted(self.certain.values(), key=lambda node: node.lineno)
+        without = (node for node in nodes if method not in read_scope(node).names)
+        return next(without, nodes[1])
 
 
 def own_classes(scope: Scope) -> OwnClasses:
     """Return the classes that belong to a module."""
-    certain: dict[str, ast.AST] = {}
+    certain: dict[str, ast.ClassDef] = {}
     exact = not scope.dynamic
     for name, binding in sorted(scope.names.items()):
-        kinds = [_is_own_class(name, value, scope) for value in binding.values]
-        only = binding.only
-        if kinds == [True] and isinstance(only, ast.AST):
-            certain[name] = only
-        elif any(kind is not False for kind in kinds):
-            exact = False
+        node = binding.only
+        if isinstance(node, ast.ClassDef) and _is_plain_class(node):
+            certain[name] = node
+        else:
+            # An expression may be a class if its name is written as one.
+            kinds = (ast.ClassDef, ast.Call, ast.IfExp, ast.BoolOp, ast.Name)
+            is_camel_case = name[:1].isupper() and not name.isupper()
+            for value in binding.values:
+                exact &= not isinstance(value, kinds if is_camel_case else ast.ClassDef)
     return OwnClasses(certain, exact)
 
 
-def _is_own_class(name: str, value: ast.AST | Imported | None, scope: Scope) -> bool | None:
-    """Return whether a value is a class of the module's own; None if the source does not show it."""
-    looks_like_class = name[:1].isupper() and not name.isupper()
-    match value:
-        case ast.ClassDef():
-            assigned = [target for item in value.body if isinstance(item, ast.Assign) for target in item.targets]
-            if any(isinstance(target, ast.Name) and target.id == "__module__" for target in assigned):
-                return None
-            return all(last_name(item) in _CLASS_DECORATORS for item in value.decorator_list) or None
-        case ast.Call():
-            maker, function = last_name(value) or "", dotted_name(value.func) or ""
-            if maker in _CLASS_MAKERS:
-                return len(value.args) + len(value.keywords) >= _CLASS_MAKERS[maker] or None
-            binding = scope.names.get(function)
-            is_instance = binding is not None and isinstance(binding.only, ast.ClassDef)
-            return None if looks_like_class and not is_instance and maker not in _NO_CLASSES else False
-        case ast.IfExp() | ast.BoolOp():
-            return None if looks_like_class else False
-        case ast.Name() if value.id in scope.names:
-            return None if looks_like_class else False
-    return False
+def _is_plain_class(node: ast.ClassDef) -> bool:
+    """Return whether a definition certainly makes one class that belongs to its module."""
+    is_decorated = any(last_name(item) not in _CLASS_DECORATORS for item in node.decorator_list)
+    return not is_decorated and "__module__" not in read_scope(node).names
 
 
 # The entry point
@@ -311,13 +249,6 @@ class EntryKind(StrEnum):
     UNKNOWN = "unknown"  # the source alone does not show it
 
 
-class LocalFunction(Struct, frozen=True):
-    """A function that a packed module defines."""
-
-    module: Module
-    node: Function
-
-
 class Entry(Struct, frozen=True, kw_only=True):
     """The entry point, with the findings about it."""
 
@@ -325,7 +256,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     member: str | None = None  # the packed source file, parsed or not
     module: Module | None = None
     name: str = "handle"  # of the function
-    function: LocalFunction | None = None  # if it can be read
+    function: Definition | None = None  # of the function, if a packed module plainly defines it
     cls: Class | None = None  # the server makes an instance of it
     findings: tuple[Finding, ...] = ()
 
@@ -385,26 +316,31 @@ def _missing_handler(files: Files, name: HandlerName) -> Finding:
 def read_entry(classes: Classes, module: Module, function: str | None = None) -> Entry:
     """Return what the server calls in a module: `function` or `handle`, else its one class."""
     name = function or "handle"
-    binding = module.scope.names.get(name)
-    if binding is not None:
-        return _read_function(classes, module, name, binding)
-    if not is_absent(classes.files, module, name):
-        return Entry(module=module)
-    own, kind, cls, findings = own_classes(module.scope), EntryKind.UNKNOWN, None, []
+    if name in module.scope.names:
+        found, where = classes.files.definition(module, name), module.at(module.scope.names[name].line)
+        match found.value:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                return Entry(kind=EntryKind.FUNCTION, module=module, name=name, function=found)
+            case ast.ClassDef():
+                finding = codes.HANDLER_CLASS_NOT_CALLABLE.at(where, name=name)
+            case ast.Constant() | ast.List() | ast.Dict() | ast.Tuple() | ast.Set() | ast.JoinedStr():
+                finding = codes.HANDLER_NOT_CALLABLE.at(where, name=name)
+            case value:
+                return Entry(kind=EntryKind.FUNCTION if value else EntryKind.UNKNOWN, module=module, name=name)
+        return Entry(kind=EntryKind.NOTHING, module=module, findings=(finding,))
+    own = own_classes(module.scope)
     if own.only is not None:
-        kind, cls = EntryKind.CLASS, LocalClass(module, own.only)
-        if function:
-            findings = [codes.HANDLER_FUNCTION_MISSING.at(_MANIFEST, name=function)]
-    elif len(own.certain) > 1 or (own.exact and not own.certain):
-        kind = EntryKind.NOTHING
-        if function:
-            findings = [codes.HANDLER_NO_FUNCTION.at(module.member, name=function)]
-        if own.certain:
-            where = module.at(own.misplaced_line(module.scope, "handle"))
-            findings += [codes.HANDLER_MANY_CLASSES.at(where, count=len(own.certain), names=own.listing())]
-        else:
-            findings += [_no_entry(classes, module)]
-    return Entry(kind=kind, module=module, cls=cls, findings=tuple(findings))
+        findings = (codes.HANDLER_FUNCTION_MISSING.at(_MANIFEST, name=function),) if function else ()
+        return Entry(kind=EntryKind.CLASS, module=module, cls=LocalClass(module, own.only), findings=findings)
+    if module.scope.dynamic or not (own.exact or len(own.certain) > 1):
+        return Entry(module=module)
+    findings = (codes.HANDLER_NO_FUNCTION.at(module.member, name=function),) if function else ()
+    if own.certain:
+        where = module.at(own.misplaced("handle"))
+        finding = codes.HANDLER_MANY_CLASSES.at(where, count=len(own.certain), names=own.listing())
+    else:
+        finding = _no_entry(classes, module)
+    return Entry(kind=EntryKind.NOTHING, module=module, findings=(*findings, finding))
 
 
 def _no_entry(classes: Classes, module: Module) -> Finding:
@@ -414,58 +350,6 @@ def _no_entry(classes: Classes, module: Module) -> Finding:
         hint = f"Derive one class: class Handler({handler}): pass"
         return codes.HANDLER_ONLY_IMPORTED.at(module.member, hint=hint, name=handler)
     return codes.HANDLER_NO_ENTRY.at(module.member)
-
-
-def _read_function(classes: Classes, module: Module, name: str, binding: Binding) -> Entry:
-    """Return the entry point that a module's name is."""
-    owner, value = module, binding.only
-    for _ in range(_MAX_DEPTH):  # follow imports to the packed module that defines the value
-        if not isinstance(value, Imported) or value.name is None:
-            break
-        packed = classes.files.packed(owner.absolute(value) or "")
-        inner = packed.scope.names.get(value.name) if packed else None
-        if packed is None or inner is None or inner.only is None:
-            return Entry(kind=EntryKind.FUNCTION, module=module, name=name)
-        owner, value = packed, inner.only
-    match value:
-        case None:
-            return Entry(module=module, name=name)
-        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-            function = LocalFunction(owner, value)
-            return Entry(kind=EntryKind.FUNCTION, module=module, name=name, function=function)
-        case ast.ClassDef():
-            finding = codes.HANDLER_CLASS_NOT_CALLABLE.at(module.at(binding.line), name=name)
-        case ast.Constant() | ast.List() | ast.Dict() | ast.Tuple() | ast.Set() | ast.JoinedStr():
-            finding = codes.HANDLER_NOT_CALLABLE.at(module.at(binding.line), name=name)
-        case Imported(name=None) if classes.files.packed(owner.absolute(value) or "") is not None:
-            finding = codes.HANDLER_NOT_CALLABLE.at(module.at(binding.line), name=name)
-        case _:
-            return Entry(kind=EntryKind.FUNCTION, module=module, name=name)
-    return Entry(kind=EntryKind.NOTHING, module=module, findings=(finding,))
-
-
-def is_absent(files: Files, module: Module, name: str) -> bool:
-    """Return whether a module certainly does not have a name, its star imports included."""
-    seen: set[str] = set()
-    waiting = [module]
-    while waiting:
-        current = waiting.pop()
-        if current.member in seen:
-            continue
-        seen.add(current.member)
-        if name in current.scope.names or current.scope.dynamic:
-            return False
-        for star in current.scope.stars:
-            source = current.absolute(star) or ""
-            top = source.partition(".")[0]
-            if packed := files.packed(source):
-                waiting.append(packed)
-            elif ts.has_module(source):
-                if name in ts.names_of(source):
-                    return False
-            elif not (is_standard(top) or top in INSTALLED):
-                return False
-    return True
 
 
 # How the handler loads its model
@@ -522,18 +406,16 @@ def find_loader(entry: Entry, classes: Classes) -> LoadingStrategy:
     if entry.cls is not None:
         return LoadingStrategy(severity=_initialize_severity(classes, entry.cls), cls=entry.cls)
     function = entry.function
-    names = [
-        node.func.value.id  # _service.initialize(context)
-        for node in (walk(function.node) if function is not None else ())
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "initialize"
-        if isinstance(node.func.value, ast.Name)
-    ]
-    binding = function.module.scope.names.get(names[0]) if function and names else None
-    if function is None or binding is None or not isinstance(binding.only, ast.Call):
-        return LoadingStrategy()
-    cls = classes.resolve(function.module, binding.only.func)
-    # The source does not show whether the function gets there, so this is at most a warning.
-    return LoadingStrategy(severity=milder(_initialize_severity(classes, cls), Severity.WARNING), cls=cls)
+    for node in walk(function.value) if function and isinstance(function.value, ast.AST) else ():
+        match node:  # _service.initialize(context)
+            case ast.Call(func=ast.Attribute(attr="initialize", value=ast.Name(id=name))) if function:
+                service = classes.files.definition(function.module, name)
+                if isinstance(service.value, ast.Call):
+                    cls = classes.resolve(service.module, service.value.func)
+                    # The source does not show whether the function gets there, so this is at most a warning.
+                    severity = milder(_initialize_severity(classes, cls), Severity.WARNING)
+                    return LoadingStrategy(severity=severity, cls=cls)
+    return LoadingStrategy()
 
 
 def _initialize_severity(classes: Classes, cls: Class) -> Severity:
@@ -542,13 +424,12 @@ def _initialize_severity(classes: Classes, cls: Class) -> Severity:
     for found in classes.definitions(cls, "initialize"):
         if isinstance(found.owner, ServerClass):
             return severity if ts.loads_as_base(found.owner.dotted) else Severity.NOTE
-        function = found.function
-        if function is None or not isinstance(found.owner, LocalClass) or function.decorator_list:
+        if found.function is None or found.function.decorator_list:
             return Severity.NOTE
-        nodes = list(own_nodes(function))
+        nodes = list(walk(found.function, inner=False))
         if any(_changes_manifest(node) for node in nodes) or not any(map(_calls_initialize, nodes)):
             return Severity.NOTE
-        if not any(isinstance(item, ast.Expr) and _calls_initialize(item.value) for item in function.body):
+        if not any(isinstance(item, ast.Expr) and _calls_initialize(item.value) for item in found.function.body):
             severity = Severity.WARNING  # only under a condition
     return Severity.NOTE
 
@@ -556,9 +437,10 @@ def _initialize_severity(classes: Classes, cls: Class) -> Severity:
 def _calls_initialize(node: ast.AST) -> bool:
     """Return whether a node is `super().initialize(context)` or `Base.initialize(self, context)`."""
     match node:
-        case ast.Call(func=ast.Attribute(attr="initialize", value=ast.Call(func=ast.Name(id="super")))):
-            return True
-        case ast.Call(func=ast.Attribute(attr="initialize"), args=[ast.Name(id="self"), *_]):
+        case (
+            ast.Call(func=ast.Attribute(attr="initialize", value=ast.Call(func=ast.Name(id="super"))))
+            | ast.Call(func=ast.Attribute(attr="initialize"), args=[ast.Name(id="self"), *_])
+        ):
             return True
     return False
 
@@ -578,9 +460,10 @@ def _changes_manifest(node: ast.AST) -> bool:
 
 def call_error(node: Function, given: int, *, method: bool) -> str | None:
     """Return why a call with so many positional arguments fails; None if it may succeed."""
-    bound = _bound_arguments(node, method=method)
-    if bound is None:
-        return None
+    decorators = {last_name(item) for item in getattr(node, "decorator_list", [])}
+    if decorators - _TRANSPARENT - {"staticmethod", "classmethod"}:
+        return None  # a decorator may pass others
+    bound = int(method and "staticmethod" not in decorators)  # the leading parameters that Python fills
     arguments = node.args
     positional = [*arguments.posonlyargs, *arguments.args]
     count = given + bound
@@ -592,85 +475,63 @@ def call_error(node: Function, given: int, *, method: bool) -> str | None:
     return f"requires {', '.join(repr(name) for name in needed)}" if needed else None
 
 
-def _bound_arguments(node: Function, *, method: bool) -> int | None:
-    """Return how many leading parameters Python fills; None if a decorator hides it."""
-    names = {last_name(item) for item in getattr(node, "decorator_list", [])}
-    if "staticmethod" in names:
-        return 0
-    return None if names - _TRANSPARENT - {"classmethod"} else int(method)
-
-
 def check_constructor(classes: Classes, cls: LocalClass, role: str) -> Iterator[Finding]:
     """Yield why the server cannot construct a class; its role is "handler" or "model"."""
-    for name in ("__new__", "__init__") if not cls.node.keywords else ():  # a metaclass may do anything
+    for name in ("__new__", "__init__"):
         found = classes.find(cls, name)
-        if found is None or found.function is None or not isinstance(found.owner, LocalClass):
-            continue
-        if reason := call_error(found.function, 0, method=True):
-            where = found.owner.module.at(found.function)
-            yield codes.CLASS_NEEDS_ARGUMENTS.at(where, role=role, cls=cls.node.name, name=name, reason=reason)
+        reason = call_error(found.function, 0, method=True) if found and found.function else None
+        if found and reason:
+            yield codes.CLASS_NEEDS_ARGUMENTS.at(found.at(), role=role, cls=cls.node.name, name=name, reason=reason)
 
 
 def check_entry(context: LintContext) -> Iterator[Finding]:
     """Yield why the server cannot construct, initialize or call the handler."""
     yield from context.entry.findings
     entry, classes, awaited = context.entry, context.classes, context.config.awaited
-    if entry.function is not None:
-        module, node = entry.function.module, entry.function.node
+    if entry.function is not None and isinstance(node := entry.function.value, Function):
+        where = entry.function.module.at(node)
         if reason := call_error(node, 2, method=False):
-            yield codes.HANDLER_SIGNATURE.at(
-                module.at(node), name=entry.name, arguments="data and context", reason=reason
-            )
-        yield from _check_answer(module, node, awaited=awaited)
-    cls = entry.cls
-    if isinstance(cls, ServerClass):
-        name = cls.dotted.rpartition(".")[2]
-        if awaited and name not in _ASYNC_HANDLERS:
-            yield codes.HANDLER_BUILT_IN_NOT_ASYNC.at(_MANIFEST, name=name)
-        if not awaited and name in _ASYNC_HANDLERS:
-            yield codes.HANDLER_BUILT_IN_ASYNC.at(_MANIFEST, name=name)
-    if isinstance(cls, LocalClass):
-        yield from check_constructor(classes, cls, "handler")
-        yield from _check_method(classes, cls, "initialize", ("context",))
-        yield from _check_method(classes, cls, "handle", ("data", "context"))
-        yield from _check_handle(classes, cls, awaited=awaited)
-        yield from _check_skipped_initialize(classes, cls)
+            yield codes.HANDLER_SIGNATURE.at(where, name=entry.name, arguments="data and context", reason=reason)
+        yield from _check_answer(entry.function.module, node, awaited=awaited)
+    if isinstance(entry.cls, ServerClass):
+        name = entry.cls.dotted.rpartition(".")[2]
+        if awaited is not (name in _ASYNC_HANDLERS):
+            code = codes.HANDLER_BUILT_IN_NOT_ASYNC if awaited else codes.HANDLER_BUILT_IN_ASYNC
+            yield code.at(_MANIFEST, name=name)
+    if isinstance(entry.cls, LocalClass):
+        yield from check_constructor(classes, entry.cls, "handler")
+        yield from _check_method(classes, entry.cls, "initialize", ("context",))
+        yield from _check_method(classes, entry.cls, "handle", ("data", "context"))
+        yield from _check_handle(classes, entry.cls, awaited=awaited)
+        yield from _check_skipped_initialize(classes, entry.cls)
 
 
 def _check_answer(module: Module, function: Function, *, awaited: bool) -> Iterator[Finding]:
     """Yield why a `handle` does not return a list."""
-    if isinstance(function, ast.Lambda) or _bound_arguments(function, method=False) is None:
+    if isinstance(function, ast.Lambda) or {last_name(item) for item in function.decorator_list} - _TRANSPARENT:
         return
     where, name, is_async = module.at(function), function.name, isinstance(function, ast.AsyncFunctionDef)
-    nodes = list(own_nodes(function))
+    nodes = list(walk(function, inner=False))
     returns = [node for node in nodes if isinstance(node, ast.Return) and node.value is not None]
     returns = [node for node in returns if not (isinstance(node.value, ast.Constant) and node.value.value is None)]
     if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in nodes):
         yield codes.HANDLER_GENERATOR.at(where, name=name)
-    elif is_async and not awaited:
-        yield codes.HANDLER_ASYNC.at(where, name=name)
-    elif awaited and not is_async:
-        yield codes.HANDLER_NOT_ASYNC.at(where, name=name)
+    elif is_async is not awaited:
+        yield (codes.HANDLER_ASYNC if is_async else codes.HANDLER_NOT_ASYNC).at(where, name=name)
     elif not returns and not any(isinstance(node, ast.Raise) for node in nodes):
         yield codes.HANDLER_RETURNS_NOTHING.at(where, name=name)
     else:
         for node in sorted(returns, key=lambda node: node.lineno):
-            if node.value is not None and (kind := _name_non_list(node.value)):
+            value = node.value
+            kind = _CONSTANTS.get(type(value.value)) if isinstance(value, ast.Constant) else _NOT_LISTS.get(type(value))
+            if isinstance(value, ast.Call) and dotted_name(value.func) == "json.dumps":
+                kind = "a string"
+            if kind:
                 yield codes.HANDLER_RETURNS_NO_LIST.at(module.at(node), name=name, kind=kind)
 
 
-def _name_non_list(value: ast.expr) -> str | None:
-    """Return the kind of a value that is certainly not a list."""
-    if isinstance(value, ast.Constant):
-        return _CONSTANTS.get(type(value.value))
-    if isinstance(value, ast.Call) and dotted_name(value.func) == "json.dumps":
-        return "a string"
-    return _NOT_LISTS.get(type(value))
-
-
 def _check_method(classes: Classes, cls: LocalClass, name: str, arguments: tuple[str, ...]) -> Iterator[Finding]:
-    found = classes.find(cls, name)
-    place = cls.module.at(cls.node)
+    found, place = classes.find(cls, name), cls.module.at(cls.node)
     if found is None:
         nodes = [node for base in classes.order(cls) if isinstance(base, LocalClass) for node in walk(base.node)]
         is_set = any(
@@ -680,13 +541,10 @@ def _check_method(classes: Classes, cls: LocalClass, name: str, arguments: tuple
         )
         if not is_set:
             yield codes.HANDLER_METHOD_MISSING.at(place, cls=cls.node.name, name=name)
-    elif isinstance(found.owner, UnknownClass):
+    elif isinstance(found.owner, UnknownClass) and not found.owner.is_packed:
         yield codes.HANDLER_BASE_UNKNOWN.at(place, cls=cls.node.name, base=found.owner.text)
-    elif isinstance(found.owner, LocalClass) and found.function:
-        reason = call_error(found.function, len(arguments), method=True)
-        where = found.owner.module.at(found.function)
-        if reason:
-            yield codes.HANDLER_SIGNATURE.at(where, name=name, arguments=" and ".join(arguments), reason=reason)
+    elif found.function and (reason := call_error(found.function, len(arguments), method=True)):
+        yield codes.HANDLER_SIGNATURE.at(found.at(), name=name, arguments=" and ".join(arguments), reason=reason)
 
 
 def _check_handle(classes: Classes, cls: LocalClass, *, awaited: bool) -> Iterator[Finding]:
@@ -702,53 +560,42 @@ def _check_handle(classes: Classes, cls: LocalClass, *, awaited: bool) -> Iterat
         stage = classes.find(cls, name)
         if stage is None or stage.function is None or not isinstance(stage.owner, LocalClass):
             continue
-        where = stage.owner.module.at(stage.function)
         if reason := call_error(stage.function, 1, method=True):
-            yield codes.HANDLER_STAGE.at(where, name=name, reason=reason)
+            yield codes.HANDLER_STAGE.at(stage.at(), name=name, reason=reason)
         elif isinstance(stage.function, ast.AsyncFunctionDef):
-            yield codes.HANDLER_STAGE_ASYNC.at(where, name=name)
+            yield codes.HANDLER_STAGE_ASYNC.at(stage.at(), name=name)
         elif name == "postprocess":  # `handle` returns its result
             yield from _check_answer(stage.owner.module, stage.function, awaited=False)
 
 
 def _check_skipped_initialize(classes: Classes, cls: LocalClass) -> Iterator[Finding]:
     """Yield the first use of an attribute that only BaseHandler's `initialize` sets, if that is never called."""
-    order = classes.order(cls)
+    order, found = classes.order(cls), classes.find(cls, "initialize")
+    kinds = set(map(type, order))
+    if found is None or not isinstance(found.owner, LocalClass) or ServerClass not in kinds or UnknownClass in kinds:
+        return
     local = [base for base in order if isinstance(base, LocalClass)]
-    found = classes.find(cls, "initialize")
-    if found is None or found.owner not in local or not any(isinstance(base, ServerClass) for base in order):
-        return
-    if any(isinstance(base, UnknownClass) for base in order):
-        return
     nodes = [node for base in local for node in walk(base.node)]
     attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
     names = {node.attr for node in attributes} | {node.id for node in nodes if isinstance(node, ast.Name)}
     if names & {"initialize", "__dict__", "setattr", "vars"}:
         return
     # Attributes that the class sets itself, and those that a condition tests: the class expects these to be missing.
-    tests = [node.test for node in nodes if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert)]
-    tested = [
-        inner for node in (*tests, *(node for node in nodes if isinstance(node, ast.BoolOp))) for inner in walk(node)
-    ]
     known = {node.attr for node in attributes if not isinstance(node.ctx, ast.Load)}
-    unset = set(ts.SET_BY_INITIALIZE) - known - {node.attr for node in tested if isinstance(node, ast.Attribute)}
-    uses = [(base.module, node) for base in local for node in _uses_of_self(base.node) if node.attr in unset]
-    if uses:
-        module = uses[0][0]
-        line, name = min((node.lineno, node.attr) for each, node in uses if each is module)
-        yield codes.HANDLER_SKIPS_INITIALIZE.at(module.at(line), name=name)
-
-
-def _uses_of_self(tree: ast.AST) -> Iterator[ast.Attribute]:
-    """Yield `self.name` in `self.name[…]`, `self.name.more` and `self.name(…)`."""
-    for node in walk(tree):
-        match node:
-            case (
-                ast.Subscript(value=ast.Attribute(value=ast.Name(id="self")) as used)
-                | ast.Attribute(value=ast.Attribute(value=ast.Name(id="self")) as used)
-                | ast.Call(func=ast.Attribute(value=ast.Name(id="self")) as used)
-            ):
-                yield used
+    for node in nodes:
+        test = node if isinstance(node, ast.BoolOp) else getattr(node, "test", None)
+        known |= {inner.attr for inner in walk(test) if isinstance(inner, ast.Attribute)} if test else set()
+    for base in local:
+        uses = (  # self.name[…], self.name.more, self.name(…)
+            (used.lineno, used.attr)
+            for node in walk(base.node)
+            if isinstance(node, ast.Subscript | ast.Attribute | ast.Call)
+            if isinstance(used := getattr(node, "func", None) or getattr(node, "value", None), ast.Attribute)
+            if isinstance(used.value, ast.Name) and used.value.id == "self" and used.attr in ts.SET_BY_INITIALIZE
+        )
+        if first := min((use for use in uses if use[1] not in known), default=None):
+            yield codes.HANDLER_SKIPS_INITIALIZE.at(base.module.at(first[0]), name=first[1])
+            return
 
 
 # What it needs of the archive
@@ -776,13 +623,15 @@ def check_vocabulary(context: LintContext) -> Iterator[Finding]:
 def check_lookups(context: LintContext) -> Iterator[Finding]:
     """Yield the keys that the handler reads and the manifest or the model config does not have."""
     module, config, seen = context.entry.module, context.config, set[str]()
+    if module is None:
+        return
     model = context.manifest.model
     files = (model.model_file, model.serialized_file, model.requirements_file, model.config_file)
     named = {key for key, name in zip(MANIFEST_FILES, files, strict=True) if name is not None}
-    functions = [node for node in walk(module.tree) if isinstance(node, _FUNCTIONS)] if module else []
+    functions = [node for node in walk(module.tree) if isinstance(node, _FUNCTIONS)]
     for function in sorted(functions, key=lambda node: node.lineno):
-        nodes = list(own_nodes(function))
-        if module is None or any(isinstance(node, ast.Try) for node in nodes):
+        nodes = list(walk(function, inner=False))
+        if any(isinstance(node, ast.Try) for node in nodes):
             continue  # it may expect the error
         # Keys that a condition looks for are optional.
         tests = [node.left for node in nodes if isinstance(node, ast.Compare)]
@@ -810,5 +659,8 @@ def _read_keys(nodes: list[ast.AST]) -> Iterator[tuple[int, str, bool]]:
     for node in nodes:
         match node:
             case ast.Subscript(ctx=ast.Load(), slice=ast.Constant(value=str(key)), value=value):
-                is_config = isinstance(value, ast.Attribute) and value.attr == "model_yaml_config"
-                yield node.lineno, key, is_config or (isinstance(value, ast.Name) and value.id in configs)
+                yield (
+                    node.lineno,
+                    key,
+                    getattr(value, "attr", None) == "model_yaml_config" or (getattr(value, "id", None) in configs),
+                )

@@ -10,7 +10,7 @@ from marpack import finding_codes as codes
 from marpack.archive.manifest import Manifest
 from marpack.errors import did_you_mean
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint.handler import LintContext, is_absent, milder
+from marpack.inspection.lint.handler import LintContext, milder
 from marpack.inspection.lint.source import (
     Broken,
     Files,
@@ -173,7 +173,7 @@ def _check_packed(context: LintContext, site: ImportSite, source: str, reported:
         yield broken_source(located.member, module, site.severity)
     if not isinstance(module, Module) or name is None or name == "*" or module is site.module:
         return
-    if not files.locate(f"{source}.{name}") and is_absent(files, module, name):
+    if not files.locate(f"{source}.{name}") and module.lacks(name):
         hint, where = did_you_mean(name, module.scope.names, 0.7), site.where
         yield codes.IMPORT_NAME_MISSING.at(where, severity=site.severity, hint=hint, member=module.member, name=name)
 

@@ -12,6 +12,7 @@ from functools import cache
 from typing import BinaryIO, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.errors import MarpackError, describe_os_error, first_line
 from marpack.finding_codes import MEMBER_UNREADABLE, SOURCE_SYNTAX, SOURCE_UNCHECKED, SOURCES_TOO_LARGE
@@ -20,6 +21,7 @@ from marpack.findings import Finding, Severity
 MAX_SOURCE = 256 << 10  # bytes; parsing these takes up to half a second and 150 MB
 _MAX_SOURCES = 4 << 20  # bytes of all modules together
 _MAX_PATH = 256  # characters
+_MAX_STEPS = 30  # imports of imports of a name
 # The parser joins dotted names piece by piece, so that a long one costs memory by its square.
 _LONG_NAME = re.compile(rb"(?<![\w\x80-\xff])(?:[\w\x80-\xff]++(?:\s|\\\r?\n)*+\.(?:\s|\\\r?\n)*+){300}")
 # Codecs that are slow by design, or that no editor writes.
@@ -67,17 +69,21 @@ def parse(data: bytes) -> ast.Module | Broken:
         return Broken(first_line(error))
 
 
-def walk(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield a tree's nodes in no particular order, without contexts (Load, Store) and operators."""
-    waiting = [tree]
+def walk(tree: ast.AST, *, inner: bool = True) -> Iterator[ast.AST]:
+    """Yield a tree's nodes in no particular order, without contexts (Load, Store) and operators.
+
+    Without `inner`, the nodes of functions and classes inside the tree are left out.
+    """
+    waiting = _children(tree)
+    yield tree
     while waiting:
         node = waiting.pop()
         yield node
-        waiting += children(node)
+        if inner or not isinstance(node, Function | ast.ClassDef):
+            waiting += _children(node)
 
 
-def children(node: ast.AST) -> list[ast.AST]:
-    """Return a node's direct children, as `walk` yields them."""
+def _children(node: ast.AST) -> list[ast.AST]:
     found: list[ast.AST] = []
     for name in _branching_fields(node._fields):
         value = getattr(node, name, None)
@@ -91,16 +97,6 @@ def children(node: ast.AST) -> list[ast.AST]:
 @cache
 def _branching_fields(fields: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in fields if name not in _LEAVES)
-
-
-def own_nodes(node: Function) -> Iterator[ast.AST]:
-    """Yield the nodes of a function's body without those of functions and classes inside it."""
-    waiting: list[ast.AST] = list(node.body) if isinstance(node.body, list) else [node.body]
-    while waiting:
-        item = waiting.pop()
-        yield item
-        if not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            waiting.extend(children(item))
 
 
 def texts_in(tree: ast.AST) -> Iterator[ast.Constant]:
@@ -140,15 +136,15 @@ class Imported(Struct, frozen=True):
 
 
 class Binding(Struct):
-    """The values that a name may have, and whether it certainly has one of them."""
+    """The statements that bind a name."""
 
+    line: int  # of the first
     values: list[ast.AST | Imported | None]  # a definition, an import or an expression; None: unknown
-    sure: bool
-    line: int
+    sure: bool  # they all run when the module is imported
 
     @property
     def only(self) -> ast.AST | Imported | None:
-        """Return the name's one certain value."""
+        """Return the name's value; None unless the source shows it plainly."""
         return self.values[0] if self.sure and len(self.values) == 1 else None
 
 
@@ -156,135 +152,68 @@ class Scope(Struct, frozen=True, kw_only=True):
     """The names that the body of a module or a class binds."""
 
     names: dict[str, Binding]
-    stars: tuple[Imported, ...] = ()  # `from x import *`
-    dynamic: bool = False  # the code may bind further names, with globals() or __getattr__
+    dynamic: bool = False  # there may be others, by `import *`, globals() or __getattr__
 
 
 def evaluate_condition(test: ast.expr) -> bool | None:
     """Return a condition's value when a server imports the module; None if the source does not show it."""
+    negated = False
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, negated = test.operand, not negated
     match test:
         case ast.Constant(value=value):
-            return bool(value)
-        case ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"):
-            return False
-        case ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()], comparators=[ast.Constant(value="__main__")]):
-            return False
-        case ast.UnaryOp(op=ast.Not(), operand=inner):
-            inside = evaluate_condition(inner)
-            return None if inside is None else not inside
+            return bool(value) is not negated
+        case (
+            ast.Name(id="TYPE_CHECKING")
+            | ast.Attribute(attr="TYPE_CHECKING")
+            | ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()], comparators=[ast.Constant(value="__main__")])
+        ):
+            return negated
     return None
 
 
-def _branches(statement: ast.stmt) -> Iterator[tuple[list[ast.stmt], bool]]:
-    """Yield the bodies inside a statement that may run, each with whether it certainly does."""
-    outcome = evaluate_condition(statement.test) if isinstance(statement, ast.If) else None
-    if isinstance(statement, ast.If) and outcome is not None:
-        yield (statement.body if outcome else statement.orelse), True
-        return
-    for part in (statement, *getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-        yield from ((getattr(part, field, []), False) for field in ("body", "orelse", "finalbody"))
+class _Statement(Struct, frozen=True):
+    """A statement that may run when its module is imported."""
+
+    node: ast.stmt
+    sure: bool = True  # it runs
+    handlers: tuple[ast.ExceptHandler, ...] = ()  # of the errors that it raises
+
+    def inner(self) -> Iterator["_Statement"]:
+        """Yield the statements inside it."""
+        node = self.node
+        if isinstance(node, ast.If) and (outcome := evaluate_condition(node.test)) is not None:
+            yield from (replace(self, node=item) for item in (node.body if outcome else node.orelse))
+            return
+        handlers = getattr(node, "handlers", ())
+        for part in (node, *handlers, *getattr(node, "cases", ())):
+            for field in ("body", "orelse", "finalbody"):
+                is_tried = isinstance(part, ast.Try | ast.TryStar) and field == "body"
+                sure = self.sure and (is_tried or field == "finalbody" or isinstance(node, ast.ClassDef))
+                around = (*self.handlers, *handlers) if is_tried else self.handlers
+                yield from (_Statement(item, sure, around) for item in getattr(part, field, ()))
 
 
-def _statements(body: list[ast.stmt], *, sure: bool = True) -> Iterator[tuple[ast.stmt, bool]]:
-    """Yield the statements that run when a module is imported, with whether they certainly run."""
-    for statement in body:
-        yield statement, sure
-        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            for inner, certain in _branches(statement):
-                yield from _statements(inner, sure=sure and certain)
-        match statement:
-            case ast.Raise() | ast.Expr(value=ast.Call(func=ast.Attribute(attr="exit") | ast.Name(id="exit" | "quit"))):
-                return  # nothing after it runs
-
-
-def read_scope(tree: ast.Module | ast.ClassDef) -> Scope:
-    """Return the names that a body binds. Raises RecursionError for a body that is nested too deeply."""
-    names: dict[str, Binding] = {}
-    stars: list[Imported] = []
-    for statement, sure in _statements(tree.body):
-        for name, value, line in _bindings(statement):
-            if name == "*" and isinstance(value, Imported):
-                stars.append(value)
-                continue
-            if isinstance(value, ast.Name) and value.id in names and names[value.id].only is not None:
-                value = names[value.id].only  # noqa: PLW2901 - another name of the same object
-            if name not in names or (sure and not isinstance(statement, ast.For | ast.AsyncFor)):
-                names[name] = Binding([value], sure, line)
-            else:
-                names[name].values.append(value)
-                names[name].sure = False
-        for target in statement.targets if isinstance(statement, ast.Delete) else ():
-            if isinstance(target, ast.Name) and target.id in names:
-                names[target.id].sure = False
-                names.pop(target.id if sure else "", None)
-    dynamic = isinstance(tree, ast.Module) and _binds_unseen(tree, names)
-    return Scope(names=names, stars=tuple(stars), dynamic=dynamic or "__getattr__" in names)
-
-
-def _binds_unseen(tree: ast.Module, names: dict[str, Binding]) -> bool:
-    """Add the names that functions bind, and return whether some code may bind others."""
-    dynamic = False
-    for node in walk(tree):
-        match node:
-            case ast.Global():
-                for name in node.names:
-                    binding = names.setdefault(name, Binding([], sure=False, line=0))
-                    binding.values.append(None)
-                    binding.sure = False
-            case ast.Call(func=ast.Name(id="globals" | "exec")):
-                dynamic = True
-            case ast.Call(func=ast.Name(id="setattr" | "vars")):  # of the module, not of an object
-                dynamic |= any(isinstance(inner, ast.Name) and inner.id == "sys" for inner in walk(node))
-    return dynamic
-
-
-def _bindings(statement: ast.stmt) -> Iterator[tuple[str, ast.AST | Imported | None, int]]:
-    """Yield the names that one statement binds, each with its value and its line."""
-    match statement:
-        case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
-            yield statement.name, statement, statement.lineno
-        case ast.Import():
-            for alias in statement.names:
-                top = alias.name.partition(".")[0]
-                imported = Imported(alias.name if alias.asname else top, line=statement.lineno)
-                yield alias.asname or top, imported, statement.lineno
-        case ast.ImportFrom():
-            for alias in statement.names:
-                imported = Imported(statement.module or "", alias.name, statement.level, statement.lineno)
-                yield alias.asname or alias.name, imported, statement.lineno
-        case _:
-            plain: dict[str, ast.expr] = {}  # `name = value`
-            if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
-                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-                plain = {target.id: statement.value for target in targets if isinstance(target, ast.Name)}
-            for part in children(statement):
-                for node in walk(part) if isinstance(part, ast.expr | ast.withitem) else ():
-                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                        yield node.id, plain.get(node.id), node.lineno
+def _statements(body: list[ast.stmt], *, inside: bool) -> Iterator[_Statement]:
+    """Yield the statements that may run, in their order; with `inside`, also those of functions and classes."""
+    waiting = [_Statement(node) for node in reversed(body)]
+    while waiting:
+        statement = waiting.pop()
+        yield statement
+        if inside or not isinstance(statement.node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            waiting += reversed(list(statement.inner()))
 
 
 def read_imports(tree: ast.Module) -> list[Imported]:
     """Return a module's imports in the order of their lines, without those that never run."""
     found: list[Imported] = []
-    waiting: list[tuple[ast.stmt, bool, bool]] = [(node, True, False) for node in tree.body]
-    while waiting:
-        node, sure, caught = waiting.pop()
-        match node:
-            case ast.Import():
-                found += [Imported(alias.name, None, 0, node.lineno, sure, caught) for alias in node.names]
-            case ast.ImportFrom():
-                module, level = node.module or "", node.level
-                found += [Imported(module, alias.name, level, node.lineno, sure, caught) for alias in node.names]
-            case ast.ClassDef():
-                waiting += [(item, sure, caught) for item in node.body]
-            case ast.Try() | ast.TryStar():
-                guarded = caught or any(_catches_import_error(handler) for handler in node.handlers)
-                waiting += [(item, sure, guarded) for item in node.body]
-                waiting += [(item, sure, caught) for item in node.finalbody]
-                unsure = (*(item for handler in node.handlers for item in handler.body), *node.orelse)
-                waiting += [(item, False, caught) for item in unsure]
-            case _:
-                waiting += [(item, sure and certain, caught) for body, certain in _branches(node) for item in body]
+    for statement in _statements(tree.body, inside=True):
+        node, sure, caught = statement.node, statement.sure, any(map(_catches_import_error, statement.handlers))
+        if isinstance(node, ast.Import):
+            found += [Imported(alias.name, None, 0, node.lineno, sure, caught) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            module, level = node.module or "", node.level
+            found += [Imported(module, alias.name, level, node.lineno, sure, caught) for alias in node.names]
     return sorted(found, key=lambda imported: imported.line)
 
 
@@ -294,6 +223,48 @@ def _catches_import_error(handler: ast.ExceptHandler) -> bool:
         return False
     types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     return any(item is None or last_name(item) in _IMPORT_ERRORS for item in types)
+
+
+def read_scope(tree: ast.Module | ast.ClassDef) -> Scope:
+    """Return the names that a body binds."""
+    names: dict[str, Binding] = {}
+    for statement in _statements(tree.body, inside=False):
+        is_plain = statement.sure and not statement.handlers and not isinstance(statement.node, ast.For | ast.AsyncFor)
+        for name, value in _bindings(statement.node):
+            binding = names.setdefault(name, Binding(statement.node.lineno, [], sure=True))
+            binding.values.append(value)
+            binding.sure &= is_plain
+    is_dynamic = not names.keys().isdisjoint(("*", "__getattr__"))
+    for node in walk(tree) if isinstance(tree, ast.Module) else ():
+        match node:
+            case ast.Global():  # a function may bind them
+                for name in node.names:
+                    names.setdefault(name, Binding(node.lineno, [], sure=False)).values.append(None)
+            case ast.Name(id="globals" | "exec") | ast.Attribute(attr="modules", value=ast.Name(id="sys")):
+                is_dynamic = True
+    return Scope(names=names, dynamic=is_dynamic)
+
+
+def _bindings(statement: ast.stmt) -> Iterator[tuple[str, ast.AST | Imported | None]]:
+    """Yield the names that one statement binds or deletes, each with its value."""
+    match statement:
+        case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+            yield statement.name, statement
+        case ast.Import():
+            for alias in statement.names:
+                top = alias.name.partition(".")[0]
+                yield alias.asname or top, Imported(alias.name if alias.asname else top, line=statement.lineno)
+        case ast.ImportFrom():
+            for alias in statement.names:
+                imported = Imported(statement.module or "", alias.name, statement.level, statement.lineno)
+                yield alias.asname or alias.name, imported
+        case _:
+            targets = set(map(id, getattr(statement, "targets", [getattr(statement, "target", None)])))
+            value = getattr(statement, "value", None)  # of `name = value`
+            for part in _children(statement):
+                for node in walk(part) if isinstance(part, ast.expr | ast.withitem) else ():
+                    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+                        yield node.id, value if id(node) in targets else None
 
 
 # Modules
@@ -368,14 +339,8 @@ class ModuleFinder:
             found = self._stems[folder] = {}
             for base in sorted(self.files_in(folder)):
                 stem, _, tag = base.partition(".")
-                kind = {
-                    "py": Found.SOURCE,
-                    "pyc": Found.BYTECODE,
-                    "so": Found.EXTENSION,
-                    "abi3.so": Found.EXTENSION,
-                }.get(tag)
-                if kind is None and tag.startswith("cpython-") and tag.endswith(".so"):
-                    kind = Found.EXTENSION
+                is_tagged = tag.startswith("cpython-") and tag.endswith(".so")
+                kind = Found.EXTENSION if is_tagged else _KINDS.get(tag)
                 if kind and (stem not in found or _ORDER.index(kind) < _ORDER.index(found[stem][0])):
                     found[stem] = (kind, base)
         return self._stems[folder]
@@ -416,6 +381,18 @@ class Module(Struct, frozen=True):
         parts = self.dotted.split(".")
         keep = len(parts) - imported.level + (1 if self.package else 0)
         return ".".join([*parts[:keep], *filter(None, [imported.module])]) if keep > 0 else None
+
+    def lacks(self, name: str) -> bool:
+        """Return whether the module certainly does not have a name."""
+        return name not in self.scope.names and not self.scope.dynamic
+
+
+class Definition(Struct, frozen=True):
+    """The place where a name is defined, and its value there: an import if no packed module defines it."""
+
+    module: Module
+    value: ast.AST | Imported | None  # None: the source does not show it plainly
+    dotted: str = ""  # of an import: the absolute name
 
 
 class Files(ModuleFinder):
@@ -478,18 +455,32 @@ class Files(ModuleFinder):
         tree = parse(data)
         if isinstance(tree, Broken):
             return tree
-        try:
-            return Module(place.dotted, place.member, tree, read_scope(tree), place.package)
-        except RecursionError:
-            return Broken("it is nested too deeply", certain=False)
+        return Module(place.dotted, place.member, tree, read_scope(tree), place.package)
 
-    def packed(self, dotted: str) -> Module | None:
+    def packed(self, dotted: str | None) -> Module | None:
         """Return a packed module by its dotted name, parsed."""
-        located = self.locate(dotted)
-        if located is None or located.kind is not Found.SOURCE:
-            return None
-        module = self.module(located)
+        located = self.locate(dotted) if dotted else None
+        module = self.module(located) if located and located.kind is Found.SOURCE else None
         return module if isinstance(module, Module) else None
+
+    def definition(self, module: Module, dotted: str) -> Definition:
+        """Follow the assignments and imports of a name, or of `module.name`, to its definition."""
+        for _ in range(_MAX_STEPS):
+            name, _, rest = dotted.partition(".")
+            binding = module.scope.names.get(name)
+            value = binding.only if binding else None
+            if isinstance(value, ast.Name):
+                dotted = f"{value.id}.{rest}" if rest else value.id
+                continue
+            if not isinstance(value, Imported):
+                return Definition(module, None if rest else value)
+            dotted = ".".join(filter(None, (module.absolute(value), value.name, rest)))
+            source, _, inner = dotted.rpartition(".")
+            packed = self.packed(source)
+            if packed is None:
+                return Definition(module, value, dotted)
+            module, dotted = packed, inner
+        return Definition(module, None)
 
 
 def broken_source(member: str, broken: Broken, severity: Severity = Severity.ERROR) -> Finding:

@@ -81,7 +81,7 @@ def _check_classes(classes: Classes, module: Module, severity: Severity) -> Iter
         for finding in (*check_constructor(classes, cls, "model"), *_check_module(classes, cls)):
             yield replace(finding, severity=severity)
     elif len(own.certain) > 1:
-        where = module.at(own.misplaced_line(module.scope, "forward"))
+        where = module.at(own.misplaced("forward"))
         yield codes.MODEL_MANY_CLASSES.at(where, severity=severity, count=len(own.certain), names=own.listing())
     elif own.exact and not own.certain:
         yield codes.MODEL_NO_CLASS.at(module.member, severity=severity)

@@ -32,7 +32,8 @@ def verdicts(peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
 
 @pytest.mark.independent("verdicts")
 def test_the_recorded_verdicts_still_hold(verdicts: Verdicts) -> None:
-    assert {case.name: verdicts[case.name] for case in CASES} == recorded()
+    kept = recorded()
+    assert [case.name for case in CASES if verdicts[case.name] != kept[case.name]] == []
 
 
 LOADED_BY_WORKER = """

@@ -63,16 +63,31 @@ def test_folders_are_known_by_what_lies_below_them() -> None:
     assert [folder for folder in ("b/", "b/c/", "c/", "a/") if found.is_folder(folder)] == ["b/", "b/c/"]
 
 
-@pytest.mark.parametrize("end", ["raise SystemExit", "sys.exit()", "exit()", "quit(1)"])
-def test_what_follows_an_end_is_never_bound(end: str) -> None:
-    scope = read_scope(ast.parse(f"def a(): pass\n{end}\ndef b(): pass\n"))
-    assert list(scope.names) == ["a"]
+@pytest.mark.parametrize(
+    ("source", "plain"),
+    [
+        ("def a(): pass", True),
+        ("if x: a = 1", False),
+        ("try:\n    import a\nexcept ImportError: pass", False),
+        ("try: a = 1\nfinally: pass", True),
+        ("for a in b: pass", False),
+        ("with b as a: pass", False),
+        ("a = 1\ndel a", False),
+        ("a = 1\na = 2", False),
+        ("a = 1\ndef f():\n    global a", False),
+        ("if not TYPE_CHECKING: a = 1", True),
+        ("if __name__ == '__main__': a = 1\nelse: import a", True),
+    ],
+)
+def test_only_names_that_one_statement_surely_binds_are_plain(source: str, plain: bool) -> None:
+    scope = read_scope(ast.parse(source))
+    assert (scope.names["a"].only is not None) is plain
+    assert not scope.dynamic
 
 
-def test_a_branch_that_ends_binds_what_stands_before_its_end() -> None:
-    scope = read_scope(ast.parse("if x:\n    a = 1\n    raise ValueError\n    b = 2\ndef c(): pass\n"))
-    assert {name: found.sure for name, found in scope.names.items()} == {"a": False, "c": True}
-    assert isinstance(scope.names["c"].only, ast.FunctionDef)
+@pytest.mark.parametrize("source", ["from b import *", "globals()[c] = 1", "def __getattr__(name): ...", "sys.modules"])
+def test_a_module_that_binds_names_unseen_is_dynamic(source: str) -> None:
+    assert read_scope(ast.parse(source)).dynamic
 
 
 @pytest.mark.parametrize("module", ["'elsewhere'", "__name__"])
