@@ -195,7 +195,7 @@ def _entries(files: Files, name: str) -> Iterator[str]:
 def _is_handler(module: Module, classes: Classes) -> bool:
     """Return whether the server finds an entry point in a file, or would if its one handler were the only class."""
     try:
-        nodes = [node for node in own_classes(module.scope).certain.values() if isinstance(node, ast.ClassDef)]
+        nodes = own_classes(module.scope).certain.values()
         is_function = read_entry(classes, module).kind is EntryKind.FUNCTION
         return is_function or sum(classes.has_handle(LocalClass(module, node)) for node in nodes) == 1
     except RecursionError:
