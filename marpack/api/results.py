@@ -11,13 +11,13 @@ from rich.filesize import decimal
 
 from marpack import trust
 from marpack.archive import oci, reader
-from marpack.errors import shortened
+from marpack.errors import printable, shortened
 from marpack.exporting import export
 from marpack.gate import verdicts
 from marpack.inspection import diff, facts
 from marpack.json_text import to_json
 from marpack.render import build, check, doctor, notebook, run
-from marpack.render.console import clean, fit_end
+from marpack.render.console import fit_end
 from marpack.runner import results
 from marpack.runner.inputs import Input
 from marpack.runner.results import AnsweredInput
@@ -132,7 +132,9 @@ class Answer(Shown, results.Result, frozen=True, kw_only=True, dict=True, gc=Tru
 
 def _quote(path: str) -> str:
     """Return a path, cut at its beginning, as its end says more."""
-    return f"'{fit_end(clean(path[-_SHOWN:] if len(path) <= _SHOWN else f'…{path[1 - _SHOWN :]}'), _SHOWN).rstrip()}'"
+    return (
+        f"'{fit_end(printable(path[-_SHOWN:] if len(path) <= _SHOWN else f'…{path[1 - _SHOWN :]}'), _SHOWN).rstrip()}'"
+    )
 
 
 def _count(count: int, what: str) -> str:
@@ -167,14 +169,14 @@ _SUMMARIES: dict[type, Callable[[Any], tuple[str, ...]]] = {  # Any: a result of
     PullReport: lambda it: (_quote(it.file), decimal(it.size), f"{len(it.attached)} attached"),
     GateReport: lambda it: (
         _quote(it.archive),
-        shortened(clean(check.describe_verdict(it)), 2 * _SHOWN),
+        shortened(printable(check.describe_verdict(it)), 2 * _SHOWN),
         check.count_checks(it),
     ),
     DoctorReport: _summarize_health,
-    Signed: lambda it: (_quote(it.signature), shortened(clean(str(it.signer)), _SHOWN)),
+    Signed: lambda it: (_quote(it.signature), shortened(printable(str(it.signer)), _SHOWN)),
     Verification: lambda it: (
         _quote(it.archive),
-        shortened(clean(str(it.signer or "unsigned")), _SHOWN),
+        shortened(printable(str(it.signer or "unsigned")), _SHOWN),
         "not asked for a check" if it.check is None else "checked",
     ),
     RunReport: lambda it: (
@@ -182,5 +184,5 @@ _SUMMARIES: dict[type, Callable[[Any], tuple[str, ...]]] = {  # Any: a result of
         _count(it.summary.inputs, "input"),
         f"{it.summary.short:,} failed" if it.summary.short else "all succeeded",
     ),
-    Answer: lambda it: (str(it.status), clean(run.summarize_body(it, _SHOWN))),
+    Answer: lambda it: (str(it.status), printable(run.summarize_body(it, _SHOWN))),
 }

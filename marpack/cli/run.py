@@ -21,7 +21,7 @@ from marpack.api.session_options import BatchSize
 from marpack.cli.inputs import InputOptions, count_inputs, read_inputs, refuse_combinations
 from marpack.cli.options import command
 from marpack.cli.run_output import OutputOptions, RunOutput
-from marpack.errors import ExitCode, MarpackError, UsageError
+from marpack.errors import ExitCode, MarpackError, UsageError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -425,7 +425,7 @@ def finish(recorder: Recorder | NewProject, code: int) -> int:
 
     from marpack.gate.recording import NewProject, SavedSample
     from marpack.project.yaml_edits import flow
-    from marpack.render.console import clean, fit, plain, show_findings, talk
+    from marpack.render.console import fit, plain, show_findings, talk
 
     recorder.write()
     console = talk()
@@ -433,7 +433,7 @@ def finish(recorder: Recorder | NewProject, code: int) -> int:
         if recorded.kept is SavedSample.REFUSED:
             console.print(f"[red]not recorded[/] {escape(recorded.sample)}: {escape(recorded.reason)}")
         if recorded.expected is not None:
-            expected = fit(clean(flow(to_builtins(recorded.expected))), max(console.width, 80)).rstrip()
+            expected = fit(printable(flow(to_builtins(recorded.expected))), max(console.width, 80)).rstrip()
             console.print(f"[dim]filled in[/] {escape(recorded.sample)}: {escape(expected)}", soft_wrap=True)
     counts = [f"{sum(item.kept is kept for item in recorder.done)} {kept}" for kept in SavedSample]
     console.print(f"[dim]samples:[/] {', '.join(count for count in counts if not count.startswith('0 ')) or 'none'}")

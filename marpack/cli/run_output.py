@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Self
 
 from marpack.api.declaring import Option
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from marpack.findings import Finding
-    from marpack.render.report.page import HtmlReport
+    from marpack.render.report import HtmlReport
     from marpack.render.run import ReportStream, RunHead
     from marpack.runner.client import LoadError
     from marpack.runner.outputs import ResultsLog
@@ -72,7 +73,7 @@ class RunOutput:
         self._stack = ExitStack()
         self._page: HtmlReport | None = None
         if options.report:
-            from marpack.render.report.page import HtmlReport
+            from marpack.render.report import HtmlReport
 
             self._page = self._stack.enter_context(HtmlReport(options.report))
 
@@ -86,7 +87,7 @@ class RunOutput:
 
     def begin(self, session: Session) -> None:
         """Tell what was loaded."""
-        from marpack.render.console import Progress, put_line
+        from marpack.render.console import Progress, show_line
         from marpack.render.run import ReportStream
         from marpack.runner.results import RunStatistics
 
@@ -100,7 +101,7 @@ class RunOutput:
         if self._options.as_json:
             with _WRITING:
                 self._document, self._session = ReportStream(sys.stdout.buffer, head), session
-        self._tells: list[Callable[[Result], None]] = [put_line] if self._options.jsonl else []
+        self._tells: list[Callable[[Result], None]] = [partial(show_line, flush=False)] if self._options.jsonl else []
         self._tells += [each.show for each in (self._document, self._lines) if each is not None]
         session.pool.on_pause = self._flush
 

@@ -123,12 +123,13 @@ def _compare_values(left: Any, right: Any, path: str, tolerance: float) -> Itera
 def _at_the_cut(key: str, left: dict[str, Any], right: dict[str, Any], tolerance: float) -> bool:
     """Return whether rounding alone may have pushed a key out of a top-k: its value is close to the other's least."""
     value = left.get(key)
-    if value is None or not _is_number(value) or len(left) != len(right) or not all(map(_is_number, right.values())):
+    if value is None or not is_number(value) or len(left) != len(right) or not all(map(is_number, right.values())):
         return False
     return _is_close(value, min(right.values()), tolerance)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
+    """Return whether a JSON value is a number; true and false are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -136,7 +137,7 @@ def _agree(left: Any, right: Any, tolerance: float) -> bool:
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, float) or isinstance(right, float):
-        return _is_number(left) and _is_number(right) and _is_close(left, right, tolerance)
+        return is_number(left) and is_number(right) and _is_close(left, right, tolerance)
     return bool(left == right)  # whole numbers are names and counts: they are not rounded
 
 
@@ -163,7 +164,7 @@ def _pair_numbers(left: Any, right: Any) -> Iterator[tuple[float, float]]:  # An
     elif isinstance(left, list) and isinstance(right, list):
         for first, second in zip(left, right, strict=False):
             yield from _pair_numbers(first, second)
-    elif _is_number(left) and _is_number(right) and not (math.isnan(left) or math.isnan(right)):
+    elif is_number(left) and is_number(right) and not (math.isnan(left) or math.isnan(right)):
         yield (0.0, 0.0) if left == right else (float(left), float(right))
 
 
@@ -257,7 +258,7 @@ def _find_label(value: Any) -> Any:  # Any: JSON in; text, a list of texts, or N
         return [_find_label(item) for item in value] if value and isinstance(value[0], dict | str) else None
     if not isinstance(value, dict) or not value:
         return None
-    if all(map(_is_number, value.values())):
+    if all(map(is_number, value.values())):
         return max(value, key=lambda key: value[key])
     named = next((value[key] for key in _LABEL_KEYS if isinstance(value.get(key), str)), None)
     boxes = [key for key, box in value.items() if isinstance(box, list)]

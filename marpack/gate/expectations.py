@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import UNSET
 
 from marpack.errors import shortened
-from marpack.gate.compare import NOTHING, value_of
+from marpack.gate.compare import NOTHING, is_number, value_of
 from marpack.project.schema import RANGE, Expectation, TextExpectation
 from marpack.runner.results import Result
 
@@ -103,10 +103,6 @@ def _shown(value: Any) -> str:
     return shortened(json.dumps(value))
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _compare(expected: Any, value: Any, path: str) -> Iterator[str]:  # Any: JSON
     """Yield where a value is not as expected: objects may have more keys, lists are as long, numbers may be ranges."""
     place = path or "the body"
@@ -131,7 +127,7 @@ def _compare_object(expected: dict[str, Any], value: Any, path: str) -> Iterator
     place = path or "the body"
     if not isinstance(value, dict):
         # `min`, `max`, or `approx` with its `tolerance` describe a number
-        if expected and set(expected) <= RANGE and all(map(_is_number, expected.values())):
+        if expected and set(expected) <= RANGE and all(map(is_number, expected.values())):
             yield from _compare_number(expected, value, f"{place} is {_shown(value)}")
         else:
             yield f"{place} is {_shown(value)}, expected an object"
@@ -145,7 +141,7 @@ def _compare_object(expected: dict[str, Any], value: Any, path: str) -> Iterator
 
 
 def _compare_number(expected: dict[str, float], value: Any, found: str) -> Iterator[str]:
-    if not _is_number(value):
+    if not is_number(value):
         yield f"{found}, expected a number"
         return
     if "min" in expected and not value >= expected["min"]:

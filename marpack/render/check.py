@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
@@ -17,15 +16,14 @@ import click
 from msgspec.structs import replace
 from rich.filesize import decimal
 
+from marpack.errors import printable
 from marpack.findings import Finding, Severity
 from marpack.gate.compare import Comparison, InputComparison, Similarity
 from marpack.gate.verdicts import CheckProgress, CheckResult, Costs, GateReport, GateVerdict, Verdict, pluralize
 from marpack.json_text import to_json
-from marpack.project.scaffold.template import templates
 from marpack.project.schema import Check
 from marpack.protocol.targets import Target
 from marpack.render.console import (
-    clean,
     duration,
     fit,
     fit_end,
@@ -34,6 +32,7 @@ from marpack.render.console import (
     show_findings,
     show_lines,
     show_page,
+    style,
     talk,
 )
 from marpack.render.pages import Cell, Fact, Page, Row, Table, Tone
@@ -42,33 +41,28 @@ from marpack.version import __version__
 if TYPE_CHECKING:
     from rich.status import Status
 
-_MARKS = {Verdict.PASSED: ("✓", "green"), Verdict.FAILED: ("✗", "red"), Verdict.SKIPPED: ("-", None)}
-_VERDICTS = {
-    GateVerdict.DEPLOYABLE: "green",
-    GateVerdict.REFUSED: "red",
-    GateVerdict.NOT_PROVED: "red",
-    GateVerdict.PARTIAL: "yellow",
-    GateVerdict.INTERRUPTED: "yellow",
+_MARKS: dict[Verdict, tuple[str, Tone]] = {
+    Verdict.PASSED: ("✓", "good"),
+    Verdict.FAILED: ("✗", "bad"),
+    Verdict.SKIPPED: ("-", ""),
+}
+_VERDICTS: dict[GateVerdict, Tone] = {
+    GateVerdict.DEPLOYABLE: "good",
+    GateVerdict.REFUSED: "bad",
+    GateVerdict.NOT_PROVED: "bad",
+    GateVerdict.PARTIAL: "warn",
+    GateVerdict.INTERRUPTED: "warn",
 }
 _NAMED = 4  # checks that passed, in a partial verdict
 _NAME_WIDTH = 15
-_SIMILARITIES = {
-    Similarity.EXACT: ("green", "exactly the same"),
-    Similarity.ROUNDED: ("green", "within the tolerance"),
-    Similarity.LABEL: ("yellow", "with the same label only"),
-    Similarity.DIFFERENT: ("red", "different"),
-    Similarity.STATUS: ("red", "with another status"),
+_SIMILARITIES: dict[Similarity, tuple[Tone, str]] = {
+    Similarity.EXACT: ("good", "exactly the same"),
+    Similarity.ROUNDED: ("good", "within the tolerance"),
+    Similarity.LABEL: ("warn", "with the same label only"),
+    Similarity.DIFFERENT: ("bad", "different"),
+    Similarity.STATUS: ("bad", "with another status"),
 }
 _INPUT_WIDTH, _SIMILARITY_WIDTH, _NUMBER_WIDTH = 24, 11, 11
-# Label → the report's field.
-FACTS = {
-    "model": "model",
-    "content digest": "content_digest",
-    "project": "project",
-    "target": "target",
-    "handler": "loaded",
-    "device": "device",
-}
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _PLACE = re.compile(r"(?P<path>.*?)(?::(?P<line>[1-9]\d*))?(?:: .*)?", re.DOTALL)
 _NOT_XML = re.compile("[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -106,16 +100,14 @@ class CheckLines(CheckProgress):
         self.stop()
         if checked.left_out or self._quiet:
             return
-        mark, colour = _MARKS[checked.verdict]
+        mark, tone = _MARKS[checked.verdict]
         if checked.verdict is Verdict.FAILED and not checked.blocks:
-            colour = "yellow"
+            tone = "warn"
         if checked.verdict is Verdict.SKIPPED:
             reason = click.style(_one_line(checked.reason), dim=True)  # uncut: an option may be at its end
         else:
             reason = fit(_one_line(summarize(checked)), max(page_width() - _NAME_WIDTH - 4, 20)).rstrip()
-        show_lines(
-            [f"{click.style(mark, fg=colour)} {click.style(checked.name.ljust(_NAME_WIDTH), bold=True)}{reason}"]
-        )
+        show_lines([f"{style(mark, tone)} {click.style(checked.name.ljust(_NAME_WIDTH), bold=True)}{reason}"])
         findings = [
             replace(
                 finding,
@@ -158,7 +150,7 @@ def summarize(checked: CheckResult) -> str:
 
 
 def _one_line(text: str) -> str:
-    return clean(" ".join(text.split()))
+    return printable(" ".join(text.split()))
 
 
 def count_checks(report: GateReport) -> str:
@@ -207,22 +199,22 @@ def show_verdict(report: GateReport) -> None:
     if report.costs is not None:
         show_page(Page(tables=(cost_table(report.costs),)))
     about = f"({count_checks(report)} in {report.seconds:.1f} s, target {report.target})"
-    verdict = click.style(clean(describe_verdict(report)), bold=True, fg=_VERDICTS[report.verdict])
-    show_lines([f"{clean(report.archive)} {verdict} {click.style(about, dim=True)}"])
+    verdict = style(printable(describe_verdict(report)), _VERDICTS[report.verdict], bold=True)
+    show_lines([f"{printable(report.archive)} {verdict} {click.style(about, dim=True)}"])
 
 
 def show_input_comparison(compared: InputComparison) -> None:
     """Print one input: the similarity of its responses, the largest difference, the labels, and the differences."""
-    similarity = click.style(f"{compared.likeness:{_SIMILARITY_WIDTH}}", fg=_SIMILARITIES[compared.likeness][0])
+    similarity = style(f"{compared.likeness:{_SIMILARITY_WIDTH}}", _SIMILARITIES[compared.likeness][0])
     number = "" if compared.largest is None else f"{compared.largest:.2g}"
     one, other = compared.labels
     labels = f"{one or '(none)'} → {other or '(none)'}" if one != other else one or ""
     if compared.likeness is Similarity.STATUS:
         labels = f"{compared.statuses[0]} → {compared.statuses[1]}"
     room = max(page_width() - _INPUT_WIDTH - _SIMILARITY_WIDTH - _NUMBER_WIDTH - 4, 12)
-    labels = click.style(fit(clean(labels), room).rstrip(), dim=True)
+    labels = click.style(fit(printable(labels), room).rstrip(), dim=True)
     first = f"{fit_end(compared.input, _INPUT_WIDTH)}  {similarity}{number:>{_NUMBER_WIDTH}}  {labels}"
-    show_lines([first, *(click.style(f"  {clean(sentence)}", dim=True) for sentence in compared.differences)])
+    show_lines([first, *(click.style(f"  {printable(sentence)}", dim=True) for sentence in compared.differences)])
     sys.stdout.flush()
 
 
@@ -232,53 +224,46 @@ def show_comparison(comparison: Comparison) -> None:
     show_findings(comparison.findings)
     total = sum(comparison.counts.values())
     counts = [f"{count} {_SIMILARITIES[Similarity(kind)][1]}" for kind, count in comparison.counts.items() if count]
-    verdict, colour, why = "respond alike", "green", ""
+    verdict, why = style("respond alike", "good", bold=True), ""
     if comparison.interrupted:
-        verdict, colour = "were not compared to the end", "yellow"
+        verdict = style("were not compared to the end", "warn", bold=True)
     elif not comparison.alike:
-        verdict, colour = "differ", "red"
+        verdict = style("differ", "bad", bold=True)
     elif not comparison.proved:
-        verdict, colour, why = "are not proved alike", "red", ": no request got a 2xx from either"
+        verdict, why = style("are not proved alike", "bad", bold=True), ": no request got a 2xx from either"
     largest = "" if comparison.largest is None else f", largest difference {comparison.largest:.2g}"
     times = f"{one.milliseconds:.1f} and {other.milliseconds:.1f} ms"
     about = f"({pluralize(total, 'input')}: {', '.join(counts) or 'none'}{largest}; {times})"
-    verdict = click.style(verdict, bold=True, fg=colour) + why
-    show_lines([f"{clean(one.name)} and {clean(other.name)} {verdict} {click.style(about, dim=True)}"])
+    show_lines([f"{printable(one.name)} and {printable(other.name)} {verdict}{why} {click.style(about, dim=True)}"])
 
 
 def gate_page(report: GateReport) -> Page:
-    """Return the page of a report for a notebook, where the checks that were left out are not shown."""
-    facts = (Fact(label, value) for label, name in FACTS.items() if (value := getattr(report, name)))
-    tones: dict[str, Tone] = {"green": "good", "red": "bad", "yellow": "warn"}
+    """Return the page of a report, for its HTML file and for a notebook."""
+    facts = {
+        "model": report.model,
+        "content digest": report.content_digest,
+        "project": report.project,
+        "target": report.target,
+        "handler": report.loaded,
+        "device": report.device,
+    }
     return Page(
         title=report.archive,
-        verdict=Cell(f"{describe_verdict(report)}: {count_checks(report)}", tones[_VERDICTS[report.verdict]]),
-        facts=tuple(facts),
-        checks=replace(report, checks=tuple(each for each in report.checks if not each.left_out)),
+        verdict=Cell(f"{describe_verdict(report)}: {count_checks(report)}", _VERDICTS[report.verdict]),
+        facts=tuple(Fact(label, value) for label, value in facts.items() if value),
+        checks=report,
         tables=(cost_table(report.costs),) if report.costs else (),
     )
 
 
 def check_page(report: GateReport) -> bytes:
     """Return the report as an HTML page in UTF-8; every text of the archive is escaped."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from marpack.render.article import page_templates
 
-    loader = FileSystemLoader(templates() / "check")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    environment.filters["cut"] = str  # a page of its own has room for long texts
-    page = environment.get_template("check.html.j2").render(
-        title=f"marpack check {report.archive}",
-        report=report,
-        counts=count_checks(report),
-        verdict=describe_verdict(report),
-        facts=[(label, value) for label, name in FACTS.items() if (value := getattr(report, name))],
-        summarize=summarize,
-        costs=report.costs,
-        cost_table=cost_table,
-        merge_hints=merge_hints,
-        most=None,
-        version=__version__,
-        moment=datetime.fromtimestamp(int(time.time()), UTC),
+    template = page_templates().get_template("check.html.j2")
+    moment = datetime.now(UTC).replace(microsecond=0)
+    page = template.render(
+        page=gate_page(report), summarize=summarize, merge_hints=merge_hints, version=__version__, moment=moment
     )
     return page.encode("utf-8", "replace")
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from marpack.errors import MarpackError
     from marpack.findings import Finding
-    from marpack.render.pages import Fact, Page, Row, Table
+    from marpack.render.pages import Fact, Page, Table, Tone
 
 _NARROW, _WIDE = 60, 160
 _FULL_WIDTH = ("W", "F")
@@ -40,9 +40,6 @@ _AFTER = 1.0  # seconds: a shorter run needs no progress bar
 _EVERY = 0.1  # seconds between two drawings
 _LINE_EVERY = 10.0  # seconds between two lines of a log
 _LARGE = 64 << 20  # bytes: fewer are read or written before anyone could look at a bar
-
-
-# --- streams --------------------------------------------------------------------------------------------------------
 
 
 def talk() -> Console:
@@ -75,11 +72,8 @@ def close_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-# --- errors and findings --------------------------------------------------------------------------------------------
-
-
 def show_error(error: MarpackError) -> None:
-    """Print one error on stderr."""
+    """Print an error on stderr."""
     show_lines(error_lines(error), err=True)
 
 
@@ -108,21 +102,13 @@ def finding_lines(finding: Finding) -> Iterator[str]:
         yield f"    {click.style('hint:', dim=True)} {visible(finding.hint)}"
 
 
-# --- text in cells --------------------------------------------------------------------------------------------------
-
-
 def page_width() -> int:
     """Return a page's width in cells, within reason: that of COLUMNS or the terminal, or 80."""
     return max(_NARROW, min(_WIDE, shutil.get_terminal_size().columns))
 
 
-def clean(text: str) -> str:
-    """Return text of unknown origin on one line, without characters that a terminal obeys."""
-    return printable(text)
-
-
 def visible(text: str) -> str:
-    """Return text of several lines, with a mark in place of each character that a terminal obeys."""
+    """Return text of several lines, with a mark in place of each control character."""
     return printable(text, keep="\n\t", stand_in="\N{REPLACEMENT CHARACTER}")
 
 
@@ -168,7 +154,7 @@ def rows(table: Sequence[Sequence[str]], *, width: int, right: frozenset[int] = 
 
 def paragraph(label: str, text: str, *, width: int, column: int = _COLUMN) -> Iterator[str]:
     """Yield a labelled text, wrapped under itself; long words, which are for copying, are never broken."""
-    shown = clean(text)
+    shown = printable(text)
     room = max(8, (width - column) * len(shown) // max(1, cells(shown)))  # wide letters take two cells each
     lines = textwrap.wrap(shown, room, break_on_hyphens=False, break_long_words=False) or [""]
     yield click.style(f"  {label}".ljust(column), dim=True) + lines[0]
@@ -182,9 +168,6 @@ def duration(milliseconds: float) -> str:
     return f"{milliseconds:.{0 if milliseconds >= 100 else 1 if milliseconds >= 1 else 3}f} ms"
 
 
-# --- pages ----------------------------------------------------------------------------------------------------------
-
-
 def show_page(page: Page, *, err: bool = False) -> None:
     """Print a page on stdout, or stderr; the findings of what was done are printed on stderr, before it."""
     if page.verdict is not None:
@@ -195,17 +178,17 @@ def show_page(page: Page, *, err: bool = False) -> None:
 def page_lines(page: Page, width: int) -> Iterator[str]:
     """Yield the lines of a page, in colours that `show_lines` removes where they are not wanted."""
     if page.verdict is not None:
-        yield f"{_style(page.verdict.text, page.verdict.tone)} {click.style(clean(page.title), bold=True)}"
+        yield f"{style(page.verdict.text, page.verdict.tone)} {click.style(printable(page.title), bold=True)}"
     elif page.title:
-        yield click.style(fit(clean(page.title), width).rstrip(), bold=True)
+        yield click.style(fit(printable(page.title), width).rstrip(), bold=True)
     yield from _fact_lines(page.facts, width)
     for table in page.tables:
         if table.title:
-            note = f"  {_style(clean(table.note.text), table.note.tone)}" if table.note.text else ""
+            note = f"  {style(printable(table.note.text), table.note.tone)}" if table.note.text else ""
             yield ""
-            yield click.style(fit(clean(table.title), width - 24).rstrip(), bold=True) + note
+            yield click.style(fit(printable(table.title), width - 24).rstrip(), bold=True) + note
         yield from _fact_lines(table.facts, width)
-        yield from _table_lines(table, width)
+        yield from table_lines(table, width)
     if page.findings and page.verdict is None:
         yield ""
         yield click.style("findings", bold=True)
@@ -216,8 +199,9 @@ def page_lines(page: Page, width: int) -> Iterator[str]:
         yield page.closing
 
 
-def _style(text: str, tone: str) -> str:
-    return click.style(text, fg=_TONES.get(tone), dim=tone == "dim" or None) if tone else text
+def style(text: str, tone: Tone, *, bold: bool = False) -> str:
+    """Return text in the colour of a tone."""
+    return click.style(text, fg=_TONES.get(tone), dim=tone == "dim" or None, bold=bold or None) if tone else text
 
 
 def _fact_lines(facts: Sequence[Fact], width: int) -> Iterator[str]:
@@ -225,28 +209,25 @@ def _fact_lines(facts: Sequence[Fact], width: int) -> Iterator[str]:
     for each in facts:
         *lines, last = paragraph(each.label, each.text, width=1 << 20 if each.kind == "name" else width, column=column)
         yield from lines
-        yield f"{last} {click.style(clean(each.note), dim=True)}" if each.note else last
+        yield f"{last} {click.style(printable(each.note), dim=True)}" if each.note else last
 
 
-def _table_lines(table: Table, width: int) -> Iterator[str]:
-    shown: list[Row] = list(table.rows)
-    texts = [[clean(cell.text) for cell in row.cells] for row in shown]
-    right = frozenset(at for row in shown for at, cell in enumerate(row.cells) if cell.kind == "number")
+def table_lines(table: Table, width: int) -> Iterator[str]:
+    """Yield head and rows of a table in columns, and how many rows are not shown."""
+    texts = [[printable(cell.text) for cell in row.cells] for row in table.rows]
+    right = frozenset(at for row in table.rows for at, cell in enumerate(row.cells) if cell.kind == "number")
     heads = [[cell.text for cell in table.head]] if table.head else []
     fitted = rows([*heads, *texts], width=width - 2, right=right)
     if heads:
         yield click.style("  " + "  ".join(fitted.pop(0)).rstrip(), dim=True)
-    for row, parts in zip(shown, fitted, strict=True):
+    for row, parts in zip(table.rows, fitted, strict=True):
         parts[-1] = parts[-1].rstrip()
-        line = "  ".join(_style(part, cell.tone) for part, cell in zip(parts, row.cells, strict=True))
+        line = "  ".join(style(part, cell.tone) for part, cell in zip(parts, row.cells, strict=True))
         yield f"  {line}".rstrip()
         if row.below:
             yield from paragraph("", row.below, width=width)
     if table.more:
         yield f"  … and {table.more:,} more"
-
-
-# --- results as JSON and files --------------------------------------------------------------------------------------
 
 
 def show(result: object) -> None:
@@ -257,17 +238,13 @@ def show(result: object) -> None:
     sys.stdout.flush()
 
 
-def show_line(result: object) -> None:
-    """Write one result as a line of JSON to stdout, at once."""
-    put_line(result)
-    sys.stdout.flush()
-
-
-def put_line(result: object) -> None:
-    """Write one result as a line of JSON to stdout, to be flushed with others."""
+def show_line(result: object, *, flush: bool = True) -> None:
+    """Write one result as a line of JSON to stdout, at once or to be flushed with others."""
     from marpack.json_text import to_json
 
     sys.stdout.buffer.write(to_json(result) + b"\n")
+    if flush:
+        sys.stdout.flush()
 
 
 def expect_writable(path: str | None, *, option: str) -> None:
@@ -306,20 +283,20 @@ def write_whole(path: str, data: bytes, *, option: str) -> None:
             replace_file(file, data)
 
 
-# --- progress -------------------------------------------------------------------------------------------------------
-
-
-def _bar(*columns: str | ProgressColumn, refresh: bool = True) -> Any:  # Any: a rich.progress.Progress
+def _bar(what: str, *columns: str | ProgressColumn, refresh: bool = True) -> Any:  # Any: a rich.progress.Progress
     """Return a bar on stderr that disappears at its end; without `refresh`, only updates draw it."""
     from rich.progress import BarColumn, Progress
 
-    # A redirected stdout would send results to stderr.
-    options: dict[str, Any] = {
-        "redirect_stdout": False,
-        "redirect_stderr": False,
-        "auto_refresh": refresh,
-    }  # Any: rich's
-    return Progress(*columns[:1], BarColumn(24), *columns[1:], console=talk(), transient=True, **options)
+    return Progress(
+        what,
+        BarColumn(24),
+        *columns,
+        console=talk(),
+        transient=True,
+        redirect_stdout=False,  # otherwise results would go to stderr
+        redirect_stderr=False,
+        auto_refresh=refresh,
+    )
 
 
 @contextmanager
@@ -355,22 +332,20 @@ def waiting(what: str) -> Iterator[None]:
 @contextmanager
 def periodic_lines(running: Callable[[], str]) -> Iterator[None]:
     """Print what is running to stderr every ten seconds, for logs, which show no progress bar."""
-    ended = threading.Event()
-    thread = threading.Thread(target=print_lines, args=(running, ended.wait), daemon=True)
+    ended, start = threading.Event(), time.monotonic()
+
+    def print_lines() -> None:
+        while not ended.wait(_LINE_EVERY):
+            with suppress(OSError):  # stderr may be closed
+                print(f"{running()} ({time.monotonic() - start:.0f} s)", file=sys.stderr, flush=True)  # noqa: T201
+
+    thread = threading.Thread(target=print_lines, daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
-
-
-def print_lines(running: Callable[[], str], wait: Callable[[float], bool]) -> None:
-    """Print what is running and the seconds since the start, until `wait` returns True."""
-    start = time.monotonic()
-    while not wait(_LINE_EVERY):
-        with suppress(OSError):  # stderr may be closed
-            print(f"{running()} ({time.monotonic() - start:.0f} s)", file=sys.stderr, flush=True)  # noqa: T201
 
 
 class Progress:

@@ -7,7 +7,8 @@ from enum import StrEnum
 
 import click
 
-from marpack.render.console import clean, page_width
+from marpack.errors import printable
+from marpack.render.console import page_width
 
 
 class Health(StrEnum):
@@ -53,4 +54,4 @@ def doctor_lines(report: DoctorReport) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(clean(text), width, break_on_hyphens=False)
+    return textwrap.wrap(printable(text), width, break_on_hyphens=False)

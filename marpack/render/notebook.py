@@ -4,8 +4,7 @@ Each is one element of the class `marpack` with a style sheet of its own, withou
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -15,19 +14,14 @@ from marpack.exporting.export import Exported
 from marpack.gate.verdicts import GateReport
 from marpack.inspection.diff import Diff
 from marpack.inspection.facts import Inspection
-from marpack.project.scaffold.template import templates
 from marpack.render import pages
 from marpack.render.build import BuildReport, InitReport, build_page, init_page
 from marpack.render.check import gate_page, merge_hints, summarize
-from marpack.render.console import visible
 from marpack.render.doctor import DoctorReport
 from marpack.render.pages import Cell, Page, Row, Table, Tone
 from marpack.render.run import RunReport, run_page
 from marpack.runner.results import AnsweredInput
 from marpack.trust import Signed, Verification
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 _SHOWN = 40  # rows of anything
 _TROUBLES = 5  # of one response, and frames of each
@@ -61,46 +55,19 @@ _PAGES: dict[type, Callable[[Any], Page]] = {  # Any: a result of that type
 }
 
 
-def page_of(result: object) -> Page:
-    """Return the page of any result but a single response."""
-    return next(make(result) for kind, make in _PAGES.items() if isinstance(result, kind))
-
-
 def shown(result: object) -> str:
     """Return the HTML of any result but a single response."""
-    template = _environment().get_template("result.html.j2")
-    return template.render(page=page_of(result), summarize=summarize, merge_hints=merge_hints, most=_SHOWN, css=_CSS)
+    from marpack.render.article import page_templates
+
+    page = next(make(result) for kind, make in _PAGES.items() if isinstance(result, kind))
+    template = page_templates().get_template("result.html.j2")
+    return template.render(page=page, summarize=summarize, merge_hints=merge_hints, most=_SHOWN, css=_CSS)
 
 
 def answer(answered: AnsweredInput, labels: Mapping[str, str], handler: str) -> str:
-    """Return the HTML of one input with its response.
+    """Return the HTML of one input with its response; see `article`."""
+    from marpack.render.article import article, article_css, page_templates
 
-    Args:
-        answered: The input and its result.
-        labels: The model's: {class index: label}.
-        handler: As the manifest names it.
-    """
-    from marpack.render.report.article import article
-
-    result = answered.result
-    short = replace(result, logs=result.logs[:_LOGS])
+    short = replace(answered.result, logs=answered.result.logs[:_LOGS])
     html = article(AnsweredInput(answered.input, short), labels, handler, rows=_TROUBLES)
-    return _environment().get_template("answer.html.j2").render(article=html)
-
-
-@cache
-def _environment() -> "Environment":
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    from marpack.render.report.article import article_css, cut
-
-    environment = Environment(
-        loader=FileSystemLoader([templates() / "notebook", templates() / "check"]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"cut": cut, "visible": visible}
-    environment.globals["article_css"] = article_css
-    return environment
+    return page_templates().get_template("answer.html.j2").render(article=html, article_css=article_css())

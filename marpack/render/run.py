@@ -1,10 +1,9 @@
 """The results of `marpack run`: lines and a summary on the console, or JSON that streams; and why a command failed."""
 
-import os
 import shutil
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import BinaryIO, Self, TextIO
 
@@ -18,7 +17,17 @@ from marpack.errors import printable
 from marpack.findings import Finding
 from marpack.json_text import to_json
 from marpack.protocol.messages import Frame, Loaded, Touched, Trouble
-from marpack.render.console import clean, duration, fit, fit_end, show_findings, show_lines, visible
+from marpack.render.console import (
+    duration,
+    fit,
+    fit_end,
+    page_width,
+    show_lines,
+    show_page,
+    style,
+    table_lines,
+    visible,
+)
 from marpack.render.failure import Failure
 from marpack.render.pages import Cell, Fact, Page, Row, Table
 from marpack.runner.client import LoadError
@@ -94,8 +103,7 @@ class ReportStream:
     def __init__(self, stream: BinaryIO, head: RunHead) -> None:
         self._stream = stream
         self._empty = True
-        opening = _indented(head, 0).rstrip(b"}").rstrip()
-        stream.write(opening + b',\n  "results": [')
+        stream.write(_indented(head, 0).rstrip(b"}").rstrip() + b',\n  "results": [')
 
     def show(self, result: Result) -> None:
         """Write one result."""
@@ -144,21 +152,27 @@ def run_page(report: RunReport) -> Page:
         for result in report.results
     )
     head = (Cell("input"), Cell("status", kind="number"), Cell("time", kind="number"), Cell("response"))
-    stages = (
-        Row((Cell(stage), *(Cell(duration(value), kind="number") for value in (each.p50, each.p90, each.p99))))
-        for stage, each in summary.stages.items()
-    )
-    columns = (Cell("stage"), *(Cell(name, kind="number") for name in ("p50", "p90", "p99")))
     return Page(
         title=report.archive,
-        verdict=Cell(f"{summary.short:,} failed", "bad") if summary.short else Cell("all succeeded", "good"),
+        verdict=_verdict_on(summary),
         facts=tuple(facts),
-        tables=(
-            Table.of("", results, len(report.results), head=head),
-            Table.of("", stages, len(summary.stages), head=columns),
-        ),
+        tables=(Table.of("", results, len(report.results), head=head), _stage_table(summary.stages)),
         findings=report.findings,
     )
+
+
+def _verdict_on(summary: Summary) -> Cell:
+    return Cell(f"{summary.short:,} failed", "bad") if summary.short else Cell("all succeeded", "good")
+
+
+def _stage_table(stages: Mapping[str, Percentiles], title: str = "") -> Table:
+    """Return a row for each stage: how long it took."""
+    rows = (
+        Row((Cell(stage), *(Cell(duration(value), kind="number") for value in astuple(each))))
+        for stage, each in stages.items()
+    )
+    head = (Cell("stage"), *(Cell(name, kind="number") for name in Percentiles.__struct_fields__))
+    return Table.of(title, rows, len(stages), head=head)
 
 
 def trouble_lines(
@@ -226,12 +240,10 @@ def _terminal_width(stream: TextIO) -> int | None:
 
 
 class Lines:
-    """Prints results as they come, one line each, with what the author needs to know below."""
+    """Prints results as they come, one line each, with troubles and output of the handler below."""
 
-    def __init__(self, *, logs: bool = False, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stdout
-        self._width = _terminal_width(self._stream)
-        self._is_coloured = self._width is not None and not os.environ.get("NO_COLOR")
+    def __init__(self, *, logs: bool = False) -> None:
+        self._width = _terminal_width(sys.stdout)
         self._logs = logs
         self._seen: deque[Trouble] = deque(maxlen=_REMEMBERED)
         width = self._width or shutil.get_terminal_size().columns
@@ -241,52 +253,40 @@ class Lines:
     def head(self, loaded: Loaded, logs: str) -> None:
         """Print how the model was loaded, on stderr."""
         stages = loaded.stages
-        device = f" on {clean(loaded.device)}" if loaded.device else ""
+        device = f" on {printable(loaded.device)}" if loaded.device else ""
         seconds = f"{sum(stages.values()) / 1000:.2f} s (initialize {stages.get('initialize', 0) / 1000:.2f} s)"
-        lines = [click.style(f"loaded {clean(loaded.handler)} in {seconds}{device}", dim=True)]
+        lines = [click.style(f"loaded {printable(loaded.handler)} in {seconds}{device}", dim=True)]
         for trouble in loaded.troubles:
             lines += trouble_lines(trouble, note=True)
-        show_lines([*lines, *(log_lines(logs) if self._logs else ())], err=True)
+        show_lines([*lines, *log_lines(logs if self._logs else "")], err=True)
 
     def show(self, result: Result) -> None:
         """Print one result."""
-        name, status = fit_end(result.input, self._name), f"{result.status or '-':>3}"
+        name = click.style(fit_end(result.input, self._name), bold=True)
+        status = click.style(f"{result.status or '-':>3}", fg="green" if result.ok else "red")
         body = fit(summarize_body(result, self._room), self._room)
         elapsed = result.stages.get("handle")
-        spent = "" if elapsed is None else f"{elapsed:9.1f} ms"
-        if self._is_coloured:
-            name = click.style(name, bold=True)
-            status = click.style(status, fg="green" if result.ok else "red")
-            spent = click.style(spent, dim=True)
-        self._stream.write(f"{name}  {status}  {body}{spent}".rstrip() + "\n")
-        for line in self._explain(result):
-            self._stream.write(f"{line if self._is_coloured else click.unstyle(line)}\n")
-        self._stream.flush()
-
-    def _explain(self, result: Result) -> Iterator[str]:
-        for line in result.data:
-            yield f"  {click.style('>', fg='cyan')} {line}"
+        spent = "" if elapsed is None else click.style(f"{elapsed:9.1f} ms", dim=True)
+        lines = [f"{name}  {status}  {body}{spent}".rstrip()]
+        lines += (f"  {click.style('>', fg='cyan')} {line}" for line in result.data)
         for trouble in result.troubles:
-            yield from trouble_lines(trouble, note=result.ok, again=trouble in self._seen, width=self._width)
+            lines += trouble_lines(trouble, note=result.ok, again=trouble in self._seen, width=self._width)
             self._seen.append(trouble)
         if result.restarted:
-            yield click.style("  the worker was started again", dim=True)
-        if self._logs and result.logs:
-            yield from log_lines(result.logs)
+            lines.append(click.style("  the worker was started again", dim=True))
+        show_lines([*lines, *log_lines(result.logs if self._logs else "")])
 
 
 def summary_lines(summary: Summary) -> Iterator[str]:
     """Yield the totals of a run of several inputs."""
     if summary.inputs + summary.before < 2:
         return
-    text, colour = (f"{summary.short:,} failed", "red") if summary.short else ("all succeeded", "green")
-    failed = click.style(text, fg=colour)
+    verdict = _verdict_on(summary)
     before = f"{summary.before:,} answered before, " if summary.before else ""
-    yield f"{before}{summary.inputs:,} input{'' if summary.inputs == 1 else 's'}, {failed}, {summary.throughput:,.0f}/s"
+    inputs = f"{summary.inputs:,} input{'' if summary.inputs == 1 else 's'}"
+    yield f"{before}{inputs}, {style(verdict.text, verdict.tone)}, {summary.throughput:,.0f}/s"
     if summary.stages:
-        yield click.style(f"  {'':16}{'p50':>12}{'p90':>12}{'p99':>12}", dim=True)
-    for stage, percentiles in summary.stages.items():
-        yield f"  {clean(stage):16}{_percentiles(percentiles)}"
+        yield from table_lines(_stage_table(summary.stages), page_width())
     totals = [f"initialize {duration(summary.load['initialize'])}"] if "initialize" in summary.load else []
     totals += [f"peak memory {decimal(summary.peak_memory)}"] if summary.peak_memory else []
     totals += [f"{summary.restarts} restart{'' if summary.restarts == 1 else 's'}"] if summary.restarts else []
@@ -305,10 +305,6 @@ def trace_lines(trace: Trace) -> Iterator[str]:
         yield visible(f"  {need.kind:8} {fit_end(need.target, 48)} {need.stage}")
     if len(needs) > _MAX_LOG:
         yield click.style(f"  … and {len(needs) - _MAX_LOG} more; all of it with --json", dim=True)
-
-
-def _percentiles(percentiles: Percentiles) -> str:
-    return "".join(f"{duration(value):>12}" for value in (percentiles.p50, percentiles.p90, percentiles.p99))
 
 
 def summarize_body(result: Result, width: int) -> str:
@@ -346,10 +342,9 @@ def show_pace(pace: Throughput) -> None:
 def show_rest(figures: BenchmarkFigures) -> None:
     """Print the stages of the largest batch, the memory, and the findings."""
     last = figures.paces[-1]
-    lines = ["", click.style(f"{f'batch of {last.batch_size}':20}{'p50':>12}{'p90':>12}{'p99':>12}", dim=True)]
-    lines += [f"{clean(stage):20}{_percentiles(percentiles)}" for stage, percentiles in last.stages.items()]
+    facts: tuple[Fact, ...] = ()
     if (memory := figures.memory) is not None:
         before, after, peak = map(decimal, (memory.before, memory.after, memory.peak))
-        lines += ["", f"memory  {before} once warm, {after} at the end, {peak} at most"]
-    show_lines(lines)
-    show_findings(figures.findings, err=False)
+        facts = (Fact("memory", f"{before} once warm, {after} at the end, {peak} at most"),)
+    table = _stage_table(last.stages, f"batch of {last.batch_size}")
+    show_page(Page(facts=facts, tables=(table,), findings=figures.findings))

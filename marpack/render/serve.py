@@ -1,6 +1,7 @@
 """The output of `marpack serve`: its log on stderr, as text or JSON lines, and the page to try models on."""
 
 import logging
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,14 +10,13 @@ from typing import Literal
 
 import click
 import msgspec
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from msgspec import Struct
 
 from marpack.errors import MarpackError
 from marpack.json_text import to_json
 from marpack.project.scaffold.template import templates
-from marpack.render.console import duration, error_lines, plain, talk
-from marpack.render.report.article import article, article_css
+from marpack.render.article import article, article_css, page_templates
+from marpack.render.console import duration, error_lines, visible
 from marpack.render.run import load_error_lines, trouble_lines
 from marpack.runner.client import LoadError
 from marpack.runner.results import AnsweredInput, Percentiles
@@ -67,7 +67,6 @@ class TextFormatter(logging.Formatter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._console = talk()
         self._failures: dict[str, str] = {}  # model → its latest error
 
     def format(self, record: logging.LogRecord) -> str:
@@ -85,57 +84,54 @@ class TextFormatter(logging.Formatter):
             lines += error_lines(error)
         if isinstance(event, HandlerFailed):
             lines += trouble_lines(event.trouble)
+        elif isinstance(event, Struct):
+            lines.append(_event_text(event))
         else:
-            with self._console.capture() as captured:
-                note = f"[cyan]note[/] {plain(record.getMessage())}"
-                self._console.print(_event_text(event) if isinstance(event, Struct) else note, soft_wrap=True)
-            lines.append(captured.get().removesuffix("\n"))
+            lines.append(f"{click.style('note', fg='cyan')} {visible(record.getMessage())}")
         text = "\n".join(lines)
-        return text if self._console.is_terminal and not self._console.no_color else click.unstyle(text)
+        return text if sys.stderr.isatty() and not os.environ.get("NO_COLOR") else click.unstyle(text)
 
 
 def _event_text(event: Struct) -> str:
-    """Return an event in Rich's markup."""
+    """Return an event as styled text."""
     match event:
-        case Listening(what="page"):
-            return f"[dim]page       [/] {plain(event.address)} [dim]in a browser: try a model[/]"
         case Listening():
-            return f"[dim]{event.what:<11}[/] {plain(event.address)}"
+            use = _dim(" in a browser: try a model") if event.what == "page" else ""
+            return f"{_dim(f'{event.what:<11}')} {visible(event.address)}{use}"
         case WorkerLoaded():
-            device = f" on {plain(event.device)}" if event.device else ""
-            took = f"{plain(event.handler)} in {duration(event.milliseconds)}{device}"
-            return f"[green]ready[/] {plain(event.model)} [dim]{took}, worker {event.worker}[/]"
+            device = f" on {event.device}" if event.device else ""
+            took = f"{event.handler} in {duration(event.milliseconds)}{device}, worker {event.worker}"
+            return f"{click.style('ready', fg='green')} {visible(event.model)} {_dim(took)}"
         case ModelFailed():
             next_step = "it is given up" if event.given_up else "it is tried again"
             worker = "" if event.worker is None else f"worker {event.worker}: "
-            return f"[red]down[/]  {plain(event.model)} [dim]{worker}{next_step}[/]"
+            return f"{click.style('down', fg='red')}  {visible(event.model)} {_dim(worker + next_step)}"
         case HandlerPrinted():
-            return f"[dim]{plain(event.model)} {event.worker} │ {plain(event.line)}[/]"
+            return _dim(f"{event.model} {event.worker} │ {event.line}")
         case Answered():
-            return _request_text(event)
+            status = click.style(str(event.status or "gone"), fg="green" if 200 <= event.status < 400 else "red")
+            parts = {"queue": event.queue_ms, "handler": event.handler_ms}
+            shares = ", ".join(f"{name} {duration(value)}" for name, value in parts.items() if value is not None)
+            took = f"{duration(event.milliseconds)}{f' ({shares})' if shares else ''} {event.id}"
+            return f"{status} {visible(event.method)} {visible(event.target)} {_dim(took)}"
         case MetricLogged():
-            return f"[dim]{plain(event.line)}[/]"
+            return _dim(event.line)
         case Reloaded():
             more = len(event.changed) - _MAX_CHANGED
             names = ", ".join(event.changed[:_MAX_CHANGED]) + (f" and {more} more" if more > 0 else "")
-            outcome = "the model stays as it was" if event.kept else "reloaded"
-            return f"[cyan]reload[/] {plain(event.model)}: {plain(names)} changed, {outcome}"
+            outcome = "the model is unchanged" if event.kept else "reloaded"
+            return f"{click.style('reload', fg='cyan')} {visible(event.model)}: {visible(names)} changed, {outcome}"
         case Summary():
             times = event.milliseconds
             spread = f", p50 {duration(times.p50)}, p99 {duration(times.p99)}" if times else ""
             failures = list(event.failures.items())[:_MAX_CAUSES]
-            causes = (f"\n  [red]{count:,}[/] {plain(cause)}" for cause, count in failures)
-            return f"[dim]served[/] {event.requests:,} requests{spread}{''.join(causes)}"
-    return plain(str(event))
+            causes = (f"\n  {click.style(f'{count:,}', fg='red')} {visible(cause)}" for cause, count in failures)
+            return f"{_dim('served')} {event.requests:,} requests{spread}{''.join(causes)}"
+    return visible(str(event))
 
 
-def _request_text(event: Answered) -> str:
-    colour = "green" if 200 <= event.status < 400 else "red"
-    parts = {"queue": event.queue_ms, "handler": event.handler_ms}
-    shares = ", ".join(f"{name} {duration(value)}" for name, value in parts.items() if value is not None)
-    took = f"{duration(event.milliseconds)}{f' ({shares})' if shares else ''}"
-    request = f"{plain(event.method)} {plain(event.target)}"
-    return f"[{colour}]{event.status or 'gone'}[/] {request} [dim]{took} {event.id}[/]"
+def _dim(text: str) -> str:
+    return click.style(visible(text), dim=True)
 
 
 @contextmanager
@@ -166,10 +162,7 @@ def page_renderer() -> PageRenderer:
     # The report's colors and the look of its responses, then the page's own styles.
     style = (templates() / "report" / "style.css").read_bytes() + article_css().encode()
     style += (folder / "page.css").read_bytes()
-    environment = Environment(
-        loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    template = environment.get_template("page.html.j2")
+    template = page_templates().get_template("page.html.j2")
 
     def index(models: Sequence[PageModel]) -> bytes:
         state = to_json(PageState(tuple(models))).decode()

@@ -175,6 +175,7 @@ NORMAL = {
     r"\b\d+ requests, [+-][\d.]+ MiB": "<requests>, <size>",
     r"\b\d[\d.]* and (?=\d)": "<time> and ",
     r" *-?\b\d[\d.,]* ?(ms|s|min)\b": " <time>",
+    r"(stage|p50|p90) +(?=p\d\d)": r"\1 ",  # columns as wide as the times
     r" *\b\d[\d.,]* (bytes|[kMG]B)\b": " <size>",
     r"marpack \d[\w.+]*": "marpack <version>",
     r"[ \t]+$": "",

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import click
 import pytest
@@ -25,7 +24,6 @@ from marpack.render.console import (
     paragraph,
     periodic_lines,
     plain,
-    print_lines,
     rows,
     show,
     show_error,
@@ -38,9 +36,24 @@ from marpack.render.console import (
 )
 
 
-def test_a_text_between_colons_stays_what_it_is(capsys: pytest.CaptureFixture[str]):
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def watch_stderr(monkeypatch: pytest.MonkeyPatch, *, tty: bool = True) -> io.StringIO:
+    """Make stderr a terminal of 80 columns or a log, and return it."""
+    stream = Terminal() if tty else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    return stream
+
+
+def test_text_with_colons_and_brackets_is_unchanged(capsys: pytest.CaptureFixture[str]):
     talk().print(plain("models/a:cat:b [bold]"))
     show_error(BuildError("the label :fire: is missing", where="C:key:labels.txt", hint="add :fire:"))
+    show_error(BuildError("no"))
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
@@ -48,28 +61,19 @@ def test_a_text_between_colons_stays_what_it_is(capsys: pytest.CaptureFixture[st
         "error: the label :fire: is missing",
         "  where: C:key:labels.txt",
         "  hint:  add :fire:",
+        "error: no",
+        f"  hint:  {BuildError.fix}",
     ]
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_nothing_is_coloured_by_what_it_looks_like(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    monkeypatch.setenv("TERM", "xterm")
-    talk().print("8 members of 'a.mar' at /tmp, True")
-    assert sys.stderr.getvalue() == "8 members of 'a.mar' at /tmp, True\n"
-
-
-def test_what_is_told_beside_the_result_is_never_broken(monkeypatch: pytest.MonkeyPatch, capsys):
+def test_progress_text_is_neither_coloured_nor_broken(monkeypatch: pytest.MonkeyPatch):
+    terminal = watch_stderr(monkeypatch)
     monkeypatch.setenv("COLUMNS", "40")
-    talk().print("word " * 20)
-    assert capsys.readouterr() == ("", "word " * 20 + "\n")
+    talk().print("8 members of 'a.mar' at /tmp, True " * 4)
+    assert terminal.getvalue() == "8 members of 'a.mar' at /tmp, True " * 4 + "\n"
 
 
-def test_findings_are_blocks_of_place_sentence_code_and_hint(capsys: pytest.CaptureFixture[str]):
+def test_findings_are_blocks_of_place_message_code_and_hint(capsys: pytest.CaptureFixture[str]):
     found = (
         Finding(code="a-b", severity=Severity.ERROR, message="it [is]\nbad\x07", where="x[1]: y", hint="mend [it]"),
         Finding(code="c", severity=Severity.NOTE, message="fyi"),
@@ -83,20 +87,8 @@ def test_findings_are_blocks_of_place_sentence_code_and_hint(capsys: pytest.Capt
     ]
 
 
-@pytest.mark.parametrize(
-    ("error", "lines"),
-    [
-        (BuildError("no"), ["error: no", f"  hint:  {BuildError.fix}"]),
-        (BuildError("no", where="x", hint="do"), ["error: no", "  where: x", "  hint:  do"]),
-    ],
-)
-def test_an_error_is_told_with_the_way_out(capsys: pytest.CaptureFixture[str], error: BuildError, lines: list[str]):
-    show_error(error)
-    assert capsys.readouterr().err.splitlines() == lines
-
-
-@pytest.mark.parametrize(("columns", "width"), [(10, 60), (59, 60), (61, 61), (159, 159), (161, 160)])
-def test_a_page_is_as_wide_as_its_terminal_within_reason(monkeypatch: pytest.MonkeyPatch, columns: int, width: int):
+@pytest.mark.parametrize(("columns", "width"), [(59, 60), (61, 61), (159, 159), (161, 160)])
+def test_a_page_is_as_wide_as_its_terminal_within_bounds(monkeypatch: pytest.MonkeyPatch, columns: int, width: int):
     monkeypatch.setenv("COLUMNS", str(columns))
     assert page_width() == width
 
@@ -110,82 +102,48 @@ def test_a_text_takes_as_many_cells_as_a_terminal_gives_it(text: str, count: int
 
 @pytest.mark.parametrize(
     ("text", "fitted"),
-    [
-        ("abc", "abc  "),
-        ("abcde", "abcde"),
-        ("abcdef", "abcd…"),
-        ("漢字", "漢字 "),
-        ("漢字漢", "漢字…"),
-        ("a漢字漢", "a漢… "),
-    ],
+    [("abc", "abc  "), ("abcde", "abcde"), ("abcdef", "abcd…"), ("漢字漢", "漢字…"), ("a漢字漢", "a漢… ")],
 )
 def test_a_text_is_padded_or_cut_to_its_cells(text: str, fitted: str):
     assert fit(text, 5) == fitted
 
 
-def test_numbers_stand_at_the_right():
-    assert fit("12", 5, right=True) == "   12"
+@pytest.mark.parametrize(
+    ("table", "width", "lines"),
+    [
+        ([("a rather long name", "1 kB", "x")], 27, ["a rather long name  1 kB  x"]),
+        ([("a rather long name", "1 kB", "x")], 26, ["a rather long na…  1 kB  x"]),
+        ([("a rather long name", "1 kB", "x")], 5, ["a rathe…  1 kB  x"]),
+        ([("k" * 50, "v" * 50)], 60, [f"{'k' * 29}…  {'v' * 27}…"]),
+        ([("key", "v" * 60)], 60, [f"key  {'v' * 54}…"]),
+        ([], 80, []),
+    ],
+)
+def test_the_first_and_the_last_column_give_way(table: list[tuple[str, ...]], width: int, lines: list[str]):
+    assert ["  ".join(row).rstrip() for row in rows(table, width=width)] == lines
 
 
-def lines_of(table: list[tuple[str, ...]], width: int, right: frozenset[int] = frozenset()) -> list[str]:
-    return ["  ".join(row).rstrip() for row in rows(table, width=width, right=right)]
+def test_a_column_of_numbers_is_aligned_right():
+    assert rows([("name", "1"), ("b", "20")], width=80, right=frozenset({1})) == [["name", " 1"], ["b   ", "20"]]
 
 
 @pytest.mark.parametrize(
-    ("width", "lines"),
+    ("text", "width", "lines"),
     [
-        (80, ["a rather long name  1 kB  x", "b                   20 B"]),
-        (27, ["a rather long name  1 kB  x", "b                   20 B"]),
-        (26, ["a rather long na…  1 kB  x", "b                  20 B"]),
-        (5, ["a rathe…  1 kB  x", "b         20 B"]),
+        ("", 20, ["  why    "]),
+        ("one two three", 20, ["  why    one two", "         three"]),
+        ("one two three", 1, ["  why    one two", "         three"]),
+        ("a-b-c-d-e-f-g", 20, ["  why    a-b-c-d-e-f-g"]),
+        ("tab\tand \x1b", 20, ["  why    tab\\tand", "         \\x1b"]),
+        ("漢字 " * 5, 29, ["  why    漢字 漢字 漢字 漢字", "         漢字"]),
     ],
 )
-def test_the_first_column_gives_way(width: int, lines: list[str]):
-    assert lines_of([("a rather long name", "1 kB", "x"), ("b", "20 B", "")], width) == lines
-
-
-def test_first_and_last_column_share_the_width():
-    assert lines_of([("k" * 50, "v" * 50)], 60) == [f"{'k' * 29}…  {'v' * 27}…"]
-    assert lines_of([("key", "v" * 60)], 60) == [f"key  {'v' * 54}…"]
-
-
-def test_a_column_of_numbers_stands_at_the_right():
-    assert lines_of([("name", "1"), ("b", "20")], 80, frozenset({1})) == ["name   1", "b     20"]
-
-
-def test_of_nothing_there_is_no_table():
-    assert rows([], width=80) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        ("", ["  why    "]),
-        ("one two three", ["  why    one two", "         three"]),
-        ("a-b-c-d-e-f-g", ["  why    a-b-c-d-e-f-g"]),
-        ("tab\tand \x1b", ["  why    tab\\tand", "         \\x1b"]),
-    ],
-)
-def test_a_paragraph_is_wrapped_under_itself(text: str, lines: list[str]):
-    assert [click.unstyle(line) for line in paragraph("why", text, width=20)] == lines
-
-
-def test_a_paragraph_of_wide_letters_is_no_wider():
-    lines = [click.unstyle(line) for line in paragraph("why", "漢字 " * 10, width=29)]
-    assert all(cells(line) <= 29 for line in lines)
-
-
-def test_a_paragraph_has_room_for_a_word_at_any_width():
-    lines = [click.unstyle(line) for line in paragraph("why", "one two three", width=1)]
-    assert lines == ["  why    one two", "         three"]
-
-
-def test_labels_stand_back():
-    assert next(paragraph("why", "so", width=80)).startswith(click.style("  why    ", dim=True))
+def test_a_paragraph_is_wrapped_under_itself(text: str, width: int, lines: list[str]):
+    assert [click.unstyle(line) for line in paragraph("why", text, width=width)] == lines
 
 
 @pytest.mark.parametrize("err", [False, True])
-def test_a_page_goes_where_it_belongs(capsys: pytest.CaptureFixture[str], err: bool):
+def test_lines_go_to_one_stream(capsys: pytest.CaptureFixture[str], err: bool):
     show_lines(["one", "two"], err=err)
     assert capsys.readouterr() == (("", "one\ntwo\n") if err else ("one\ntwo\n", ""))
 
@@ -197,30 +155,17 @@ def test_a_result_is_indented_or_a_line(capsysbinary: pytest.CaptureFixture[byte
     assert capsysbinary.readouterr().out == '{"a":[1],"b":"ü"}\n'.encode()
 
 
-@pytest.mark.parametrize(
-    ("path", "why"),
-    [
-        ("", "it has no name"),
-        ("folder", "it is a folder"),
-        ("gone/x.json", "there is no folder gone"),
-        ("x" * 300, "File name too long"),
-    ],
-)
-def test_a_path_that_cannot_be_written_is_refused_beforehand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, why: str
-):
+def test_an_output_that_cannot_be_written_is_refused_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UsageError, match=why) as caught:
-        expect_writable(path, option="--junit")
-    assert caught.value.where == f"--junit {path}".strip()
-
-
-def test_what_can_be_written_and_what_nobody_asked_for_is_fine(tmp_path: Path):
     (tmp_path / "there.json").touch()
-    for path in (None, str(tmp_path / "there.json"), str(tmp_path / "new.json")):
+    for path in ("", "folder", "gone/x.json", "x" * 300):
+        with pytest.raises(UsageError) as caught:
+            expect_writable(path, option="--junit")
+        assert (caught.value.code, caught.value.where) == ("output", f"--junit {path}".strip())
+    for path in (None, "there.json", "new.json"):
         expect_writable(path, option="--junit")
-    assert [path.name for path in tmp_path.iterdir()] == ["there.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "there.json"]
 
 
 def test_a_file_is_replaced_whole_and_a_pipe_is_written_to(tmp_path: Path):
@@ -236,9 +181,6 @@ def test_a_file_is_replaced_whole_and_a_pipe_is_written_to(tmp_path: Path):
     reader.join()
     assert read == [b"new"]
     assert pipe.is_fifo()
-
-
-def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path: Path):
     with pytest.raises(UsageError, match=os.strerror(errno.EISDIR)) as caught:
         write_whole(str(tmp_path), b"", option="--junit")
     assert (caught.value.code, caught.value.where) == ("output", f"--junit {tmp_path}")
@@ -260,22 +202,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def watch_stderr(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Make stderr a terminal of 80 columns, and return it."""
-    stream = Terminal()
-    monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "80")
-    return stream
-
-
 @pytest.mark.parametrize(
     ("total", "done", "shown"),
     [(400, 100, ["100/400", "10/s", "2 failed"]), (None, 1000, ["1,000", "100/s", "2 failed"]), (3, 5, ["5/3"])],
 )
-def test_a_bar_shows_how_far_and_how_fast(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, total: int | None, done: int, shown: list[str]
-):
+def test_a_bar_shows_count_and_speed(clock: Clock, monkeypatch, total: int | None, done: int, shown: list[str]):
     terminal = watch_stderr(monkeypatch)
     progress = Progress(total)
     clock.now += 10
@@ -311,49 +242,28 @@ def test_a_bar_is_drawn_after_a_while_at_most_ten_times_a_second(clock: Clock, m
 
 
 @pytest.mark.parametrize(
-    ("stream", "total", "is_shown"),
-    [(Terminal(), 64 << 20, True), (Terminal(), (64 << 20) - 1, False), (io.StringIO(), 1 << 30, False)],
+    ("tty", "total", "is_shown"), [(True, 64 << 20, True), (True, 1 << 20, False), (False, 1 << 30, False)]
 )
-def test_bytes_have_a_bar_where_they_are_many_and_somebody_looks(
-    monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, total: int, is_shown: bool
-):
-    monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "80")
+def test_many_bytes_have_a_bar_on_a_terminal(monkeypatch, tty: bool, total: int, is_shown: bool):
+    terminal = watch_stderr(monkeypatch, tty=tty)
     with byte_bar("packing", total) as progress:
         assert (progress is not None) == is_shown
         if progress is not None:
             progress(total // 4)
             progress(total // 4)
-    assert (f"{total / 2e6:.1f}/{total / 1e6:.1f} MB" in stream.getvalue()) == is_shown
-    assert bool(stream.getvalue()) == is_shown
+    assert (f"{total / 2e6:.1f}/{total / 1e6:.1f} MB" in terminal.getvalue()) == is_shown
+    assert bool(terminal.getvalue()) == is_shown
 
 
-@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
-def test_what_is_soon_done_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO):
-    monkeypatch.setattr(sys, "stderr", stream)
+@pytest.mark.parametrize("tty", [True, False])
+def test_a_short_wait_is_not_shown(monkeypatch: pytest.MonkeyPatch, tty: bool):
+    terminal = watch_stderr(monkeypatch, tty=tty)
     with pytest.raises(KeyError), waiting("loading"):
         raise KeyError
-    assert "loading" not in stream.getvalue()
+    assert "loading" not in terminal.getvalue()
 
 
-def test_a_log_gets_a_line_every_ten_seconds_until_the_end(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    now = 5.0
-
-    def wait(seconds: float) -> bool:
-        nonlocal now
-        now += seconds
-        return now > 35.0  # it has ended
-
-    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: now))
-    print_lines(lambda: f"check {now:.0f}", wait)
-    out, err = capsys.readouterr()
-    assert (out, err.splitlines()) == ("", ["check 15 (10 s)", "check 25 (20 s)", "check 35 (30 s)"])
-
-
-def test_lines_end_with_what_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_a_log_gets_a_line_now_and_then_until_the_end(monkeypatch: pytest.MonkeyPatch, capsys):
     monkeypatch.setattr(console, "_LINE_EVERY", 0.01)
     with periodic_lines(lambda: "loads"):
         while "loads (0 s)" not in capsys.readouterr().err:

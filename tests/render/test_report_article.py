@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from marpack.render.report.article import Bar, Drawing, DrawingContext, drawing_of, page_templates
-from marpack.render.report.page import TimeSeries
-from marpack.render.report.pictures import Overlay, Picture, picture_of
+from marpack.render.article import Bar, Drawing, Overlay, Picture, drawing_of, page_templates, picture_of
+from marpack.render.report import TimeSeries
 from marpack.runner.results import Percentiles, Result
 
 PICTURE = Picture("data:,", 200, 100)
@@ -26,7 +25,7 @@ def drawn(answer: Any, *, picture: Picture | None = PICTURE, crop: float | None 
         "stages": {},
         "seconds": 0.0,
     }
-    return drawing_of(Result(**(values | result)), DrawingContext(picture, {"0": "sky", "1": "tree"}, crop))
+    return drawing_of(Result(**(values | result)), picture, {"0": "sky", "1": "tree"}, crop)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from render.browser import Browser
 
 from marpack.archive.reader import open_archive
 from marpack.protocol.messages import Loaded
-from marpack.render.report.page import HtmlReport
+from marpack.render.report import HtmlReport
 from marpack.render.run import RunHead
 from marpack.runner.inputs import Input
 from marpack.runner.results import Percentiles, Result, Summary

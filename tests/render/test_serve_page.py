@@ -168,7 +168,7 @@ def test_answers_are_drawn_without_what_the_policy_forbids(scene: str, png: byte
     [
         ("bars", ["width:90.0%", "width:10.0%"]),
         ("boxes", ["left:12.5%", "top:12.5%", "width:62.5%", "height:62.5%"]),
-        ("mask", ["left:0%", "top:0%", "width:100%", "height:100%"]),
+        ("mask", ["left:0.0%", "top:0.0%", "width:100%", "height:100%"]),
     ],
 )
 def test_places_are_told_to_the_script(scene: str, places: list[str], png: bytes):

@@ -15,8 +15,7 @@ from marpack.archive.staging import staged_file
 from marpack.errors import OutputError, UsageError, convert_os_errors
 from marpack.inspection.members import labels_of
 from marpack.project.scaffold.template import templates
-from marpack.render.report.article import article, article_css, page_templates
-from marpack.render.report.pictures import SIDE
+from marpack.render.article import SIDE, article, article_css, page_templates
 from marpack.render.run import RunHead, Trace
 from marpack.runner.inputs import Input
 from marpack.runner.results import AnsweredInput, Result, Summary, needs_of
@@ -72,10 +71,8 @@ class HtmlReport:
     ) -> None:
         if kind is None and not self._begun:  # nothing was loaded, so there is no report
             kind, value = _NothingLoaded, _NothingLoaded()
-        try:
+        with suppress(_NothingLoaded):
             self._stack.__exit__(kind, value, trace)
-        except _NothingLoaded:
-            return
 
     def begin(self, head: RunHead, archive: Archive) -> None:
         """Write the part before the first input."""
