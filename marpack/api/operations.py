@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from marpack.inspection.diff import Diff
     from marpack.inspection.facts import Inspection
     from marpack.project.plan import Built, Format
-    from marpack.project.preflight import PlanResult
+    from marpack.project.planning import PlanResult
     from marpack.project.scaffold.folder_scan import FolderScan
     from marpack.project.scaffold.proposal import Answers, Proposal
     from marpack.render.build import BuildReport, InitReport

@@ -77,14 +77,14 @@ def build(options: BuildOptions, *, as_json: bool) -> None:
     """
     from msgspec.structs import replace
 
-    from marpack.project.plan import pack, plan_size
+    from marpack.project.plan import pack
     from marpack.render.build import build_page, show_warnings
     from marpack.render.console import byte_bar, show, show_page
 
     found = operations.plan_build(options, byte_bar)
     if not as_json:
         show_warnings(found.findings)
-    with byte_bar("packing", plan_size(found.plan)) as progress:
+    with byte_bar("packing", found.plan.size) as progress:
         built = pack(found.plan, progress)
     report = operations.build_report(found, built)
     if as_json:

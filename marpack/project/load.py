@@ -1,12 +1,15 @@
-"""A project's small files → values with their lines; marpack.yaml → Project, with all its problems at once."""
+"""A project's small files: YAML with its lines, marpack.yaml, labels (contract §6) and metrics_config."""
 
-import types
-from enum import Enum
+import csv
+import io
+import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import NODEFAULT, Struct
+from msgspec import Struct
+from msgspec import inspect as types
 
 from marpack import finding_codes as codes
 from marpack.archive.protocol import quoted
@@ -14,13 +17,22 @@ from marpack.errors import NoProjectError, ProjectError, convert_os_errors, did_
 from marpack.findings import Code, Finding
 from marpack.inspection.yaml_document import MAX_BYTES, YamlFault, read_yaml
 from marpack.project.schema import FILE_NAME, Project, ProjectFile
+from marpack.torchserve.labels import parse_labels
 from marpack.torchserve.metrics import MODEL_METRICS, SERVER_METRICS, Declared, MetricTypes, Section, handlers_metric
 
 S = TypeVar("S", bound=Struct)
 
-_WORDS = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
-_WRONG = object()  # no value: the problem is reported already
-_METRICS = "it needs model_metrics, with lists of name, unit and dimensions under counter, gauge or histogram"
+LABEL_SUFFIXES = (".json", ".yaml", ".yml", ".txt", ".csv")
+_INDEX_WORDS = frozenset({"index", "id", "idx", "class", "class_id", "class_index", "label_id", "#", ""})
+_MAX_LABELS = 16 << 20  # bytes of a labels file, as for the static checks
+_MAX_SCAN = 1 << 20  # bytes of a file that may be labels
+_WORDS: dict[type, str] = {
+    str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a mapping",
+    types.StrType: "text", types.BoolType: "true or false", types.IntType: "a number",
+    types.ListType: "a list", types.DictType: "a mapping",
+}  # fmt: skip
+
+_Label = tuple[int, Any, str]  # index, label (text, or a list of it), place
 
 
 class Document(Struct, frozen=True, kw_only=True):
@@ -54,24 +66,23 @@ def read_text_file(path: Path, *, limit: int = MAX_BYTES) -> str:
 
 
 def read_document(path: Path) -> Document:
-    """Read one YAML file with the safe loader.
-
-    Raises ProjectError if it cannot be read, is not YAML, repeats a key, or is too deep or too large.
-    """
+    """Read one YAML file; see `parse_document`."""
     return parse_document(read_text_file(path), file=str(path))
 
 
 def parse_document(text: str, *, file: str, as_text: bool = False) -> Document:
-    """Parse one YAML document; see `read_document`.
+    """Parse one YAML document with the safe loader.
 
     Args:
         text: The document.
         file: Its path, for messages.
         as_text: Whether every scalar stays the text it is written as: `no` is a label, not false.
+
+    Raises ProjectError if it is not YAML, repeats a key, or is too deep or too large.
     """
     read = read_yaml(text, as_text=as_text)
     for key in read.duplicates:
-        message = f"the key {key.name} is there twice, first on line {key.first}"
+        message = f"the key {key.name} is repeated; its first line is {key.first}"
         raise ProjectError(message, where=f"{file}:{key.line}", hint="keep one of them")
     problem = read.problem
     if problem is None:
@@ -90,67 +101,62 @@ def parse_document(text: str, *, file: str, as_text: bool = False) -> Document:
 
 
 class SchemaReader:
-    """Converts one document to structs, and collects its problems in `findings`."""
+    """Converts one document to structs, and collects its problems in `findings`; msgspec stops at the first one."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
         self.findings: list[Finding] = []
 
-    def struct(self, kind: type[S], value: dict[Any, Any], path: str = "") -> S:
-        """Return a mapping as a struct; its problems are in `findings`."""
-        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    def read(self, kind: type[S], value: Any, path: str = "") -> S:  # Any: plain YAML values
+        """Return a value as a struct; its problems are in `findings`."""
+        found: S = self._value(types.type_info(kind), value, path)
+        return found
+
+    def _struct(self, kind: types.StructType, value: dict[Any, Any], path: str) -> Struct:
+        fields = {field.encode_name: field for field in kind.fields}
         found: dict[str, Any] = {}  # Any: each field has its own type
         for key, item in value.items():
             inner = f"{path}.{key}" if path else str(key)
             if key in fields:
-                found[fields[key].name] = self.value(fields[key].type, item, inner)
+                found[fields[key].name] = self._value(fields[key].type, item, inner)
             else:
                 hint = did_you_mean(str(key).lower(), list(fields)) or f"known keys: {', '.join(fields)}"
-                self._report(codes.UNKNOWN_KEY, f"there is no key {key}", inner, hint)
+                self._report(codes.UNKNOWN_KEY, f"unknown key {key}", inner, hint)
         for key, field in fields.items():
-            if key not in value and field.default is NODEFAULT and field.default_factory is NODEFAULT:
+            if key not in value and field.required:
                 self._report(codes.MISSING_KEY, f"{key} is missing", path, f"add a line '{key}: …'")
-                found[field.name] = _WRONG
-        return kind(**found)
+                found[field.name] = None
+        made: Struct = kind.cls(**found)
+        return made
 
-    def value(self, wanted: Any, value: Any, path: str) -> Any:  # Any: a type's form, and plain YAML values
-        """Return a value as the type requires it, or the mark of a wrong one."""
-        options = _options(wanted)
-        if value is None and Any not in options:
+    def _value(self, wanted: types.Type, value: Any, path: str) -> Any:  # Any: plain YAML values
+        """Return a value as the type requires it; None, and a finding, if it cannot be one."""
+        options = _alternatives(wanted)
+        if value is None and not isinstance(options[0], types.AnyType):
             self._report(codes.EMPTY_KEY, f"{path} is empty", path, "give it a value, or remove the line")
-            return _WRONG
+            return None
         for option in options:
-            if isinstance(value, dict) and _is_struct(option):
-                return self.struct(option, value, path)
-            if isinstance(value, list) and get_origin(option) is list:
-                inner = get_args(option)[0]
-                return [self.value(inner, item, f"{path}[{index}]") for index, item in enumerate(value)]
-            if isinstance(value, dict) and get_origin(option) is dict:
-                inner = get_args(option)[1]
-                return {key: self.value(inner, item, f"{path}.{key}") for key, item in value.items()}
-            found = self._scalar(option, value, path)
-            if found is not _WRONG:
-                return found
+            match option, value:
+                case types.StructType(), dict():
+                    return self._struct(option, value, path)
+                case types.ListType(item_type=inner), list():
+                    return [self._value(inner, item, f"{path}[{index}]") for index, item in enumerate(value)]
+                case (types.AnyType(), _) | (types.DictType(), dict()) | (types.BoolType(), bool()):
+                    return value
+                case types.IntType(), int() if not isinstance(value, bool):
+                    return value
+                case types.StrType(), _ if not isinstance(value, list | dict) and "\0" not in str(value):
+                    return self.document.texts.get(path, str(value))  # as it is written: version 1.10 is not 1.1
+                case _, str() if value in _choices(option):
+                    return _choices(option)[value]
         expected = " or ".join(dict.fromkeys(map(_describe_type, options)))
         actual = quoted(value) if isinstance(value, str) else _WORDS.get(type(value), "something else")
         hint = did_you_mean(value, [each for o in options for each in _choices(o)]) if isinstance(value, str) else None
         self._report(codes.WRONG_TYPE, f"{path} must be {expected}, not {actual}", path, hint)
-        return _WRONG
-
-    def _scalar(self, option: Any, value: Any, path: str) -> Any:  # Any: see value
-        if option is Any:
-            return value
-        if option is str and not isinstance(value, list | dict):
-            text = self.document.texts.get(path, str(value))  # as it is written: version 1.10 is not 1.1
-            return _WRONG if "\0" in text else text
-        if isinstance(option, type) and issubclass(option, Enum):
-            return next((member for member in option if member.value == value), _WRONG)
-        plain = get_origin(option) or option
-        return value if isinstance(plain, type) and type(value) is plain else _WRONG
+        return None
 
     def _report(self, code: Code, message: str, path: str, hint: str | None) -> None:
-        where = self.document.place(path)
-        self.findings.append(code.at(where, hint=hint, message=message))
+        self.findings.append(code.at(self.document.place(path), hint=hint, message=message))
 
     def raise_findings(self) -> None:
         """Raise ProjectError with the problems found so far, if there are any."""
@@ -159,37 +165,32 @@ class SchemaReader:
             raise ProjectError(f"{self.document.file} has {count}", findings=tuple(self.findings))
 
 
-def _options(wanted: Any) -> tuple[Any, ...]:  # Any: a type's form
-    """Return the alternatives of a type, without Annotated, None and UNSET."""
-    if get_origin(wanted) is Annotated:
-        return _options(get_args(wanted)[0])
-    if get_origin(wanted) in {Union, types.UnionType}:
-        return tuple(option for part in get_args(wanted) if part is not type(None) for option in _options(part))
-    return (wanted,)
+def _alternatives(wanted: types.Type) -> list[types.Type]:
+    """Return the alternatives of a type, without its description and None."""
+    if isinstance(wanted, types.Metadata):
+        return _alternatives(wanted.type)
+    if isinstance(wanted, types.UnionType):
+        return [option for part in wanted.types for option in _alternatives(part)]
+    return [] if isinstance(wanted, types.NoneType) else [wanted]
 
 
-def _is_struct(option: Any) -> bool:  # Any: a type's form
-    return isinstance(option, type) and issubclass(option, Struct)
+def _choices(option: types.Type) -> dict[Any, Any]:  # Any: the values of an enumeration
+    if isinstance(option, types.EnumType):
+        return {member.value: member for member in option.cls}
+    return {each: each for each in option.values} if isinstance(option, types.LiteralType) else {}
 
 
-def _choices(option: Any) -> list[str]:  # Any: a type's form
-    return [str(member.value) for member in option] if isinstance(option, type) and issubclass(option, Enum) else []
-
-
-def _describe_type(option: Any) -> str:  # Any: a type's form
-    if _is_struct(option):
-        return f"a mapping of {', '.join(field.encode_name for field in msgspec.structs.fields(option))}"
-    return " or ".join(_choices(option)) or _WORDS.get(get_origin(option) or option, "something else")
+def _describe_type(option: types.Type) -> str:
+    if isinstance(option, types.StructType):
+        return f"a mapping of {', '.join(field.encode_name for field in option.fields)}"
+    return " or ".join(_choices(option)) or _WORDS[type(option)]
 
 
 @refuse_unusable_paths()
 def load_project(folder: Path) -> Project:
-    """Read the project in a folder.
+    """Read the project in a folder, or of the marpack.yaml that `folder` names.
 
-    Args:
-        folder: The folder of marpack.yaml, or that file itself.
-
-    Raises NoProjectError if there is none, ProjectError with a finding for each of its problems.
+    Raises NoProjectError if the folder has no project, ProjectError with a finding for each problem of the file.
     """
     file = folder / FILE_NAME if folder.is_dir() else folder
     if file.name != FILE_NAME or not file.is_file():
@@ -200,7 +201,7 @@ def load_project(folder: Path) -> Project:
         hint = "it needs at least name, version and handler, each as 'key: value'"
         raise ProjectError(f"the project file {actual}", where=str(file), hint=hint, code="not-a-mapping")
     reader = SchemaReader(document)
-    found = reader.struct(ProjectFile, document.value)
+    found = reader.read(ProjectFile, document.value)
     reader.raise_findings()
     values = msgspec.structs.asdict(found)
     return Project(**values, folder=file.parent, file=str(file), lines=document.lines)
@@ -249,7 +250,7 @@ def checked_metrics_config(file: Path) -> str:
 def declared_metrics(file: Path | None) -> tuple[Declared, ...]:
     """Return the metrics that a metrics file declares, or those of a stock server.
 
-    Without ts_metrics in the file the server keeps its own; of a name that is declared twice the later counts. Raises
+    Without ts_metrics in the file the server keeps its own; if a name is declared twice, the last one counts. Raises
     ProjectError as `checked_metrics_config` does, also for ts_metrics.
     """
     if file is None:
@@ -257,16 +258,14 @@ def declared_metrics(file: Path | None) -> tuple[Declared, ...]:
     found = _read_metrics(file, Section.MODELS, Section.SERVER)
     declared = list(() if Section.SERVER in found else SERVER_METRICS)
     for section in (Section.SERVER, Section.MODELS):
-        for kind, metrics in msgspec.structs.asdict(found.get(section, _MetricsByType())).items():
-            for each in metrics:
-                labels = tuple(each.dimensions)
-                if section is Section.MODELS:
-                    declared.append(handlers_metric(MetricTypes(kind), each.name, each.unit, labels))
-                else:
-                    row = Declared(
-                        section=section, kind=MetricTypes(kind), name=each.name, unit=each.unit, labels=labels
-                    )
-                    declared.append(row)
+        by_type = msgspec.structs.asdict(found.get(section, _MetricsByType()))
+        for kind, metric in ((MetricTypes(name), metric) for name, metrics in by_type.items() for metric in metrics):
+            labels = tuple(metric.dimensions)
+            if section is Section.MODELS:
+                declared.append(handlers_metric(kind, metric.name, metric.unit, labels))
+            else:
+                row = Declared(section=section, kind=kind, name=metric.name, unit=metric.unit, labels=labels)
+                declared.append(row)
     return tuple({(metric.section, metric.name): metric for metric in declared}.values())
 
 
@@ -278,26 +277,123 @@ def _read_metrics(file: Path, *sections: Section) -> dict[Section, _MetricsByTyp
     document = read_document(file)
     models = document.value.get(Section.MODELS) if isinstance(document.value, dict) else None
     if not isinstance(models, dict) or not models:
-        what = "the file declares no model_metrics"
-        raise ProjectError(what, where=str(file), hint=_METRICS, code="no-model-metrics")
+        hint = "it needs model_metrics, with lists of name, unit and dimensions under counter, gauge or histogram"
+        raise ProjectError("the file declares no model_metrics", where=str(file), hint=hint, code="no-model-metrics")
     reader, found = SchemaReader(document), dict[Section, _MetricsByType]()
     for section in sections:
         value = document.value.get(section)
         if isinstance(value, dict):
             # The server skips a type without metrics, a worker does not.
-            types = {kind: each for kind, each in value.items() if section is Section.MODELS or each is not None}
-            value = {kind: _known_keys(metrics) for kind, metrics in types.items()}
+            kept = {kind: each for kind, each in value.items() if section is Section.MODELS or each is not None}
+            value = {kind: _known_keys(metrics) for kind, metrics in kept.items()}
         if value is not None:
-            found[section] = reader.value(_MetricsByType, value, section)
+            found[section] = reader.read(_MetricsByType, value, section)
     reader.raise_findings()
     return found
 
 
 def _known_keys(metrics: Any) -> Any:  # Any: plain YAML values
     """Return metrics without the keys that a worker does not read; the frontend only logs them."""
-    if not isinstance(metrics, list):
-        return metrics
-    return [
-        {key: metric[key] for key in metric if key in _Metric.__struct_fields__} if isinstance(metric, dict) else metric
-        for metric in metrics
-    ]
+    if isinstance(metrics, list):
+        return [_known_keys(metric) for metric in metrics]
+    known = _Metric.__struct_fields__
+    return {key: metrics[key] for key in metrics if key in known} if isinstance(metrics, dict) else metrics
+
+
+def labels_member(path: Path) -> Path | bytes:
+    """Return the content to pack: the file itself if it is a JSON object, otherwise the bytes made from it.
+
+    Raises ProjectError with the line or entry that is not a label.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in LABEL_SUFFIXES:
+        raise ProjectError(f"labels come as {' '.join(LABEL_SUFFIXES)}, not as {path.name}", where=str(path))
+    text = read_text_file(path, limit=_MAX_LABELS)
+    if suffix == ".txt":
+        entries = _read_lines(path, text)
+    elif suffix == ".csv":
+        entries = _read_rows(path, text)
+    else:
+        is_json = suffix == ".json"
+        value = _read_json(path, text) if is_json else parse_document(text, file=str(path), as_text=True).value
+        if isinstance(value, dict) and is_json:
+            return path
+        if isinstance(value, dict) and "object_type_names" in value:
+            return _encode(value)
+        entries = _read_value(path, value)
+    labels: dict[int, Any] = {}  # Any: see _Label
+    for index, label, where in entries:
+        if index in labels:
+            raise ProjectError(f"the index {index} is repeated", where=where)
+        # The server takes the last item of a list.
+        is_list = isinstance(label, list) and bool(label) and all(isinstance(item, str) for item in label)
+        if not is_list and not isinstance(label, str):
+            raise ProjectError(f"the label of {index} is not text", where=where, hint="put it in quotes")
+        labels[index] = label
+    if not labels:
+        raise ProjectError("the file contains no labels", where=str(path))
+    return _encode(dict(sorted(labels.items())))
+
+
+def _encode(labels: dict[Any, Any]) -> bytes:  # Any: see _Label
+    return json.dumps(labels, indent=2, ensure_ascii=True).encode() + b"\n"
+
+
+def _read_json(path: Path, text: str) -> Any:  # Any: JSON
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ProjectError("the labels are nested too deeply", where=str(path)) from None
+    except json.JSONDecodeError as error:
+        raise ProjectError(f"this is not valid JSON: {error.msg}", where=f"{path}:{error.lineno}") from None
+
+
+def _read_lines(path: Path, text: str) -> Iterator[_Label]:
+    for number, line in enumerate(text.rstrip().splitlines(), 1):
+        if not line.strip():
+            raise ProjectError("this line is empty, and needs a label", where=f"{path}:{number}")
+        yield number - 1, line.strip(), f"{path}:{number}"
+
+
+def _read_rows(path: Path, text: str) -> Iterator[_Label]:
+    """Yield `index,label` rows in either order of columns, or one label a row; a first row of names is skipped."""
+    reader = csv.reader(io.StringIO(text), skipinitialspace=True, strict=True)
+    try:
+        rows = [(f"{path}:{reader.line_num}", [cell.strip() for cell in row]) for row in reader if any(row)]
+    except csv.Error as error:
+        raise ProjectError(f"this is not CSV: {error}", where=f"{path}:{reader.line_num}") from None
+    if rows and all(len(row) == 1 for _, row in rows):
+        labels = rows[1:] if rows[0][1][0].lower() in {"label", "name", "labels"} else rows
+        yield from ((index, row[0], where) for index, (where, row) in enumerate(labels))
+        return
+    has_header = bool(rows) and not any(cell.isdecimal() for cell in rows[0][1])
+    names = [name.lower() for name in rows[0][1]] if has_header else [""]
+    column = next((number for number, name in enumerate(names) if name in _INDEX_WORDS), 0)
+    for where, row in rows[has_header:]:
+        if len(row) < 2:
+            raise ProjectError("this row has an index and no label", where=where)
+        if not row[column].isdecimal():
+            raise ProjectError(f"'{row[column]}' is not an index", where=where, hint="write rows as: index,label")
+        yield int(row[column]), row[1 if column == 0 else 0], where
+
+
+def _read_value(path: Path, value: Any) -> Iterator[_Label]:  # Any: JSON, or YAML as text
+    if not isinstance(value, list | dict):
+        raise ProjectError("labels are a list, or a mapping of index to label", where=str(path))
+    for index, label in enumerate(value) if isinstance(value, list) else value.items():
+        if not str(index).isdecimal():
+            raise ProjectError(f"'{index}' is not an index", where=str(path), hint="write the mapping as index: label")
+        yield int(index), label, str(path)
+
+
+def count_labels(path: Path) -> int | None:
+    """Return the number of labels in a file; None if its content is not labels."""
+    try:
+        if path.stat().st_size > _MAX_SCAN:
+            return None
+        made = labels_member(path)
+        labels = parse_labels(made if isinstance(made, bytes) else made.read_bytes())
+    except (ProjectError, OSError):
+        return None
+    is_labels = labels.listed or (labels.names and all(key.isdecimal() for key in labels.names))
+    return len(labels.names) if is_labels else None

@@ -1,76 +1,31 @@
-"""A plan's members while they are collected: files, folders, globs, the handler's entry point."""
+"""The members of an archive while they are collected: files, folders, patterns, the handler and its imports."""
 
 import glob
 import os
 import stat
+import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
 from marpack import finding_codes as codes
-from marpack.archive.protocol import MODEL_NAME, check_member_name, folded
+from marpack.archive.protocol import check_member_name, folded
 from marpack.archive.staging import TEMPORARY
 from marpack.errors import UnsafeArchiveError, describe_os_error, nearest
 from marpack.findings import Code, Finding, Severity
+from marpack.inspection.lint.source import Broken, Found, ModuleFinder, parse, read_imports
 from marpack.project.plan import PlannedMember, Role
-from marpack.project.schema import FILE_NAME, LOCK_NAME, FileMapping, Project
+from marpack.project.schema import FILE_NAME, LOCK_NAME
 from marpack.torchserve.server_modules import BUILT_INS, HandlerName
 from marpack.weights.kind import SUFFIXES
 
 LEFT_BEHIND = frozenset({"__pycache__", "__MACOSX"})  # folders that Python and macOS create
-_ARCHIVES = (".mar", ".gz")
-_LARGE = 1 << 20  # bytes: large members are written beside the weights, so that the archive's tail stays small
-NAME_HINT = "start it with a letter or digit, and use only those, '_', '-' and '.'"
 OFFERED = tuple(name for name, row in BUILT_INS.items() if row.offered)
-
-
-def tree(folder: Path, *, hidden_files: bool = False, home: Path | None = None) -> Iterator[tuple[str, Path]]:
-    """Yield every file below a folder as (name relative to it, with "/"; path), sorted by name.
-
-    Hidden folders, `__pycache__` and `__MACOSX` are left out, and hidden files by default. A symlink to a folder
-    above it is left out as well. With `home`, a symlink to a folder outside of it is yielded like a file: files
-    outside are not listed.
-    """
-    yield from _walk(folder, "", hidden_files, (folder.resolve(),), home and home.resolve())
-
-
-def _walk(
-    folder: Path, prefix: str, hidden_files: bool, above: tuple[Path, ...], home: Path | None
-) -> Iterator[tuple[str, Path]]:
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        path, is_hidden = folder / entry.name, entry.name.startswith(".")
-        try:
-            is_folder = path.is_dir()
-        except OSError:
-            is_folder = False
-        if not is_folder:
-            if hidden_files or not is_hidden:
-                yield prefix + entry.name, path
-            continue
-        real = path.resolve()
-        if is_hidden or entry.name in LEFT_BEHIND or real in above:
-            continue
-        if home is not None and not real.is_relative_to(home):
-            yield prefix + entry.name, path
-        else:
-            yield from _walk(path, f"{prefix}{entry.name}/", hidden_files, (*above, real), home)
-
-
-def is_pattern(text: str) -> bool:
-    """Return whether a name is a pattern with `*`, `?` or `[…]`."""
-    return "*" in text or "?" in text or ("[" in text and "]" in text)
-
-
-def matches(pattern: str, folder: Path) -> list[str]:
-    """Return the names that a glob pattern matches, sorted; hidden names only where the pattern names the dot."""
-    # Path.glob would match hidden names too, and the original archiver does not.
-    return sorted(glob.glob(pattern, root_dir=folder))  # noqa: PTH207
-
-
-def leads_out(path: Path, home: Path) -> bool:
-    """Return whether a path, its symlinks followed, is outside a folder."""
-    return not Path(os.path.realpath(path)).is_relative_to(Path(os.path.realpath(home)))
+_ARCHIVES = (".mar", ".gz")
+_BYTECODE = (".pyc", ".pyo")
+_LARGE = 1 << 20  # bytes: large members are written beside the weights, so that the archive's tail stays small
 
 
 class EntryPoint(Struct, frozen=True):
@@ -94,6 +49,106 @@ def near_built_in(text: str) -> str | None:
     return nearest(text, OFFERED)
 
 
+def tree(
+    folder: Path,
+    *,
+    hidden_files: bool = False,
+    home: Path | None = None,
+    prefix: str = "",
+    above: tuple[Path, ...] = (),
+) -> Iterator[tuple[str, Path]]:
+    """Yield every file below a folder as (name relative to it, with "/"; path), sorted by name.
+
+    Hidden folders, `__pycache__` and `__MACOSX` are left out, and hidden files by default. A symlink to a folder
+    above it is left out as well. With `home`, a symlink to a folder outside of it is yielded like a file: files
+    outside are not listed. `prefix` and `above` are for the folders inside.
+    """
+    above = (*above, folder.resolve())
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        path, name, is_hidden = folder / entry.name, prefix + entry.name, entry.name.startswith(".")
+        if not os.path.isdir(path):  # noqa: PTH112 - Path raises for names that are too long
+            if hidden_files or not is_hidden:
+                yield name, path
+        elif not is_hidden and entry.name not in LEFT_BEHIND and path.resolve() not in above:
+            if home is not None and leads_out(path, home):
+                yield name, path
+            else:
+                yield from tree(path, hidden_files=hidden_files, home=home, prefix=f"{name}/", above=above)
+
+
+def is_pattern(text: str) -> bool:
+    """Return whether a name is a pattern with `*`, `?` or `[…]`."""
+    return "*" in text or "?" in text or ("[" in text and "]" in text)
+
+
+def matches(pattern: str, folder: Path) -> list[str]:
+    """Return the names that a glob pattern matches, sorted; hidden names only where the pattern names the dot."""
+    # Path.glob would match hidden names as well, and the original archiver does not.
+    return sorted(glob.glob(pattern, root_dir=folder))  # noqa: PTH207
+
+
+def leads_out(path: Path, home: Path) -> bool:
+    """Return whether a path, its symlinks followed, is outside a folder."""
+    return not Path(os.path.realpath(path)).is_relative_to(Path(os.path.realpath(home)))
+
+
+class _FolderModules(ModuleFinder):
+    """Finds modules in folders on disk."""
+
+    def files_in(self, folder: str) -> list[str]:
+        try:
+            with os.scandir(folder) as entries:
+                return [entry.name for entry in entries if entry.is_file()]
+        except OSError:
+            return []
+
+    def is_folder(self, folder: str) -> bool:
+        return os.path.isdir(folder)  # noqa: PTH112 - a str, as ModuleFinder joins them
+
+
+def local_modules(file: Path, roots: Iterable[Path]) -> Iterator[tuple[str, Path]]:
+    """Yield the files that a Python file imports, directly or through other files, each behind its name in the archive.
+
+    A package is yielded whole, with its data files; of a folder without `__init__.py` only the imported modules.
+
+    Args:
+        file: A Python file; one that does not parse yields nothing.
+        roots: The folders in which Python finds local modules, in this order.
+    """
+    finder = _FolderModules(f"{root}/" for root in dict.fromkeys(roots))
+    seen, waiting = {file}, [file]
+    while waiting:
+        try:
+            source = parse(waiting.pop(0).read_bytes())
+        except OSError:
+            continue
+        imports = [] if isinstance(source, Broken) else [each for each in read_imports(source) if not each.level]
+        names = {each.module for each in imports}
+        names |= {f"{each.module}.{each.name}" for each in imports if each.name}  # it may be a module
+        for dotted in sorted(names):
+            for name, path in _module_files(finder, dotted):
+                if path not in seen:
+                    seen.add(path)
+                    yield name, path
+                    waiting += [path] if path.suffix == ".py" else []
+
+
+def _module_files(finder: ModuleFinder, dotted: str) -> Iterator[tuple[str, Path]]:
+    """Yield the local files that a module consists of."""
+    steps = dotted.split(".")
+    for end in range(1, len(steps) + 1 if steps[0] not in sys.stdlib_module_names else 1):
+        located = finder.locate(".".join(steps[:end]))
+        if located is None:
+            return
+        if located.kind is Found.NAMESPACE:
+            continue  # the module in it is one of the next steps
+        path = Path(located.member)
+        files = tree(path.parent) if located.package else [(path.name, path)]
+        parents = steps[:end] if located.package else steps[: end - 1]
+        yield from (("/".join([*parents, name]), each) for name, each in files if each.suffix not in _BYTECODE)
+        return
+
+
 class MemberCollector:
     """Members by name, each name once, and the findings about them."""
 
@@ -107,9 +162,21 @@ class MemberCollector:
         self.home = home
         self._output = None if output is None else Path(os.path.realpath(output))
         self.findings: list[Finding] = []
-        self._outside: dict[str, list[Path]] = {}  # a place in marpack.yaml → its files outside `home`
         self.places: dict[str, str] = {}  # a member's name → its file, or the key that marpack makes it from
+        self._outside: dict[str, list[Path]] = {}  # a place in marpack.yaml → its files outside `home`
         self._members: dict[str, PlannedMember] = {}  # by the name without case and Unicode form
+
+    def report(
+        self,
+        code: Code,
+        where: str | None,
+        *,
+        hint: str | None = None,
+        severity: Severity | None = None,
+        **values: object,
+    ) -> None:
+        """Add a finding."""
+        self.findings.append(code.at(where, hint=hint, severity=severity, **values))
 
     def add(
         self, name: str, source: Path | bytes, *, where: str, role: Role | None = None, anywhere: bool = False
@@ -125,11 +192,12 @@ class MemberCollector:
         try:
             check_member_name(name)
         except UnsafeArchiveError as error:
-            self.error(codes.MEMBER_NAME, error.what, where, "rename the file")
+            self.report(codes.MEMBER_NAME, where, message=error.what)
             return
         key = folded(name)
         if role is not Role.META and key.partition("/")[0] == "mar-inf":
-            self.error(codes.RESERVED_NAME, f"{name} is in MAR-INF/, which is reserved for marpack", where)
+            message = f"{name} is in MAR-INF/, which is reserved for marpack"
+            self.report(codes.RESERVED_NAME, where, message=message)
             return
         if role is None:
             size = len(source) if isinstance(source, bytes) else source.stat().st_size
@@ -142,11 +210,11 @@ class MemberCollector:
             self.places.setdefault(name, str(source) if isinstance(source, Path) else where)
             return
         first, second = (
-            str(s) if isinstance(s, Path) else "the one that marpack makes" for s in (before.source, source)
+            str(each) if isinstance(each, Path) else "the one that marpack makes" for each in (before.source, source)
         )
         names = name if before.name == name else f"{before.name} and {name} (the same name without case)"
         message = f"two files would be {names} in the archive: {first} and {second}"
-        self.error(codes.NAME_COLLISION, message, where, "rename one of them")
+        self.report(codes.NAME_COLLISION, where, message=message)
 
     def add_tree(self, name: str, files: Iterable[tuple[str, Path]], *, folder: Path, home: Path, where: str) -> None:
         """Add a folder's files, below a name that may be empty.
@@ -161,14 +229,16 @@ class MemberCollector:
         try:
             found = list(files)
         except OSError as error:
-            self.error(codes.UNREADABLE, f"{error.filename} cannot be read: {describe_os_error(error)}", where)
+            message = f"{error.filename} cannot be read: {describe_os_error(error)}"
+            self.report(codes.UNREADABLE, where, message=message)
             return
         if not found:
-            self.warning(codes.EMPTY_FOLDER, f"{folder} has no files", where)
+            self.report(codes.EMPTY_FOLDER, where, message=f"{folder} has no files")
         outward = [str(path) for _, path in found if leads_out(path, home)] if not leads_out(folder, home) else []
         if outward and self.home is None:
             names = ", ".join(outward[:3]) + (", …" if len(outward) > 3 else "")
-            self.warning(codes.SYMLINK_OUTSIDE, f"symlinks add files from outside {home}: {names}", where)
+            message = f"symlinks add files from outside {home}: {names}"
+            self.report(codes.SYMLINK_OUTSIDE, where, message=message)
         for inner, path in found:
             self.add((PurePosixPath(name) / inner).as_posix(), path, where=where)
 
@@ -177,47 +247,39 @@ class MemberCollector:
         near = near_built_in(text)
         if HandlerName.parse(text).path.endswith(".ipynb"):
             script = f"jupyter nbconvert --to script {text.partition(':')[0]}"
+            message = f"{text} is a notebook, and the server imports Python files"
             hint = f"{script}, keep the handler in it, and name the .py file"
-            self.error(codes.NOTEBOOK, f"{text} is a notebook, and the server imports Python files", where, hint)
+            self.report(codes.NOTEBOOK, where, hint=hint, message=message)
         elif file is not None and near and not file.exists():
             message = f"{text} is neither a built-in handler nor a file"
-            self.error(codes.MISSING_FILE, message, where, f"did you mean {near}?")
+            self.report(codes.MISSING_FILE, where, hint=f"did you mean {near}?", message=message)
         elif file is not None:
             self.add(file.name, file, where=where, role=Role.FILE, anywhere=True)
 
-    def add_entries(self, project: Project) -> None:
-        """Add every entry under `files`; a file of the project keeps its path there."""
-        for index, entry in enumerate(project.files):
-            where, folder = project.place(f"files[{index}]"), project.folder
-            source, to = (entry.source, entry.to) if isinstance(entry, FileMapping) else (entry, None)
-            path = folder / source
-            if is_pattern(source) and not path.exists():
-                found = matches(source, folder)
-                if not found:
-                    self.warning(codes.GLOB_WITHOUT_MATCH, f"{source} matches no file", where)
-                for match in found:
-                    if not self._is_excluded(folder / match, folder):
-                        name = None if to is None else PurePosixPath(to, Path(match).name).as_posix()
-                        self._add_entry(match, name, folder, where)
-                continue
-            if to is not None and (to.endswith("/") or to in {"", "."}) and not path.is_dir():
-                to = PurePosixPath(to, path.name).as_posix()
-            self._add_entry(source, to, folder, where)
-
-    def _add_entry(self, source: str, to: str | None, folder: Path, where: str) -> None:
-        """Add one file or folder under the name `to`, or under its path in the project."""
-        path, name = folder / source, PurePosixPath(source)
-        if to is not None:
-            name = PurePosixPath(to)
-        elif ".." in name.parts or name.is_absolute():
-            name = PurePosixPath(name.name)
+    def add_entry(self, source: str, to: str | None, *, folder: Path, where: str) -> None:
+        """Add a file, a folder or a pattern under the name `to`, or under its path in the project's folder."""
+        path = folder / source
+        if is_pattern(source) and not os.path.lexists(path):
+            found = matches(source, folder)
+            if not found:
+                self.report(codes.GLOB_WITHOUT_MATCH, where, message=f"{source} matches no file")
+            for match in found:
+                if not self._is_excluded(folder / match, folder):
+                    inner_to = None if to is None else PurePosixPath(to, Path(match).name).as_posix()
+                    self.add_entry(match, inner_to, folder=folder, where=where)
+            return
         if not self.check_inside(path, where=where):
             return
+        name = PurePosixPath(source if to is None else to)
+        if to is None and (".." in name.parts or name.is_absolute()):
+            name = PurePosixPath(name.name)
         if path.is_dir():
-            found = ((inner, file) for inner, file in tree(path, home=self.home) if not self._is_excluded(file, folder))
-            self.add_tree(name.as_posix(), found, folder=path, home=folder, where=where)
+            files = tree(path, home=self.home)
+            kept = ((inner, file) for inner, file in files if not self._is_excluded(file, folder))
+            self.add_tree(name.as_posix(), kept, folder=path, home=folder, where=where)
         else:
-            self.add(name.as_posix(), path, where=where)
+            is_folder = to is not None and (to.endswith("/") or to in {"", "."})
+            self.add((name / path.name if is_folder else name).as_posix(), path, where=where)
 
     def _is_excluded(self, file: Path, folder: Path) -> bool:
         """Return whether folders and patterns leave a file out: marpack's own files, and archives built from it."""
@@ -230,18 +292,10 @@ class MemberCollector:
         beside = real.parent == self._output.parent and real.name.startswith(f"{self._output.name}.")  # .sig, .cdx.json
         return beside or real.is_relative_to(self._output)
 
-    def check_name(self, name: str, *, where: str) -> None:
-        """Report an invalid model name."""
-        if not MODEL_NAME.fullmatch(name):
-            self.error(codes.MODEL_NAME, f"'{name}' is not a model name", where, NAME_HINT)
-
-    def holds(self, name: str) -> bool:
-        """Return whether a name is taken."""
-        return folded(name) in self._members
-
     def source_of(self, name: str) -> Path | bytes | None:
         """Return the source of the member with a name, if there is one."""
-        return self._members[folded(name)].source if self.holds(name) else None
+        member = self._members.get(folded(name))
+        return member.source if member else None
 
     def members(self) -> tuple[PlannedMember, ...]:
         """Return the members, sorted by name; report files outside `home`, and names of both a file and a folder."""
@@ -254,15 +308,13 @@ class MemberCollector:
             names = ", ".join(shown) + (", …" if len(paths) > 3 else "")
             place = f"outside the project folder {os.path.realpath(str(self.home))}"
             message = f"{names} is {place}" if len(paths) == 1 else f"{len(paths)} files are {place}: {names}"
-            hint = f"copy {'it' if len(paths) == 1 else 'them'} into the project folder, or pass --allow-outside"
-            self.error(codes.OUTSIDE_PROJECT, message, where, hint)
+            self.report(codes.OUTSIDE_PROJECT, where, message=message)
         members = tuple(sorted(self._members.values(), key=lambda member: member.name))
         for member in members:
-            for folder in Path(member.name).parents[:-1]:
-                if self.holds(folder.as_posix()):
-                    self.error(
-                        codes.NAME_COLLISION, f"{folder} would be both a file and the folder of {member.name}", None
-                    )
+            for folder in map(Path.as_posix, Path(member.name).parents[:-1]):
+                if self.source_of(folder) is not None:
+                    message = f"{folder} would be both a file and the folder of {member.name}"
+                    self.report(codes.NAME_COLLISION, None, message=message)
         return members
 
     def check_inside(self, path: Path, *, where: str) -> bool:
@@ -277,40 +329,21 @@ class MemberCollector:
         try:
             mode = path.stat().st_mode
         except FileNotFoundError:
-            self._report_missing(path, where)
-            return False
+            near = None
+            with suppress(OSError):
+                siblings = (each for each in path.parent.iterdir() if each.suffix not in _ARCHIVES)
+                near = nearest(path.name, [each.name for each in siblings if each.name != path.name])
+            problem = "is a broken symlink" if path.is_symlink() else "does not exist"
+            hint = f"did you mean {path.parent / near}?" if near else None
+            self.report(codes.MISSING_FILE, where, hint=hint, message=f"{path} {problem}")
         except OSError as error:
-            self.error(codes.UNREADABLE, f"{path} cannot be read: {describe_os_error(error)}", where)
-            return False
-        if not stat.S_ISREG(mode):
-            kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
-            self.error(codes.NOT_A_FILE, f"{path} is {kind}", where, "name a regular file")
-            return False
-        if not os.access(path, os.R_OK):
-            self.error(codes.UNREADABLE, f"{path} may not be read", where, f"chmod u+r {path}")
-            return False
-        return True
-
-    def _report_missing(self, path: Path, where: str) -> None:
-        if path.is_symlink():
-            self.error(codes.MISSING_FILE, f"{path} is a broken symlink", where)
-            return
-        try:
-            beside = [sibling.name for sibling in path.parent.iterdir() if sibling.suffix not in _ARCHIVES]
-        except OSError:
-            beside = []
-        near = nearest(path.name, beside)
-        hint = f"did you mean {path.parent / near}?" if near else "create the file, or correct the path"
-        self.error(codes.MISSING_FILE, f"{path} does not exist", where, hint)
-
-    def error(self, code: Code, message: str, where: str | None, hint: str | None = None) -> None:
-        """Report a problem that stops the build."""
-        hint = hint or code.hint or None
-        self.findings.append(Finding(code=code.name, severity=Severity.ERROR, message=message, where=where, hint=hint))
-
-    def warning(self, code: Code, message: str, where: str | None) -> None:
-        """Report a probable mistake."""
-        hint = code.hint or None
-        self.findings.append(
-            Finding(code=code.name, severity=Severity.WARNING, message=message, where=where, hint=hint)
-        )
+            self.report(codes.UNREADABLE, where, message=f"{path} cannot be read: {describe_os_error(error)}")
+        else:
+            if not stat.S_ISREG(mode):
+                kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+                self.report(codes.NOT_A_FILE, where, message=f"{path} is {kind}")
+            elif not os.access(path, os.R_OK):
+                self.report(codes.UNREADABLE, where, hint=f"chmod u+r {path}", message=f"{path} may not be read")
+            else:
+                return True
+        return False

@@ -1,9 +1,9 @@
-"""The frozen Plan of an archive, complete before a byte is written; and carrying it out, whole or not at all."""
+"""The frozen Plan of an archive, complete before a byte is written; its output; and carrying it out."""
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from io import BytesIO, FileIO
 from pathlib import Path
@@ -17,8 +17,16 @@ from marpack.archive.index import Index, Metadata, Vendored, index_digest
 from marpack.archive.manifest import Manifest
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Progress, check_member_names
 from marpack.archive.staging import staged_file, staged_folder
-from marpack.archive.writers import FolderWriter, Writer, ZipWriter
-from marpack.errors import BuildError, OutputExistsError, describe_os_error, is_disk_full
+from marpack.archive.writers import FolderWriter, TarWriter, Writer, ZipWriter
+from marpack.errors import (
+    BuildError,
+    OutputExistsError,
+    ProjectError,
+    UsageError,
+    convert_os_errors,
+    describe_os_error,
+    is_disk_full,
+)
 from marpack.version import __version__
 
 
@@ -30,6 +38,11 @@ class Format(StrEnum):
     TGZ = "tgz"
     NO_ARCHIVE = "no-archive"
 
+    @property
+    def suffix(self) -> str:
+        """The suffix of an archive's file; "" for a folder."""
+        return {Format.TGZ: ".tar.gz", Format.NO_ARCHIVE: ""}.get(self, ".mar")
+
 
 class Role(StrEnum):
     """The kind of a member, in the order of the archive; weights are first, aligned to pages."""
@@ -39,20 +52,12 @@ class Role(StrEnum):
     META = "meta"  # under MAR-INF/, last
 
 
-_ORDER = {Role.WEIGHTS: 0, Role.FILE: 1, Role.META: 2}
-
-
 class PlannedMember(Struct, frozen=True):
     """One member to write."""
 
     name: str  # inside the archive, with "/"
     source: Path | bytes  # a file on disk, or content made while planning
     role: Role = Role.FILE
-
-    @property
-    def order(self) -> tuple[int, str]:
-        """The place of the member in the archive."""
-        return _ORDER[Role.META if self.name.startswith("MAR-INF/") else self.role], self.name
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -69,6 +74,12 @@ class Plan(Struct, frozen=True, kw_only=True):
     vendored: Vendored | UnsetType = UNSET  # for marpack.json
     source_commit: str | None = None  # for marpack.json: 40 or 64 lower-case hexadecimal digits
 
+    @property
+    def size(self) -> int:
+        """The bytes of all members, the total of the progress of `pack`; raises BuildError for an unreadable file."""
+        sources = (member.source for member in self.members)
+        return sum(len(each) if isinstance(each, bytes) else _stat(each).st_size for each in sources)
+
 
 class Built(Struct, frozen=True, kw_only=True):
     """The result of a build."""
@@ -80,21 +91,81 @@ class Built(Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class OpenedSource:
+def choose_output(output: str | Path | None, chosen: Format | None, *, name: str, folder: Path) -> tuple[Path, Format]:
+    """Return the archive's path and format, each from the other where only one is given.
+
+    Args:
+        output: A path for the archive, or a folder (existing, or with a final slash) to put it in.
+        chosen: The requested format.
+        name: The model's name, which the archive is named after.
+        folder: The archive's folder without an output.
+
+    Raises UsageError when the two contradict each other.
+    """
+    form = chosen or Format.DEFAULT
+    if output is None:
+        return folder / f"{name}{form.suffix}", form
+    path, text = Path(output), str(output)
+    if text.endswith(("/", os.sep)) or (path.is_dir() and not path.name.endswith((".mar", ".tar.gz"))):
+        return (path if form is Format.NO_ARCHIVE else path / f"{name}{form.suffix}"), form
+    if chosen is None and path.name.endswith(".tar.gz"):
+        form = Format.TGZ
+    if not path.name.endswith(form.suffix) or (not form.suffix and path.suffix == ".mar"):
+        what = f"the output of format {form} ends in {form.suffix or 'no suffix'}, not {path.name}"
+        hint = "name a .mar, a .tar.gz or a folder"
+        raise UsageError(what, where=f"--output {text}", hint=hint, code="wrong-suffix")
+    return path, form
+
+
+def check_output(plan: Plan) -> None:
+    """Refuse an output that would overwrite other files.
+
+    Raises OutputExistsError if it exists and may not be replaced, ProjectError if an archive cannot be there.
+    """
+    output, is_model_folder = plan.output, plan.format is Format.NO_ARCHIVE
+
+    def refused(what: str, hint: str = "choose another output") -> ProjectError:
+        return ProjectError(what, where=str(output), hint=hint)
+
+    blocker = next((parent for parent in output.parents if parent.exists()), None)
+    if blocker is not None and not blocker.is_dir():
+        raise refused(f"{blocker} is a file, so nothing can be written below it")
+    if not os.path.lexists(output):
+        return
+    if not plan.replace:
+        raise OutputExistsError("the output exists", where=str(output), hint="--force replaces it")
+    if is_model_folder and not output.is_dir():
+        raise refused("the output is a file; this format needs a folder")
+    if source := _replaced_source(plan):
+        raise refused(f"the output would replace {source}, which goes into the archive")
+    if is_model_folder and any(output.iterdir()) and not (output / MANIFEST_NAME).is_file():
+        what = f"the folder is not a model folder (it has no {MANIFEST_NAME}), so it is not replaced"
+        raise refused(what, "choose another output, or remove the folder")
+    if not is_model_folder and output.is_dir():
+        raise refused("the output is a folder; an archive is a file", f"rmdir {output}")
+    if not is_model_folder and not output.is_file():
+        raise refused("the output is not a regular file")
+
+
+def _replaced_source(plan: Plan) -> Path | None:
+    """Return a source that is the output, or in it."""
+    output = Path(os.path.realpath(plan.output))
+    sources = (member.source for member in plan.members if isinstance(member.source, Path))
+    return next((path for path in sources if Path(os.path.realpath(path)).is_relative_to(output)), None)
+
+
+class _Source:
     """A member's bytes, to be read once from the start."""
 
-    def __init__(self, raw: FileIO | BytesIO, size: int, where: str, progress: Progress | None) -> None:
+    def __init__(self, raw: FileIO | BytesIO, where: str, progress: Progress | None) -> None:
         self._raw = raw
-        self.size = size  # bytes
         self._where = where
         self._progress = progress
 
     def readinto(self, block: memoryview, /) -> int:
         """Fill the block from its start and return the number of bytes; raises BuildError at the end of the file."""
-        try:
+        with _reading(self._where):
             count = self._raw.readinto(block)
-        except OSError as error:
-            raise _unreadable(error, self._where) from error
         if not count:
             raise _changed(self._where)
         if self._progress:
@@ -102,59 +173,43 @@ class OpenedSource:
         return count
 
 
-def size_of(source: Path | bytes) -> int:
-    """Return a source's size in bytes; raises BuildError if the file does not exist."""
-    return len(source) if isinstance(source, bytes) else _stat(source).st_size
-
-
 @contextmanager
-def opened(source: Path | bytes, progress: Progress | None = None) -> Iterator[OpenedSource]:
-    """Open a source for one reading.
+def _open(source: Path | bytes, progress: Progress | None) -> Iterator[tuple[_Source, int]]:
+    """Open a source for one reading, with its size in bytes.
 
     Raises BuildError for a file that cannot be read, and at the end for one that has changed since it was opened.
     """
     if isinstance(source, bytes):
-        yield OpenedSource(BytesIO(source), len(source), "", progress)
+        yield _Source(BytesIO(source), "", progress), len(source)
         return
     _stat(source)  # before it is opened: opening a FIFO would wait for a writer
-    try:
+    with _reading(str(source)):
         file = FileIO(source)
-    except OSError as error:
-        raise _unreadable(error, str(source)) from error
     with file:
         before = os.fstat(file.fileno())
-        yield OpenedSource(file, before.st_size, str(source), progress)
+        yield _Source(file, str(source), progress), before.st_size
         after = os.fstat(file.fileno())
-        if any(getattr(after, key) != getattr(before, key) for key in ("st_size", "st_mtime_ns", "st_ctime_ns")):
-            raise _changed(str(source))
+    if any(getattr(after, key) != getattr(before, key) for key in ("st_size", "st_mtime_ns", "st_ctime_ns")):
+        raise _changed(str(source))
 
 
 def _stat(path: Path) -> os.stat_result:
-    try:
+    with _reading(str(path)):
         status = path.stat()
-    except OSError as error:
-        raise _unreadable(error, str(path)) from error
     if not S_ISREG(status.st_mode):
         raise BuildError("it is not a regular file", where=str(path), hint="pack files only")
     return status
 
 
-def _unreadable(error: OSError, where: str) -> BuildError:
-    what, hint = f"the file cannot be read: {describe_os_error(error)}", "check the path and its permissions"
-    return BuildError(what, where=where, hint=hint, code="unreadable-file")
+def _reading(where: str) -> AbstractContextManager[None]:
+    """Return a context in which an OSError becomes a BuildError about a file to pack."""
+    what, hint = "the file cannot be read", "check the path and its permissions"
+    return convert_os_errors(BuildError, what, where=where, hint=hint, code="unreadable-file")
 
 
 def _changed(where: str) -> BuildError:
     hint = "build again when no program writes to it"
     return BuildError("the file changed while it was being packed", where=where, hint=hint, code="changed-file")
-
-
-def plan_size(plan: Plan) -> int:
-    """Return the bytes of the plan's members: the total of the progress of `pack`.
-
-    Raises BuildError for a file that does not exist.
-    """
-    return sum(size_of(member.source) for member in plan.members)
 
 
 def pack(plan: Plan, progress: Progress | None = None) -> Built:
@@ -169,21 +224,19 @@ def pack(plan: Plan, progress: Progress | None = None) -> Built:
     """
     started = time.perf_counter()
     check_member_names([*(member.name for member in plan.members), MANIFEST_NAME, INDEX_NAME])
-    output = Path(os.path.realpath(plan.output))
-    for member in plan.members if plan.output.exists() else ():
-        if isinstance(member.source, Path) and Path(os.path.realpath(member.source)).is_relative_to(output):
-            what = f"the output would replace {member.source}, which goes into it"
-            raise OutputExistsError(what, where=str(plan.output), hint="choose another output")
+    if plan.output.exists() and (source := _replaced_source(plan)):
+        what = f"the output would replace {source}, which goes into it"
+        raise OutputExistsError(what, where=str(plan.output), hint="choose another output")
     try:
         with Copier() as copier, _writer(plan, copier) as writer:
             digest = _write(plan, writer, progress)
     except OSError as error:
         hint = "choose another output, or change its permissions"
         if is_disk_full(error):
-            hint = f"free about {plan_size(plan) / 1e6:,.1f} MB, or choose another output"
+            hint = f"free about {plan.size / 1e6:,.1f} MB, or choose another output"
         what = f"the output cannot be written: {describe_os_error(error)}"
         raise BuildError(what, where=str(plan.output), hint=hint, code="unwritable-output") from error
-    written = plan.output.rglob("*") if plan.output.is_dir() else [plan.output]
+    written: Iterable[Path] = plan.output.rglob("*") if plan.output.is_dir() else [plan.output]
     return Built(
         path=plan.output,
         size=sum(each.stat().st_size for each in written if each.is_file()),
@@ -200,20 +253,21 @@ def _writer(plan: Plan, copier: Copier) -> Iterator[Writer]:
             yield FolderWriter(folder, copier)
         return
     with staged_file(plan.output, replace=plan.replace) as file:
-        if plan.format is not Format.TGZ:
-            yield ZipWriter(file, copier)
-            return
-        from marpack.archive.writers import TarWriter  # noqa: PLC0415 - few archives are .tar.gz
-
-        yield TarWriter(file, copier, root=plan.manifest.model.name)
+        is_tar = plan.format is Format.TGZ
+        yield TarWriter(file, copier, root=plan.manifest.model.name) if is_tar else ZipWriter(file, copier)
 
 
 def _write(plan: Plan, writer: Writer, progress: Progress | None) -> str:
     """Write every member, weights first, then MANIFEST.json and marpack.json; return the content digest."""
+
+    def place(member: PlannedMember) -> tuple[int, str]:
+        role = Role.META if member.name.startswith("MAR-INF/") else member.role
+        return list(Role).index(role), member.name
+
     entries = []
-    for member in sorted(plan.members, key=lambda member: member.order):
-        with opened(member.source, progress) as source:
-            entries.append(writer.add(member.name, source, source.size, aligned=member.role is Role.WEIGHTS))
+    for member in sorted(plan.members, key=place):
+        with _open(member.source, progress) as (source, size):
+            entries.append(writer.add(member.name, source, size, aligned=member.role is Role.WEIGHTS))
     manifest = plan.manifest.to_json()
     entries.append(writer.add(MANIFEST_NAME, BytesIO(manifest), len(manifest)))
     commit = {"source_commit": plan.source_commit} if plan.source_commit else {}

@@ -1,29 +1,49 @@
 """A project, or the original archiver's flags → the frozen Plan of an archive, every problem of it found."""
 
+import ast
+import io
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 import yaml
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace as changed
 
 from marpack import finding_codes as codes
 from marpack.archive.cache import Cache
 from marpack.archive.index import Vendored, VendoredPackage
 from marpack.archive.manifest import Manifest, ManifestModel
-from marpack.archive.protocol import MANIFEST_NAME, Bar, no_progress, quoted
-from marpack.errors import MarpackError, ProjectError, refuse_unusable_paths
-from marpack.inspection.lint.source import Broken, Found, ModuleFinder, parse, read_imports
-from marpack.project.label_files import labels_member
-from marpack.project.load import parse_document
-from marpack.project.members import EntryPoint, MemberCollector, is_pattern, leads_out, matches, tree
-from marpack.project.plan import Format, Plan, Role
-from marpack.project.preflight import SUFFIXES, PlanResult, as_finding, choose_output, finalize_plan
-from marpack.project.schema import GENERATED_MARK, LOCK_NAME, Project, metadata_mistakes, mistakes, recorded_metadata
+from marpack.archive.protocol import MANIFEST_NAME, MODEL_NAME, Bar, no_progress, quoted
+from marpack.errors import MarpackError, OutputExistsError, ProjectError, refuse_unusable_paths
+from marpack.findings import Code, Finding, Severity
+from marpack.inspection.lint.linting import lint
+from marpack.inspection.lint.source import Broken, evaluate_condition, parse, texts_in
+from marpack.project.load import labels_member, parse_document
+from marpack.project.members import (
+    EntryPoint,
+    MemberCollector,
+    is_pattern,
+    leads_out,
+    local_modules,
+    matches,
+    tree,
+)
+from marpack.project.plan import Format, Plan, Role, check_output, choose_output
+from marpack.project.schema import (
+    GENERATED_MARK,
+    LOCK_NAME,
+    FileMapping,
+    Project,
+    metadata_mistakes,
+    mistakes,
+    recorded_metadata,
+)
+from marpack.protocol.targets import Target
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.server_modules import HandlerName, breaks_worker, never_found
 from marpack.version import __version__
@@ -31,93 +51,28 @@ from marpack.version import __version__
 if TYPE_CHECKING:
     from marpack.project.vendoring import LockedWheel
 
-_BYTECODE = (".pyc", ".pyo")
 CONFIG_NAME = "model-config.yaml"
 SAMPLES = "MAR-INF/samples/"
 _LSP_BUILT_INS = ("BaseHandler", "TorchScriptHandler")
 _LIBRARY_SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
-# Keys of the manifest, as the static checks name them, in the order of the keys and flags below.
-_MODEL_KEYS = ("modelName", "modelVersion", "handler", "serializedFile", "modelFile", "requirementsFile", "configFile")
-_MANIFEST_KEYS = (*(f"model.{key}" for key in _MODEL_KEYS), "runtime")
-_PROJECT_KEYS = ("name", "version", "handler", "weights", "model_file", "requirements", "config")
-_FLAGS = (
-    *("--model-name", "--version", "--handler", "--serialized-file"),
-    *("--model-file", "--requirements-file", "--config-file", "--runtime"),
+# Keys of marpack.yaml, the original archiver's flags, and the keys of the manifest that the static checks name.
+_KEYS = (
+    ("name", "--model-name", "model.modelName"),
+    ("version", "--version", "model.modelVersion"),
+    ("handler", "--handler", "model.handler"),
+    ("weights", "--serialized-file", "model.serializedFile"),
+    ("model_file", "--model-file", "model.modelFile"),
+    ("requirements", "--requirements-file", "model.requirementsFile"),
+    ("config", "--config-file", "model.configFile"),
 )
 
 
-class LocalModule(Struct, frozen=True):
-    """One file that an import needs."""
+class PlanResult(Struct, frozen=True, kw_only=True):
+    """A plan with its findings."""
 
-    name: str  # inside the archive: the place where `import` finds it in the model folder
-    path: Path
-
-
-class _FolderModules(ModuleFinder):
-    """Finds modules in folders on disk."""
-
-    def files_in(self, folder: str) -> list[str]:
-        """Return the base names of the files in a folder."""
-        try:
-            with os.scandir(folder) as entries:
-                return [entry.name for entry in entries if entry.is_file()]
-        except OSError:
-            return []
-
-    def is_folder(self, folder: str) -> bool:
-        """Return whether a folder exists."""
-        return os.path.isdir(folder)  # noqa: PTH112 - a str, as ModuleFinder joins them
-
-
-def local_modules(file: Path, roots: Iterable[Path]) -> Iterator[LocalModule]:
-    """Yield the files that a Python file imports, directly or through other files, in a fixed order.
-
-    A package is yielded whole, with its data files; of a folder without `__init__.py` only the imported modules.
-
-    Args:
-        file: A Python file; one that does not parse yields nothing.
-        roots: The folders in which Python finds local modules, in this order.
-    """
-    finder = _FolderModules(f"{root}/" for root in dict.fromkeys(roots))
-    seen: set[Path] = {file}
-    waiting = [file]
-    while waiting:
-        for dotted in _imported_names(waiting.pop(0)):
-            for module in _module_files(finder, dotted):
-                if module.path not in seen:
-                    seen.add(module.path)
-                    yield module
-                    waiting += [module.path] if module.path.suffix == ".py" else []
-
-
-def _imported_names(file: Path) -> list[str]:
-    """Return the dotted names that a file imports absolutely; `from a import b` may mean the module a.b too."""
-    try:
-        tree = parse(file.read_bytes())
-    except OSError:
-        return []
-    if isinstance(tree, Broken):
-        return []  # the preflight reports it
-    imports = [each for each in read_imports(tree) if not each.level]
-    return sorted({each.module for each in imports} | {f"{each.module}.{each.name}" for each in imports if each.name})
-
-
-def _module_files(finder: ModuleFinder, dotted: str) -> Iterator[LocalModule]:
-    """Yield the local files that make up a module."""
-    steps = dotted.split(".")
-    for end in range(1, len(steps) + 1 if steps[0] not in sys.stdlib_module_names else 1):
-        located = finder.locate(".".join(steps[:end]))
-        if located is None:
-            return
-        if located.kind is Found.NAMESPACE:
-            continue  # the module in it is one of the next steps
-        path = Path(located.member)
-        if located.package:
-            inner = ((inner, each) for inner, each in tree(path.parent) if each.suffix not in _BYTECODE)
-            yield from (LocalModule("/".join([*steps[:end], name]), each) for name, each in inner)
-        elif path.suffix not in _BYTECODE:
-            yield LocalModule("/".join([*steps[: end - 1], path.name]), path)
-        return
+    plan: Plan
+    findings: tuple[Finding, ...] = ()  # none of them an error
+    modules: tuple[str, ...] = ()  # members packed only because the handler or model file imports them
 
 
 @refuse_unusable_paths()
@@ -137,36 +92,35 @@ def plan_project(  # noqa: PLR0913 - each has a default
     """Plan a project's archive.
 
     Args:
-        project: From `load_project`.
         output: The archive's path, or a folder to put it in; `<name>.mar` beside marpack.yaml if None.
-        replace: Whether an existing output may be replaced.
-        form: The archive's format; by default the output's suffix decides.
-        created_on: The manifest's `createdOn`, as dd/mm/yyyy HH:MM:SS; left out if None.
-        strict: Whether warnings stop the build too.
-        check: Whether to check the members' content (the preflight).
-        cache: The cache of vendored wheels, which are fetched if they are missing; None: this user's.
-        bar: Shows the progress of fetching.
+        created_on: The manifest's `createdOn`, as dd/mm/yyyy HH:MM:SS.
+        check: Whether to run the static checks on the members' content.
+        cache: The cache of vendored wheels; None: this user's.
         allow_outside: Whether every key may name files outside the project's folder, not only `weights` and `handler`.
 
     Raises ProjectError with every finding that stops the build; UsageError if output and form contradict.
     """
     path, actual_form = choose_output(output, form, name=project.name, folder=project.folder)
     collector = MemberCollector(None if allow_outside else project.folder, path)
-    _add_files(project, collector)
+    config, config_file = None, CONFIG_NAME if isinstance(project.config, dict) else project.config
+    if isinstance(project.config, dict):  # in ASCII: the server's worker reads the file in its locale's encoding
+        config = yaml.safe_dump(project.config, sort_keys=False, width=1 << 16)
+    _add_files(project, collector, config)
+    for index, entry in enumerate(project.files):
+        source, to = (entry.source, entry.to) if isinstance(entry, FileMapping) else (entry, None)
+        collector.add_entry(source, to, folder=project.folder, where=project.place(f"files[{index}]"))
     modules = _add_modules(project, collector)
     samples = _add_samples(project, collector)
     vendored = _add_vendored(project, collector, cache or Cache(), bar) if project.is_vendored else UNSET
     invalid = list(metadata_mistakes(project.metadata))
     for key, message, hint in invalid:
-        collector.error(codes.METADATA, message, project.place(f"metadata.{key}"), hint)
+        collector.report(codes.METADATA, project.place(f"metadata.{key}"), hint=hint, message=message)
+    # The server would install requirements into the model folder, over the vendored packages.
+    requirements = None if project.is_vendored else project.requirements
+    files = (project.weights, project.model_file, requirements, config_file)
+    handler = EntryPoint.parse(project.handler, project.folder).manifest
     plan = Plan(
-        manifest=_make_manifest(
-            name=project.name,
-            version=project.version,
-            handler=EntryPoint.parse(project.handler, project.folder).manifest,
-            created_on=created_on,
-            files=_manifest_files(project),
-        ),
+        manifest=_manifest(project.name, project.version, handler, files, created_on),
         members=collector.members(),
         output=path,
         format=actual_form,
@@ -175,63 +129,60 @@ def plan_project(  # noqa: PLR0913 - each has a default
         target=project.target.value,
         metadata=UNSET if invalid else recorded_metadata(project.metadata),
         vendored=vendored,
-    )  # fmt: skip
-    places = _project_places(project) | collector.places
-    return finalize_plan(
-        plan, collector.findings, places, strict=strict, check=check, home=project.folder, modules=modules
     )
+    places = {f"{MANIFEST_NAME}: {theirs}": project.place(ours) for ours, _, theirs in _KEYS}
+    if config is not None:
+        lines = parse_document(config, file=CONFIG_NAME).lines
+        places |= {f"{CONFIG_NAME}:{line}": project.place(f"config.{key}") for key, line in lines.items()}
+    result = PlanResult(plan=plan, findings=tuple(collector.findings), modules=modules)
+    return _finish(result, places | collector.places, strict=strict, check=check, home=project.folder)
 
 
-def _manifest_files(project: Project) -> tuple[str | None, ...]:
-    """Return weights, model file, requirements and config, as the manifest names them."""
-    config = CONFIG_NAME if isinstance(project.config, dict) else project.config
-    # The server would install requirements into the model folder, over the vendored packages.
-    return project.weights, project.model_file, None if project.is_vendored else project.requirements, config
+def _manifest(
+    name: str,
+    version: str | None,
+    handler: str,
+    files: Iterable[str | None],
+    created_on: str | None,
+    runtime: str = "python",
+) -> Manifest:
+    """Return a manifest with the base names of `files`: weights, model file, requirements, config."""
+    weights, model_file, requirements, config = (Path(path).name if path else None for path in files)
+    model = ManifestModel(
+        name=name,
+        version=version,
+        handler=handler,
+        serialized_file=weights,
+        model_file=model_file,
+        requirements_file=requirements,
+        config_file=config,
+    )
+    return Manifest(model=model, runtime=runtime, created_on=created_on, archiver_version=f"marpack {__version__}")
 
 
-def _project_places(project: Project) -> dict[str, str]:
-    """Return the places in marpack.yaml of the manifest's keys and of the lines of an inline config."""
-    places = _manifest_places(map(project.place, _PROJECT_KEYS))
-    if isinstance(project.config, dict):
-        made = parse_document(_config_text(project.config), file=CONFIG_NAME)
-        places |= {f"{CONFIG_NAME}:{line}": project.place(f"config.{key}") for key, line in made.lines.items()}
-    return places
-
-
-def _add_files(project: Project, collector: MemberCollector) -> None:
-    """Add the handler, the files that keys of marpack.yaml name, and those under `files`."""
-    collector.check_name(project.name, where=project.place("name"))
+def _add_files(project: Project, collector: MemberCollector, config: str | None) -> None:
+    """Add the handler and the files that keys of marpack.yaml name, without those under `files`."""
+    folder, place = project.folder, project.place
+    if not MODEL_NAME.fullmatch(project.name):
+        collector.report(codes.MODEL_NAME, place("name"), severity=Severity.ERROR, name=project.name)
     if not project.version.strip():
-        collector.error(codes.VERSION, "the version is empty", project.place("version"))
-    handler = EntryPoint.parse(project.handler, project.folder).file
-    collector.add_handler(project.handler, handler, where=project.place("handler"))
+        collector.report(codes.VERSION, place("version"), message="the version is empty")
+    collector.add_handler(project.handler, EntryPoint.parse(project.handler, folder).file, where=place("handler"))
     for key, role in {"weights": Role.WEIGHTS, "model_file": Role.FILE, "requirements": Role.FILE}.items():
-        text, where = getattr(project, key), project.place(key)
-        if text is not None and key == "requirements" and project.is_vendored:
-            # The server does not need the file, and it may name a private index.
-            collector.check_inside(project.folder / text, where=where)
-        elif text is not None:
-            anywhere = key == "weights"
-            collector.add(Path(text).name, project.folder / text, where=where, role=role, anywhere=anywhere)
+        text = getattr(project, key)
+        if text is not None and not (key == "requirements" and project.is_vendored):
+            collector.add(Path(text).name, folder / text, where=place(key), role=role, anywhere=key == "weights")
     if project.labels is not None:
-        path, where = project.folder / project.labels, project.place("labels")
+        path, where = folder / project.labels, place("labels")
         if collector.check_inside(path, where=where) and collector.check_file(path, where=where):
             try:
                 collector.add(LABELS_NAME, labels_member(path), where=where)
             except ProjectError as error:
-                collector.findings.append(as_finding(error, codes.LABELS))
-    where = project.place("config")
+                collector.findings.append(_as_finding(error, codes.LABELS))
     if isinstance(project.config, str):
-        collector.add(Path(project.config).name, project.folder / project.config, where=where)
-    elif project.config is not None:
-        collector.add(CONFIG_NAME, _config_text(project.config).encode("ascii"), where=where)
-    collector.add_entries(project)
-
-
-def _config_text(config: dict[str, Any]) -> str:  # Any: the author's own keys
-    """Return an inline config as YAML in ASCII: the server's worker reads the file in its locale's encoding."""
-    text: str = yaml.safe_dump(config, sort_keys=False, width=1 << 16)
-    return text
+        collector.add(Path(project.config).name, folder / project.config, where=place("config"))
+    elif config is not None:
+        collector.add(CONFIG_NAME, config.encode("ascii"), where=place("config"))
 
 
 def _add_modules(project: Project, collector: MemberCollector) -> tuple[str, ...]:
@@ -242,11 +193,11 @@ def _add_modules(project: Project, collector: MemberCollector) -> tuple[str, ...
     for file, key in ((handler, "handler"), (model, "model_file")):
         if file is None or not file.is_file():
             continue
-        for module in local_modules(file, (file.parent, project.folder)):
-            if not collector.holds(module.name):
-                is_beside = key == "handler" and not leads_out(module.path, file.parent)  # a handler may be anywhere
-                collector.add(module.name, module.path, where=project.place(key), anywhere=is_beside)
-                names.append(module.name)
+        for name, path in local_modules(file, (file.parent, project.folder)):
+            if collector.source_of(name) is None:
+                is_beside = key == "handler" and not leads_out(path, file.parent)  # a handler may be anywhere
+                collector.add(name, path, where=project.place(key), anywhere=is_beside)
+                names.append(name)
     return tuple(names)
 
 
@@ -261,16 +212,16 @@ def _add_samples(project: Project, collector: MemberCollector) -> tuple[dict[str
         name = SAMPLES + (Path(*parts).as_posix() if is_inside else path.name)
         collector.add(name, project.folder / path, where=where, role=Role.META)
         for inner, message in mistakes(sample.expect) if sample.expect else ():
-            collector.error(codes.SAMPLES, message, project.place(f"{key}.expect.{inner}"))
+            collector.report(codes.SAMPLES, project.place(f"{key}.expect.{inner}"), message=message)
         if sample.generated is not None and not re.fullmatch(GENERATED_MARK, sample.generated):
-            hint = "Write sha256: and 64 lower-case hexadecimal digits, or delete the key."
             message = f"{quoted(sample.generated)} is not the SHA-256 of a generated sample"
-            collector.error(codes.SAMPLES, message, project.place(f"{key}.generated"), hint)
+            hint = "Write sha256: and 64 lower-case hexadecimal digits, or delete the key."
+            collector.report(codes.SAMPLES, project.place(f"{key}.generated"), hint=hint, message=message)
         try:  # in the form of marpack.json, so that `is_stale` can compare it
-            listed.append(msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(sample, input=name))))
+            listed.append(msgspec.json.decode(msgspec.json.encode(changed(sample, input=name))))
         except (TypeError, ValueError):
             hint = "put yes, no, on, off and dates in quotes where they are keys"
-            collector.error(codes.SAMPLES, "a key of this expectation is not text", where, hint)
+            collector.report(codes.SAMPLES, where, hint=hint, message="a key of this expectation is not text")
     return tuple(listed)
 
 
@@ -278,13 +229,15 @@ def _add_vendored(project: Project, collector: MemberCollector, cache: Cache, ba
     """Add the files of the wheels in vendor.lock, and return their entry in marpack.json."""
     from marpack.project.vendoring import read_lock  # noqa: PLC0415 - it imports what fetches over HTTP
 
+    if project.requirements is not None:  # read, and not packed: it may name a private index
+        collector.check_inside(project.folder / project.requirements, where=project.place("requirements"))
     if not collector.check_inside(project.folder / LOCK_NAME, where=project.place("vendor")):
         return UNSET
     try:
         lock = read_lock(project)
         packages = tuple(_add_wheel(wheel, collector, cache, bar) for wheel in lock.wheels)
     except MarpackError as error:
-        collector.findings.append(as_finding(error, codes.VENDOR))
+        collector.findings.append(_as_finding(error, codes.VENDOR))
         return UNSET
     finally:
         cache.close()  # the wheels used last are evicted last
@@ -295,7 +248,6 @@ def _add_wheel(wheel: "LockedWheel", collector: MemberCollector, cache: Cache, b
     from marpack.project.vendoring import wheel_tree  # noqa: PLC0415 - as above
 
     unpacked = wheel_tree(wheel, cache, bar)
-    collector.findings += unpacked.findings
     for name in sorted(unpacked.names):
         path, before = unpacked.folder / name, collector.source_of(name)
         top, slash, _ = name.partition("/")
@@ -303,46 +255,17 @@ def _add_wheel(wheel: "LockedWheel", collector: MemberCollector, cache: Cache, b
         is_module = bool(slash) or suffix == "py" or suffix.endswith("so")
         if is_module and (breaks_worker(module) or never_found(module)):
             message = f"{name} would replace a module that the worker needs, or never be imported"
-            collector.error(codes.VENDOR, message, wheel.file, "remove the requirement")
+            collector.report(codes.VENDOR, wheel.file, hint="remove the requirement", message=message)
         if before is None:
             collector.add(name, path, where=wheel.file, anywhere=True)  # in the cache, with the locked digest
             collector.places[name] = f"{wheel.file}!{name}"
         elif (before if isinstance(before, bytes) else before.read_bytes()) != path.read_bytes():
-            other = collector.places.get(name, name)
-            message = f"{name} comes from {other} and from {wheel.file}, and differs"
-            collector.error(codes.NAME_COLLISION, message, wheel.file)
+            message = f"{name} comes from {collector.places.get(name, name)} and from {wheel.file}, and differs"
+            collector.report(codes.NAME_COLLISION, wheel.file, message=message)
     tops = {name.partition("/")[0].partition(".")[0] for name in unpacked.names if ".dist-info/" not in name}
     return VendoredPackage(
         name=wheel.name, version=wheel.version, file=wheel.file, sha256=wheel.sha256, modules=tuple(sorted(tops))
     )
-
-
-def _make_manifest(
-    *,
-    name: str,
-    version: str | None,
-    handler: str,
-    created_on: str | None,
-    files: Iterable[str | None],
-    runtime: str = "python",
-) -> Manifest:
-    """Return a manifest; it has the base names of `files`: weights, model file, requirements, config."""
-    weights, model_file, requirements, config = (Path(path).name if path else None for path in files)
-    model = ManifestModel(
-        name=name,
-        version=version,
-        handler=handler,
-        serialized_file=weights,
-        model_file=model_file,
-        requirements_file=requirements,
-        config_file=config,
-    )
-    return Manifest(model=model, runtime=runtime, created_on=created_on, archiver_version=f"marpack {__version__}")
-
-
-def _manifest_places(wheres: Iterable[str]) -> dict[str, str]:
-    """Return the author's place of each key of the manifest, by the name that the static checks have for it."""
-    return {f"{MANIFEST_NAME}: {key}": where for key, where in zip(_MANIFEST_KEYS, wheres, strict=False)}
 
 
 class Flags(Struct, frozen=True, kw_only=True):
@@ -375,12 +298,15 @@ def plan_flags(
     Raises ProjectError with every finding that stops the build; OutputExistsError.
     """
     collector = MemberCollector()
-    collector.check_name(flags.model_name, where="--model-name")
-    collector.add_handler(flags.handler, handler_file(flags.handler, flags.runtime), where="--handler")
-    named = (flags.serialized_file, flags.model_file, flags.requirements_file, flags.config_file)
-    for flag, text in zip(
-        ("--serialized-file", "--model-file", "--requirements-file", "--config-file"), named, strict=True
-    ):
+    if not MODEL_NAME.fullmatch(flags.model_name):
+        collector.report(codes.MODEL_NAME, "--model-name", severity=Severity.ERROR, name=flags.model_name)
+    file = EntryPoint.parse(flags.handler, Path()).file
+    if flags.runtime == "LSP":
+        library = Path(f"{HandlerName.parse(flags.handler).path}{_LIBRARY_SUFFIX}")
+        file = None if flags.handler in _LSP_BUILT_INS else library
+    collector.add_handler(flags.handler, file, where="--handler")
+    files = (flags.serialized_file, flags.model_file, flags.requirements_file, flags.config_file)
+    for (_, flag, _), text in zip(_KEYS[3:], files, strict=True):
         if text:
             role = Role.WEIGHTS if flag == "--serialized-file" else Role.FILE
             collector.add(Path(text).name, Path(text), where=flag, role=role)
@@ -388,34 +314,111 @@ def plan_flags(
     for entry in filter(None, map(str.strip, (flags.extra_files or "").split(","))):
         found = matches(entry, Path())
         if not found and is_pattern(entry):
-            collector.warning(codes.GLOB_WITHOUT_MATCH, f"{entry} matches no file", "--extra-files")
+            collector.report(codes.GLOB_WITHOUT_MATCH, "--extra-files", message=f"{entry} matches no file")
             continue
         for path in map(Path, found or [entry]):
             if path.is_dir():
-                files = tree(path, hidden_files=True)
-                collector.add_tree("", files, folder=path, home=path, where="--extra-files")
+                inner = tree(path, hidden_files=True)
+                collector.add_tree("", inner, folder=path, home=path, where="--extra-files")
             else:
                 collector.add(path.name, path, where="--extra-files")
+    named = os.path.basename(flags.handler)  # noqa: PTH119 - `a/b.py:function` is not a path
     plan = Plan(
-        manifest=_make_manifest(
-            name=flags.model_name,
-            version=flags.version or None,
-            handler=os.path.basename(flags.handler),  # noqa: PTH119 - `a/b.py:function` is not a path
-            runtime=flags.runtime,
-            created_on=created_on,
-            files=named,
-        ),
+        manifest=_manifest(flags.model_name, flags.version or None, named, files, created_on, flags.runtime),
         members=collector.members(),
-        output=Path(flags.export_path) / f"{flags.model_name}{SUFFIXES[form]}",
+        output=Path(flags.export_path) / f"{flags.model_name}{form.suffix}",
         format=form,
         replace=replace,
     )
-    places = _manifest_places(_FLAGS) | collector.places
-    return finalize_plan(plan, collector.findings, places, strict=strict, check=check)
+    places = {f"{MANIFEST_NAME}: {theirs}": flag for _, flag, theirs in (*_KEYS, ("", "--runtime", "runtime"))}
+    result = PlanResult(plan=plan, findings=tuple(collector.findings))
+    return _finish(result, places | collector.places, strict=strict, check=check)
 
 
-def handler_file(handler: str, runtime: str) -> Path | None:
-    """Return the file that `--handler` names, or None for a built-in."""
-    if runtime != "LSP":
-        return EntryPoint.parse(handler, Path()).file
-    return None if handler in _LSP_BUILT_INS else Path(f"{HandlerName.parse(handler).path}{_LIBRARY_SUFFIX}")
+def _as_finding(error: MarpackError, code: Code) -> Finding:
+    return code.at(error.where, hint=error.hint, message=error.what)
+
+
+def _finish(
+    result: PlanResult, places: Mapping[str, str], *, strict: bool, check: bool, home: Path | None = None
+) -> PlanResult:
+    """Check a plan and its output, and return it if nothing stops it; see `plan_project`.
+
+    Args:
+        result: The plan with the findings so far, errors among them.
+        places: A place in the archive (a member, `member:line`, a key of the manifest) → the author's place for it.
+        strict: Warnings stop the build too.
+        check: Run the static checks.
+        home: The project's folder, if there is one.
+    """
+    plan, findings, exists = result.plan, list(result.findings), None
+    if check:
+        wrong = {finding.where for finding in findings if finding.severity is Severity.ERROR}
+        checked = lint(_PlanView(plan), plan.manifest, target=Target(plan.target), vendored=plan.vendored)
+        translated = [changed(finding, where=_author_place(finding.where, places)) for finding in checked]
+        translated += _unpacked_files(plan, home)
+        findings += [finding for finding in translated if finding.where not in wrong]
+    try:
+        check_output(plan)
+    except OutputExistsError as error:
+        exists = error
+    except ProjectError as error:
+        findings.append(_as_finding(error, codes.OUTPUT))
+    if strict:
+        findings = [changed(f, severity=Severity.ERROR) if f.severity is Severity.WARNING else f for f in findings]
+    count = sum(finding.severity is Severity.ERROR for finding in findings)
+    if exists and not count:
+        raise exists
+    if count:
+        what = f"nothing was built: there {'are' if count > 1 else 'is'} {count} {'errors' if count > 1 else 'error'}"
+        raise ProjectError(what, findings=tuple(f for f in findings if f.severity is not Severity.NOTE))
+    return changed(result, findings=tuple(findings))
+
+
+class _PlanView:
+    """A plan's members by name (the MemberView of `marpack.inspection.lint`)."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.entries = {member.name: member.source for member in plan.members}
+
+    def open(self, name: str) -> BinaryIO:
+        source = self.entries[name]
+        return io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+
+
+def _author_place(where: str | None, places: Mapping[str, str]) -> str | None:
+    """Return the author's place for a place in the archive: the longest known part of it, translated."""
+    known, rest = where or "", ""
+    while known and known not in places:
+        known, colon, last = known.rpartition(":")
+        rest = f"{colon}{last}{rest}"
+    return f"{places[known]}{rest}" if known else where
+
+
+def _unpacked_files(plan: Plan, home: Path | None) -> Iterator[Finding]:
+    """Yield the files beside the handler or in the project that its source names by path, and that are not packed."""
+    handler = f"{HandlerName.parse(plan.manifest.model.handler).path.removesuffix('.py')}.py"
+    source = next((member.source for member in plan.members if member.name == handler), b"")
+    try:
+        parsed = Broken("it is not a file") if isinstance(source, bytes) else parse(source.read_bytes())
+    except OSError:
+        return
+    if isinstance(source, bytes) or isinstance(parsed, Broken):
+        return
+    run = [node for node in parsed.body if not (isinstance(node, ast.If) and evaluate_condition(node.test) is False)]
+    texts = sorted((text for node in run for text in texts_in(node)), key=lambda text: -text.lineno)
+    lines = {str(text.value).strip("/"): text.lineno for text in texts}  # the first line of each
+    folders = {source.parent, home or source.parent}
+    # A Path would raise for long texts; folders are joined: os.path.join(model_dir, "assets", "vocab.json").
+    inner = [name for name in lines if name.strip(".") and any(os.path.isdir(folder / name) for folder in folders)]  # noqa: PTH112
+    named = set()
+    for name, line in lines.items():
+        if PurePosixPath(name).suffix not in ("", ".py") and ".." not in name:
+            ways = (name, *(f"{folder}/{name}" for folder in inner if ".." not in folder))
+            named |= {(line, way) for way in ways if any(os.path.isfile(each / way) for each in folders)}  # noqa: PTH113
+    packed = {PurePosixPath(member.name).name for member in plan.members}
+    for line, name in sorted(named):
+        if PurePosixPath(name).name not in packed:
+            message = f"it names {name}, which exists and is not packed"
+            hint = f"if the model needs it, pack it: files: [{name}] in marpack.yaml, or --extra-files"
+            yield codes.FILE_NOT_PACKED.at(f"{source}:{line}", hint=hint, message=message)

@@ -141,14 +141,14 @@ def is_archive(path: Path) -> bool:
 
 
 def _resolve_project(project: Project, bar: Bar, cache: Cache | None, *, allow_outside: bool) -> ResolvedSource:
-    from marpack.project.plan import pack, plan_size  # noqa: PLC0415 - as above
+    from marpack.project.plan import pack  # noqa: PLC0415 - as above
     from marpack.project.planning import plan_project  # noqa: PLC0415 - as above
 
     draft = plan_project(project, check=False, cache=cache, bar=bar, allow_outside=allow_outside)
     if not is_stale(draft.plan):
         return ResolvedSource(path=draft.plan.output, project=project)
     planned = plan_project(project, cache=cache, bar=bar, allow_outside=allow_outside)
-    with bar("packing", plan_size(planned.plan)) as progress:
+    with bar("packing", planned.plan.size) as progress:
         built = pack(planned.plan, progress)
     return ResolvedSource(path=planned.plan.output, project=project, built=built, findings=planned.findings)
 

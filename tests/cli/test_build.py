@@ -296,7 +296,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], list[str], str]] = {
         [],
         "this is not a plain YAML value",
     ),
-    "a key twice": (lambda: append("marpack.yaml", "name: b\n"), [], "the key name is there twice, first on line 1"),
+    "a key twice": (lambda: append("marpack.yaml", "name: b\n"), [], "the key name is repeated; its first line is 1"),
     "name with spaces": (lambda: edit("marpack.yaml", "name: digits", "name: my digits"), [], "is not a model name"),
     "sample missing": (
         lambda: Path("samples/one.png").unlink(),
@@ -327,11 +327,11 @@ MISTAKES: dict[str, tuple[Callable[[], object], list[str], str]] = {
     "output a folder": (lambda: _folder("digits.mar"), [], "the output is a folder; an archive is a file"),
     "output of another kind": (lambda: None, ["-o", "digits.zip"], "ends in .mar, not digits.zip"),
     "output below a file": (lambda: None, ["-o", "handler.py/x.mar"], "handler.py is a file"),
-    "output over an input": (lambda: Path("digits.mar").symlink_to("digits.pt"), [], "the output would overwrite"),
+    "output over an input": (lambda: Path("digits.mar").symlink_to("digits.pt"), [], "the output would replace"),
     "output over the project": (
         lambda: None,
         ["--archive-format", "no-archive", "-o", "."],
-        "the output folder contains",
+        "the output would replace",
     ),
     "project and flags": (lambda: None, [".", "--model-name", "m"], "--model-name replaces a project"),
     "half the flags": (lambda: None, ["--model-name", "m"], "missing: --version and --handler"),

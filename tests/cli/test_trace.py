@@ -110,7 +110,7 @@ def test_what_cannot_be_asked_is_said(make_mar, args: tuple[str, ...], message: 
 @pytest.mark.parametrize(
     ("hermetic", "message"),
     [
-        ("{reed: [/x]}", "there is no key reed"),
+        ("{reed: [/x]}", "unknown key reed"),
         ("{read: /x}", "must be a list"),
         ("[/x]", "must be a mapping of read, write, connect, run, load"),
         ("{connect: [[x]]}", "must be text"),

@@ -53,8 +53,8 @@ REFUSED = {
     "bomb": (BOMB, 6, "the document is too large to expand: it has aliases that stand for over 50,000 values"),
     "self": ("a: 1\nb: &b [1, *b]\n", 2, "the document is too large to expand: it refers to itself by *b"),
     "deep": ("a: " + "[" * 100, 1, "the document is too large to expand: it nests deeper than 64 levels"),
-    "twice": ("a: 1\nb: 2\na: 3\n", 3, "the key a is there twice, first on line 1"),
-    "twice inside": ("c:\n  a: 1\n  a: 3\n", 3, "the key a is there twice, first on line 2"),
+    "twice": ("a: 1\nb: 2\na: 3\n", 3, "the key a is repeated; its first line is 1"),
+    "twice inside": ("c:\n  a: 1\n  a: 3\n", 3, "the key a is repeated; its first line is 2"),
     "object": (
         "a: !!python/object/apply:os.system [id]",
         1,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from marpack.project.planning import local_modules
+from marpack.project.members import local_modules
 
 FILES = {
     "handler.py": "",
@@ -71,23 +71,21 @@ def test_finds_what_is_imported(tmp_path: Path, source: str, expected: list[str]
     lay_out(tmp_path)
     (tmp_path / "handler.py").write_text(source)
     found = list(local_modules(tmp_path / "handler.py", [tmp_path]))
-    assert [module.name for module in found] == expected
-    assert [module.path for module in found] == [tmp_path / name for name in expected]
+    assert found == [(name, tmp_path / name) for name in expected]
 
 
 def test_a_doubtful_escape_is_no_reason_to_complain(tmp_path: Path) -> None:
     file = tmp_path / "handler.py"
     file.write_text('import near\npattern = "\\d"\n')
     (tmp_path / "near.py").touch()
-    assert [module.name for module in local_modules(file, [tmp_path])] == ["near.py"]
+    assert list(local_modules(file, [tmp_path])) == [("near.py", tmp_path / "near.py")]
 
 
 def test_looks_beside_the_file_first_and_in_the_project_then(tmp_path: Path) -> None:
     lay_out(tmp_path)
     handler = tmp_path / "src" / "handler.py"
     handler.write_text("import near")
-    found = {module.name: module.path for module in local_modules(handler, [handler.parent, tmp_path])}
-    assert found == {
+    assert dict(local_modules(handler, [handler.parent, tmp_path])) == {
         "near.py": tmp_path / "src/near.py",
         "far.py": tmp_path / "far.py",
         "helpers.py": tmp_path / "src/helpers.py",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from marpack.errors import ProjectError
-from marpack.project.label_files import count_labels, labels_member
+from marpack.project.load import count_labels, labels_member
 
 ANIMALS = {"0": "cat", "1": "dog, small", "2": "no"}
 
@@ -56,14 +56,14 @@ def test_lists_as_labels_and_object_type_names_are_kept(tmp_path: Path) -> None:
 
 WRONG = {
     "empty line": ("l.txt", "a\n\nb\n", ":2", "this line is empty, and needs a label"),
-    "nothing": ("l.txt", "\n", "", "there are no labels in this file"),
-    "nothing in csv": ("l.csv", "index,label\n", "", "there are no labels in this file"),
+    "nothing": ("l.txt", "\n", "", "the file contains no labels"),
+    "nothing in csv": ("l.csv", "index,label\n", "", "the file contains no labels"),
     "no index": ("l.csv", "0,a\nb,c\n", ":2", "'b' is not an index"),
-    "no label": ("l.csv", "0,a\n1\n", ":2", "this row has no label beside its index"),
-    "index twice": ("l.csv", "0,a\n0,b\n", ":2", "the index 0 is there twice"),
+    "no label": ("l.csv", "0,a\n1\n", ":2", "this row has an index and no label"),
+    "index twice": ("l.csv", "0,a\n0,b\n", ":2", "the index 0 is repeated"),
     "open quote": ("l.csv", '0,"a\n', ":1", "this is not CSV: unexpected end of data"),
-    "index twice in yaml": ("l.yaml", "0: a\n'0': b\n", ":2", "the key 0 is there twice, first on line 1"),
-    "index twice in two spellings": ("l.yaml", "0: a\n00: b\n", "", "the index 0 is there twice"),
+    "index twice in yaml": ("l.yaml", "0: a\n'0': b\n", ":2", "the key 0 is repeated; its first line is 1"),
+    "index twice in two spellings": ("l.yaml", "0: a\n00: b\n", "", "the index 0 is repeated"),
     "no index in yaml": ("l.yaml", "cat: 0\n", "", "'cat' is not an index"),
     "no text": ("l.json", "[1, 2]", "", "the label of 0 is not text"),
     "no text in a list of them": ("l.json", '["a", ["b", 2]]', "", "the label of 1 is not text"),

@@ -74,24 +74,24 @@ def test_a_version_is_taken_as_it_is_written(make_project: Callable[..., Path], 
 
 HEAD = "name: n\nversion: 1\nhandler: h.py\n"
 WRONG = {
-    "unknown key": (HEAD + "wieghts: a\n", ["4: wieghts", "there is no key wieghts", "did you mean weights?"]),
-    "unknown, in capitals": (HEAD + "Weights: a\n", ["4: Weights", "there is no key Weights", "did you mean weights?"]),
+    "unknown key": (HEAD + "wieghts: a\n", ["4: wieghts", "unknown key wieghts", "did you mean weights?"]),
+    "unknown, in capitals": (HEAD + "Weights: a\n", ["4: Weights", "unknown key Weights", "did you mean weights?"]),
     "unknown, like none": (
         HEAD + "zzz: 1\n",
         [
             "4: zzz",
-            "there is no key zzz",
+            "unknown key zzz",
             f"known keys: {', '.join(ProjectFile.__struct_fields__)}",
         ],
     ),
-    "unknown, no text": (HEAD + "1: a\n", ["4: 1", "there is no key 1", None]),
+    "unknown, no text": (HEAD + "1: a\n", ["4: 1", "unknown key 1", None]),
     "unknown inside": (
         HEAD + "samples:\n  - input: a\n    expect: {stauts: 1}\n",
-        ["6: samples[0].expect.stauts", "there is no key stauts", "did you mean status?"],
+        ["6: samples[0].expect.stauts", "unknown key stauts", "did you mean status?"],
     ),
     "unknown in a text expectation": (
         HEAD + "samples: [{input: a, expect: {text: {containing: a}}}]\n",
-        ["4: samples[0].expect.text.containing", "there is no key containing", "did you mean contains?"],
+        ["4: samples[0].expect.text.containing", "unknown key containing", "did you mean contains?"],
     ),
     "missing": ("name: n\nversion: 1\n", ["handler is missing", "add a line 'handler: …'"]),
     "missing inside": (HEAD + "files:\n  - {from: a}\n", ["5: files[0]", "to is missing", "add a line 'to: …'"]),
@@ -126,7 +126,7 @@ WRONG = {
     ),
     "no such check": (
         HEAD + "checks: {memry: warning}\n",
-        ["4: checks.memry", "there is no key memry", "did you mean memory?"],
+        ["4: checks.memry", "unknown key memry", "did you mean memory?"],
     ),
     "no such target": (
         HEAD + "target: torchsrve\n",

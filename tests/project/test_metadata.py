@@ -39,9 +39,9 @@ SAID = Metadata(
 LICENSE_HINT = "use an identifier of spdx.org/licenses, join several with AND or OR, or name your own LicenseRef-NAME"
 # What stands under metadata, in YAML → where, message, hint.
 WRONG = {
-    "{licence: MIT}": ("metadata.licence", "there is no key licence", "did you mean license?"),
-    "{author: [A]}": ("metadata.author", "there is no key author", "did you mean authors?"),
-    "{url: x}": ("metadata.url", "there is no key url", "known keys: license, authors, description, homepage"),
+    "{licence: MIT}": ("metadata.licence", "unknown key licence", "did you mean license?"),
+    "{author: [A]}": ("metadata.author", "unknown key author", "did you mean authors?"),
+    "{url: x}": ("metadata.url", "unknown key url", "known keys: license, authors, description, homepage"),
     "": ("metadata", "metadata is empty", "give it a value, or remove the line"),
     "MIT": (
         "metadata",

@@ -45,7 +45,7 @@ def test_a_file_without_metrics_is_told_what_it_needs(tmp_path: Path, text: str)
 @pytest.mark.parametrize(
     ("text", "where", "message"),
     [
-        ("model_metrics:\n  counts: []\n", "2: model_metrics.counts", "there is no key counts"),
+        ("model_metrics:\n  counts: []\n", "2: model_metrics.counts", "unknown key counts"),
         ("model_metrics:\n  counter:\n", "2: model_metrics.counter", "model_metrics.counter is empty"),
         (
             "model_metrics:\n  gauge:\n  - name: a\n    unit: ms\n", "3: model_metrics.gauge[0]",
@@ -103,7 +103,7 @@ def test_of_metrics_with_one_name_the_last_counts(tmp_path: Path):
     ("server", "message"),
     [
         ("5", "ts_metrics must be a mapping of counter, gauge, histogram, not a number"),
-        ("{meter: []}", "there is no key meter"),
+        ("{meter: []}", "unknown key meter"),
         ("{gauge: [{name: a, unit: ms}]}", "dimensions is missing"),
     ],
 )

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from marpack.archive.index import Index, index_digest
 from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.errors import BuildError, OutputExistsError, UnsafeArchiveError
-from marpack.project.plan import Format, Plan, PlannedMember, Role, pack, plan_size
+from marpack.project.plan import Format, Plan, PlannedMember, Role, pack
 from marpack.version import __version__
 
 MakePlan = Callable[..., Plan]
@@ -229,7 +229,7 @@ def test_any_plan_is_read_back_the_same_in_every_form(
 def test_progress_adds_up_to_the_plans_size(make_plan: MakePlan, form: Format) -> None:
     plan, steps = make_plan(form), []
     pack(plan, steps.append)
-    assert sum(steps) == plan_size(plan) == 256 * 10_000 + 43 + 4 + 4 + 13
+    assert sum(steps) == plan.size == 256 * 10_000 + 43 + 4 + 4 + 13
     assert max(steps) <= 1 << 20
 
 

@@ -9,8 +9,7 @@ import pytest
 from marpack.errors import ProjectError
 from marpack.findings import Finding, Severity
 from marpack.project.load import load_project
-from marpack.project.planning import Flags, plan_flags, plan_project
-from marpack.project.preflight import PlanResult
+from marpack.project.planning import Flags, PlanResult, plan_flags, plan_project
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 HEAD = "name: tiny\nversion: '1.0'\nhandler: {}\n"

@@ -14,10 +14,8 @@ from marpack.inspection.lint.config import FRONTEND_KEYS, WORKER_KEYS
 from marpack.inspection.lint.handler import Classes, EntryKind, LocalClass, find_loader, own_classes, read_entry
 from marpack.inspection.lint.source import Broken, Files, Found, Located, Module, parse, texts_in, walk
 from marpack.inspection.lint.weights import check_state_keys
-from marpack.project.label_files import SUFFIXES as LABEL_SUFFIXES
-from marpack.project.label_files import count_labels
-from marpack.project.members import EntryPoint
-from marpack.project.planning import local_modules
+from marpack.project.load import LABEL_SUFFIXES, count_labels
+from marpack.project.members import EntryPoint, local_modules
 from marpack.project.schema import FILE_NAME
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.server_modules import HandlerName
@@ -273,7 +271,7 @@ def read_handler(folder: Path, names: Iterable[str], entry: str) -> OwnHandler:
     """Read the handler that `entry` names, and find the files of the folder that its source names."""
     file = EntryPoint.parse(entry, folder).file
     assert file is not None  # noqa: S101 - for the type checker: a built-in has no file
-    modules = [module.path for module in local_modules(file, (file.parent, folder))]
+    modules = [path for _, path in local_modules(file, (file.parent, folder))]
     imported = frozenset(path.relative_to(folder).as_posix() for path in modules if path.is_relative_to(folder))
     texts, paths = set[str](), set[str]()
     for path in (file, *modules):

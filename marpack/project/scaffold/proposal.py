@@ -16,8 +16,8 @@ from marpack import finding_codes as codes
 from marpack.archive.protocol import MODEL_NAME
 from marpack.errors import UsageError
 from marpack.findings import Finding, Severity
-from marpack.project.label_files import count_labels, labels_member
-from marpack.project.members import NAME_HINT, OFFERED, EntryPoint, near_built_in
+from marpack.project.load import count_labels, labels_member
+from marpack.project.members import OFFERED, EntryPoint, near_built_in
 from marpack.project.scaffold.folder_scan import (
     FolderScan,
     LabelsFile,
@@ -127,7 +127,7 @@ def propose(folder: Path, found: FolderScan, answers: Answers) -> Proposal:
     Raises UsageError for an answer that is not possible, ProjectError for labels that cannot be read.
     """
     if answers.name is not None and not MODEL_NAME.fullmatch(answers.name):
-        raise UsageError(f"'{answers.name}' is not a model name", where="--name", hint=NAME_HINT)
+        raise UsageError(f"'{answers.name}' is not a model name", where="--name", hint=codes.MODEL_NAME.hint)
     own = _choose_handler(folder, found, answers)
     weights = _choose_weights(folder, found, answers, own)
     labels = _choose_labels(folder, found, answers, weights, own)
