@@ -168,7 +168,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     compressed_size: int  # bytes in the archive
     method: Method
     crc: int | None = None  # CRC-32 of the uncompressed bytes, where the form records it
-    data_offset: int | None = None  # bytes from the archive's start to the member's data, where it can be read by range
+    data_offset: int = 0  # bytes from the start of a zip to the data
 
 
 class Archive(Protocol):

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import BinaryIO
 
 from isal import isal_zlib
+from msgspec.structs import replace
 
 from marpack.archive.bytesource import ByteSource, LocalFile, RangeFile, Spool
 from marpack.archive.cache import Cache, Cached
@@ -28,7 +29,7 @@ from marpack.archive.protocol import (
     total_size,
 )
 from marpack.archive.staging import BLOCK, make_folders, new_file, write_blocks
-from marpack.archive.zip_format import ZipMember, read_directory
+from marpack.archive.zip_format import read_directory
 from marpack.errors import DamagedArchiveError
 from marpack.finding_codes import ARCHIVE_SUFFIX, MAR_ROOT_FOLDER, ZIP64_STREAMED
 
@@ -51,21 +52,9 @@ class ZipArchive(Archive):
         self._cache = cache
         directory = read_directory(data, limits)
         root = common_root(member.name for member in directory.members)
-        self._members = {member.name.removeprefix(root): member for member in directory.members}
+        members = (replace(entry, name=entry.name.removeprefix(root)) for entry in directory.members)
+        self.entries: Mapping[str, Entry] = MappingProxyType({entry.name: entry for entry in members})
         self._folders = tuple(folder.removeprefix(root) for folder in directory.folders if f"{folder}/" != root)
-        self.entries: Mapping[str, Entry] = MappingProxyType(
-            {
-                name: Entry(
-                    name=name,
-                    size=member.size,
-                    compressed_size=member.compressed_size,
-                    method=Method.STORED if member.stored else Method.DEFLATED,
-                    crc=member.crc,
-                    data_offset=member.offset if member.stored else None,
-                )
-                for name, member in self._members.items()
-            }
-        )
         findings = []
         if root:
             findings.append(MAR_ROOT_FOLDER.at(source, folder=quoted(root)))
@@ -82,10 +71,10 @@ class ZipArchive(Archive):
 
         A small member is checked at once; of a large one, the CRC is checked when all of it was read in order.
         """
-        member = self._members[name]
+        member = self.entries[name]
         if member.size <= self._data.whole:
             return io.BytesIO(b"".join(map(bytes, _member_blocks(self._data, member))))
-        if member.stored:
+        if member.method is Method.STORED:
             raw = RangeFile(member.size, _StoredMember(self._data, member).readinto_at)
             return io.BufferedReader(raw, min(self._data.whole, io.DEFAULT_BUFFER_SIZE))
         spool = Spool()
@@ -111,7 +100,7 @@ class ZipArchive(Archive):
     def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
         """Write members into a folder; see `Archive.extract`."""
         make_folders(folder, self._folders if names is None else ())
-        for name, member in self._members.items():
+        for name, member in self.entries.items():
             if names is not None and name not in names:
                 continue
             blocks = _member_blocks(self._data, member)
@@ -130,13 +119,13 @@ class ZipArchive(Archive):
         self._cache.close()
 
 
-def _member_blocks(data: ByteSource, member: ZipMember) -> Iterator[memoryview]:
+def _member_blocks(data: ByteSource, member: Entry) -> Iterator[memoryview]:
     """Yield a member's uncompressed bytes; the next block overwrites each block.
 
     Raises DamagedArchiveError at the latest after the last block, when the size or the CRC is not the directory's.
     """
     crc = size = 0
-    for block in _stored_blocks(data, member) if member.stored else _inflated_blocks(data, member):
+    for block in _stored_blocks(data, member) if member.method is Method.STORED else _inflated_blocks(data, member):
         crc = isal_zlib.crc32(block, crc)
         size += len(block)
         yield block
@@ -144,7 +133,7 @@ def _member_blocks(data: ByteSource, member: ZipMember) -> Iterator[memoryview]:
         raise _wrong_bytes(data, member)
 
 
-def _wrong_bytes(data: ByteSource, member: ZipMember) -> DamagedArchiveError:
+def _wrong_bytes(data: ByteSource, member: Entry) -> DamagedArchiveError:
     return DamagedArchiveError(
         f"the bytes of the member {quoted(member.name)} do not match the CRC or size recorded for them",
         where=data.where,
@@ -152,20 +141,20 @@ def _wrong_bytes(data: ByteSource, member: ZipMember) -> DamagedArchiveError:
     )
 
 
-def _stored_blocks(data: ByteSource, member: ZipMember) -> Iterator[memoryview]:
+def _stored_blocks(data: ByteSource, member: Entry) -> Iterator[memoryview]:
     buffer = memoryview(bytearray(min(BLOCK, member.size)))
-    place, end = member.offset, member.offset + member.size
+    place, end = member.data_offset, member.data_offset + member.size
     while place < end:
         count = data.readinto_at(place, buffer[: end - place])
         yield buffer[:count]
         place += count
 
 
-def _inflated_blocks(data: ByteSource, member: ZipMember) -> Iterator[memoryview]:
+def _inflated_blocks(data: ByteSource, member: Entry) -> Iterator[memoryview]:
     """Inflate, never giving more than the size that the directory states and the limits were checked against."""
     inflater = isal_zlib.decompressobj(-15)
     left = member.size
-    place, end = member.offset, member.offset + member.compressed_size
+    place, end = member.data_offset, member.data_offset + member.compressed_size
     pending = b""
     finished = False
     while not finished:
@@ -189,7 +178,7 @@ def _inflated_blocks(data: ByteSource, member: ZipMember) -> Iterator[memoryview
 class _StoredMember:
     """A stored member, read by range in the archive; raises DamagedArchiveError at its end if the CRC is wrong."""
 
-    def __init__(self, data: ByteSource, member: ZipMember) -> None:
+    def __init__(self, data: ByteSource, member: Entry) -> None:
         self._data = data
         self._member = member
         self._crc = 0
@@ -197,7 +186,7 @@ class _StoredMember:
 
     def readinto_at(self, offset: int, view: memoryview) -> int:
         """Fill the view's beginning; return how many bytes came."""
-        count = self._data.readinto_at(self._member.offset + offset, view)
+        count = self._data.readinto_at(self._member.data_offset + offset, view)
         new = offset + count - self._summed
         if offset <= self._summed and new > 0:  # the block continues what is in the CRC
             self._crc = isal_zlib.crc32(view[count - new : count], self._crc)
@@ -218,16 +207,16 @@ def _reserve(fd: int, size: int) -> None:
             raise
 
 
-def _clone(data: LocalFile, member: ZipMember, fd: int) -> bool:
+def _clone(data: LocalFile, member: Entry, fd: int) -> bool:
     """Share the member's blocks with the archive, if it is stored on a block's boundary and the file system can."""
-    if not member.stored or member.offset % _PAGE or member.size < _PAGE:
+    if member.method is not Method.STORED or member.data_offset % _PAGE or member.size < _PAGE:
         return False
     whole = -(-member.size // _PAGE) * _PAGE
-    length = 0 if member.offset + whole > data.size else whole  # 0: up to the archive's end
+    length = 0 if member.data_offset + whole > data.size else whole  # 0: up to the archive's end
     try:
         from fcntl import ioctl  # noqa: PLC0415 - Windows has none
 
-        ioctl(fd, _FICLONERANGE, _CLONE_RANGE.pack(data.fd, member.offset, length, 0))
+        ioctl(fd, _FICLONERANGE, _CLONE_RANGE.pack(data.fd, member.data_offset, length, 0))
     except (OSError, ImportError):  # another file system, or one that cannot: the bytes are copied instead
         return False
     os.ftruncate(fd, member.size)

@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 from msgspec import Struct
 
 from marpack.archive.bytesource import ByteSource, RangeFile, open_range, read_at
-from marpack.archive.protocol import Limits, check_member_names, quoted
+from marpack.archive.protocol import Entry, Limits, Method, check_member_names, quoted
 from marpack.errors import DamagedArchiveError, LimitExceededError, NotAnArchiveError, UnsafeArchiveError
 
 LOCAL = struct.Struct("<4s5H3I2H")
@@ -28,7 +28,7 @@ LOCAL_MAGIC, CENTRAL_MAGIC, END_MAGIC = b"PK\3\4", b"PK\1\2", b"PK\5\6"
 END64_MAGIC, LOCATOR64_MAGIC = b"PK\6\6", b"PK\6\7"
 _DESCRIPTOR_MAGIC = b"PK\7\x08"
 
-ENCRYPTED, DESCRIPTOR, UTF8_NAME = 1 << 0, 1 << 3, 1 << 11  # flags
+_ENCRYPTED, DESCRIPTOR, UTF8_NAME = 1 << 0, 1 << 3, 1 << 11  # flags
 _STRONG_ENCRYPTION, _MASKED = 1 << 6, 1 << 13
 _DEFLATE_LEVEL = 0b110
 _KNOWN_FLAGS = _DEFLATE_LEVEL | DESCRIPTOR | UTF8_NAME
@@ -49,6 +49,13 @@ _KINDS = {
 _REPACK = "pack it again: marpack build"
 _FETCH = "copy or download the archive again"
 _RAISE = "raise the limit if you trust it: --max-"
+
+# Of the lenient reading of zips inside a file.
+_BLOCK = 64 * 1024
+ENTRY_LIMIT = 200_000
+_DIRECTORY_LIMIT = 64 * 1024 * 1024  # bytes
+TAIL = 66_000  # bytes: the longest comment, the end record and a zip64 locator
+_FARTHEST = 1 << 62  # bytes; a file cannot be longer
 
 
 class End(Struct, frozen=True):
@@ -84,21 +91,10 @@ class Header(Struct, frozen=True):
         return max(self.compressed_size, self.size) < 1 << 32
 
 
-class ZipMember(Struct, frozen=True, kw_only=True):
-    """A file in a zip, and the place of its data."""
-
-    name: str
-    size: int  # bytes, uncompressed
-    compressed_size: int
-    stored: bool  # otherwise deflated
-    crc: int
-    offset: int  # of the data
-
-
 class Directory(Struct, frozen=True, kw_only=True):
     """Everything a zip holds; its names are safe and unique."""
 
-    members: tuple[ZipMember, ...]  # in the order of the central directory
+    members: tuple[Entry, ...]  # in the order of the central directory
     folders: tuple[str, ...]  # that have entries of their own, without the final slash
     streamed_zip64: tuple[str, ...] = ()  # members with needlessly wide sizes behind their data
 
@@ -218,21 +214,28 @@ def read_directory(data: ByteSource, limits: Limits) -> Directory:
     end = find_end(data)
     headers = _read_central(data, end, limits)
     for header in headers:
-        _check_record(header)
-        _check_member(header)
-    _check_limits(headers, data.size, limits)
+        _check_extra(header)
+        _check_kind(header)
+        _check_compression(header, limits)
+    total = sum(header.size for header in headers)
+    if total > limits.total:
+        what = f"the members have {total} bytes together; {limits.total} is the limit"
+        raise LimitExceededError(what, hint=_RAISE + "size")
+    if limits.expands_too_much(total, data.size):
+        what = f"the archive expands {data.size} bytes to {total}, more than {limits.ratio} times"
+        raise LimitExceededError(what, hint=_RAISE + "ratio")
     files = [header for header in headers if not header.raw_name.endswith(b"/")]
     folders = tuple(header.name.removesuffix("/") for header in headers if header.raw_name.endswith(b"/"))
     check_member_names((header.name for header in files), folders)
     offsets, streamed = _check_layout(data, headers, end.offset)
     members = (
-        ZipMember(
+        Entry(
             name=header.name,
             size=header.size,
             compressed_size=header.compressed_size,
-            stored=header.method == STORED,
+            method=Method.STORED if header.method == STORED else Method.DEFLATED,
             crc=header.crc,
-            offset=offsets[header.name],
+            data_offset=offsets[header.name],
         )
         for header in files
     )
@@ -269,77 +272,60 @@ def _read_central(data: ByteSource, end: End, limits: Limits) -> list[Header]:
     return headers
 
 
-def _check_record(header: Header) -> None:
+def _unsafe(header: Header, why: str, hint: str | None = None) -> UnsafeArchiveError:
+    return UnsafeArchiveError(f"the member {quoted(header.name)} {why}", hint=hint)
+
+
+def _check_kind(header: Header) -> None:
+    """Refuse members that are not files or folders."""
     try:
         header.raw_name.decode("utf-8")  # as the server reads it, whether or not a flag says so
     except UnicodeDecodeError:
         text = quoted(header.raw_name.decode("latin-1"))
         raise UnsafeArchiveError(f"the member {text} has a name that is not UTF-8") from None
-    _check_extra(header)
     if header.disk:
         raise DamagedArchiveError(f"the member {quoted(header.name)} says it is in another part of a split zip")
+    kind, is_folder = stat.S_IFMT(header.mode), header.name.endswith("/")
+    if kind in _KINDS:
+        raise _unsafe(header, f"is {_KINDS[kind]}", "pack the file itself")
+    if kind and is_folder != (kind == stat.S_IFDIR):
+        raise _unsafe(header, "is a folder by its name or by its mode, but not by both")
+    if is_folder and header.size:
+        raise _unsafe(header, f"is a folder with {header.size} bytes of data")
+
+
+def _check_compression(header: Header, limits: Limits) -> None:
+    """Refuse compression that the server's reader (or ours) refuses, and bombs."""
+    size, compressed, method = header.size, header.compressed_size, header.method
+    if header.flags & (_ENCRYPTED | _STRONG_ENCRYPTION | _MASKED) or method == 99:
+        raise _unsafe(header, "is encrypted", "pack it again without a password")
+    if method not in (STORED, DEFLATED):
+        name = _METHODS.get(method, f"method {method}")
+        raise _unsafe(header, f"is compressed with {name}; the server takes deflate or none", _REPACK)
+    if header.flags & ~_KNOWN_FLAGS:
+        raise _unsafe(header, f"has unknown flags ({header.flags:#06x})")
+    if method == STORED and header.flags & DESCRIPTOR:
+        raise _unsafe(header, "is stored with its size behind it, which the server refuses", _REPACK)
+    if method == STORED and compressed != size:
+        what = f"is stored, but its two sizes differ ({compressed} and {size} bytes)"
+        raise DamagedArchiveError(f"the member {quoted(header.name)} {what}")
+    if method != STORED and limits.expands_too_much(size, compressed):
+        what = f"expands {compressed} bytes to {size}, more than {limits.ratio} times"
+        raise LimitExceededError(f"the member {quoted(header.name)} {what}", hint=_RAISE + "ratio")
 
 
 def _check_extra(header: Header) -> None:
     """Refuse fields that are garbled, give the member another name, or make it a link."""
-    name, fields = header.name, header.extra
+    name, fields = quoted(header.name), header.extra
     if header.garbled:
-        raise DamagedArchiveError(f"the extra fields of the member {quoted(name)} are garbled")
+        raise DamagedArchiveError(f"the extra fields of the member {name} are garbled")
     other = fields.get(_UNICODE_PATH_ID, b"")[5:]
     if other and other != header.raw_name:
-        second = quoted(other.decode("utf-8", "replace"))
-        raise UnsafeArchiveError(f"the member {quoted(name)} has a second name, {second}")
+        raise UnsafeArchiveError(f"the member {name} has a second name, {quoted(other.decode('utf-8', 'replace'))}")
     if len(fields.get(_UNIX_ID, b"")) > 12 or fields.get(_ASI_UNIX_ID, b"")[6:10].strip(b"\0"):
-        raise UnsafeArchiveError(f"the member {quoted(name)} is a link", hint="pack the file itself, not a link to it")
+        raise UnsafeArchiveError(f"the member {name} is a link", hint="pack the file itself, not a link to it")
     if header.zip64 is None:
-        raise DamagedArchiveError(f"the zip64 field of the member {quoted(name)} does not fit its header")
-
-
-def _check_member(header: Header) -> None:
-    """Refuse members that are not files or folders, and compression that the server's reader (or ours) refuses."""
-
-    def refuse(why: str, hint: str | None = None) -> UnsafeArchiveError:
-        return UnsafeArchiveError(f"the member {quoted(header.name)} {why}", hint=hint)
-
-    kind = stat.S_IFMT(header.mode)
-    is_folder = header.name.endswith("/")
-    if kind in _KINDS:
-        raise refuse(f"is {_KINDS[kind]}", "pack the file itself")
-    if kind and is_folder != (kind == stat.S_IFDIR):
-        raise refuse("is a folder by its name or by its mode, but not by both")
-    if is_folder and header.size:
-        raise refuse(f"is a folder with {header.size} bytes of data")
-    if header.flags & (ENCRYPTED | _STRONG_ENCRYPTION | _MASKED) or header.method == 99:
-        raise refuse("is encrypted", "pack it again without a password")
-    if header.method not in (STORED, DEFLATED):
-        method = _METHODS.get(header.method, f"method {header.method}")
-        raise refuse(f"is compressed with {method}; the server takes deflate or none", _REPACK)
-    if header.flags & ~_KNOWN_FLAGS:
-        raise refuse(f"has unknown flags ({header.flags:#06x})")
-    if header.method == STORED and header.flags & DESCRIPTOR:
-        raise refuse("is stored with its size behind it, which the server refuses", _REPACK)
-    if header.method == STORED and header.compressed_size != header.size:
-        raise DamagedArchiveError(
-            f"the member {quoted(header.name)} is stored, but its two sizes differ "
-            f"({header.compressed_size} and {header.size} bytes)"
-        )
-
-
-def _check_limits(headers: list[Header], size: int, limits: Limits) -> None:
-    for header in headers:
-        if header.method != STORED and limits.expands_too_much(header.size, header.compressed_size):
-            raise LimitExceededError(
-                f"the member {quoted(header.name)} expands {header.compressed_size} bytes to {header.size}, "
-                f"more than {limits.ratio} times",
-                hint=_RAISE + "ratio",
-            )
-    total = sum(header.size for header in headers)
-    if total > limits.total:
-        what = f"the members have {total} bytes together; {limits.total} is the limit"
-        raise LimitExceededError(what, hint=_RAISE + "size")
-    if limits.expands_too_much(total, size):
-        what = f"the archive expands {size} bytes to {total}, more than {limits.ratio} times"
-        raise LimitExceededError(what, hint=_RAISE + "ratio")
+        raise DamagedArchiveError(f"the zip64 field of the member {name} does not fit its header")
 
 
 def _check_layout(data: ByteSource, headers: list[Header], end: int) -> tuple[dict[str, int], tuple[str, ...]]:
@@ -352,13 +338,28 @@ def _check_layout(data: ByteSource, headers: list[Header], end: int) -> tuple[di
         _check_gap(place, header.offset, before, name)
         local = read_local(data, header)
         _check_extra(local)
-        _check_agreement(header, local)
+        here, there = (
+            {
+                "names": each.raw_name,
+                "methods": each.method,
+                "flags": each.flags,
+                "CRC or sizes": (each.crc, each.compressed_size, each.size),
+            }
+            for each in (local, header)
+        )
+        if header.flags & DESCRIPTOR and here["CRC or sizes"] == (0, 0, 0):
+            del here["CRC or sizes"]
+        if what := next((what for what, value in here.items() if value != there[what]), None):
+            raise UnsafeArchiveError(
+                f"the member {name} has other {what} in its local header than in the directory: tools would disagree "
+                "on it"
+            )
         offsets[header.name] = header.offset + local.length
         place, before = offsets[header.name] + header.compressed_size, name
         if place > end:
             raise DamagedArchiveError(f"the member {name} runs into the zip's directory", hint=_FETCH)
         if header.flags & DESCRIPTOR:
-            behind = _descriptor_size(data, header, place, end)
+            behind = _descriptor_size(data.read_at(place, min(24, end - place)), header)
             place += behind
             if (local.zip64 or behind > _NARROW_DESCRIPTOR) and header.is_narrow:
                 streamed.append(header.name)
@@ -373,41 +374,14 @@ def _check_gap(place: int, begin: int, before: str, after: str) -> None:
         raise UnsafeArchiveError(f"{begin - place} bytes between {before} and {after} belong to no member")
 
 
-def _check_agreement(header: Header, local: Header) -> None:
-    pairs = {
-        "names": (header.raw_name, local.raw_name),
-        "methods": (header.method, local.method),
-        "flags": (header.flags, local.flags),
-    }
-    sums = (header.crc, header.compressed_size, header.size)
-    if not (header.flags & DESCRIPTOR and (local.crc, local.compressed_size, local.size) == (0, 0, 0)):
-        pairs["CRC or sizes"] = (sums, (local.crc, local.compressed_size, local.size))
-    for what, (central, here) in pairs.items():
-        if central != here:
-            raise UnsafeArchiveError(
-                f"the member {quoted(header.name)} has other {what} in its local header than in the directory: "
-                "tools would disagree on it"
-            )
-
-
-def _descriptor_size(data: ByteSource, header: Header, place: int, end: int) -> int:
+def _descriptor_size(record: bytes, header: Header) -> int:
     """Return the length of the record behind a streamed member's data: with or without magic, 32-bit or zip64."""
-    record = data.read_at(place, min(24, end - place))
     for form in ("<3I", "<I2Q") if header.is_narrow else ("<I2Q",):
         expected = struct.pack(form, header.crc, header.compressed_size, header.size)
         for magic in (_DESCRIPTOR_MAGIC, b""):
             if record.startswith(magic + expected):
                 return len(magic + expected)
     raise DamagedArchiveError(f"the sizes behind the member {quoted(header.name)} are not those in the directory")
-
-
-_BLOCK = 64 * 1024
-ENTRY_LIMIT = 200_000
-_DIRECTORY_LIMIT = 64 * 1024 * 1024  # bytes
-TAIL = 66_000  # bytes: the longest comment, the end record and a zip64 locator
-_ENCRYPTED = 1  # of a member's flags
-_UNICODE_PATH = 0x7075  # Info-ZIP's extra field, which Python reads since 3.13
-_FARTHEST = 1 << 62  # bytes; a file cannot be longer
 
 
 class _Inflater:
@@ -479,9 +453,15 @@ def read_directories(file: BinaryIO) -> list[tuple[ZipEntry, ...]]:
             raise LargeZipError(f"its directory has {length:,} bytes")
         entries: dict[ZipEntry, None] = {}
         for header in iter_central(read_at(file, offset + shift, length)):
-            for name in _names(header):
+            # Python ends a name at a zero byte and, since 3.13, reads another one from Info-ZIP's extra field.
+            names = [header.name]
+            if (other := header.extra.get(_UNICODE_PATH_ID)) is not None:
+                if header.garbled:
+                    raise LargeZipError(f"{header.name} has several names")
+                names.append(other[5:].decode("utf-8", "replace"))  # behind a version and a checksum
+            for name in names:
                 entry = ZipEntry(
-                    name,
+                    name.partition("\0")[0],
                     header.method,
                     header.size,
                     header.compressed_size,
@@ -501,24 +481,10 @@ def read_entries(file: BinaryIO) -> tuple[ZipEntry, ...]:
     return tuple(dict.fromkeys(entry for entries in read_directories(file) for entry in entries))
 
 
-def _names(header: Header) -> Iterator[str]:
-    """Yield the names that readers know a member by: Python ends them at a zero byte, or reads them from a field.
-
-    Raises LargeZipError for several such fields, of which we only know the first.
-    """
-    yield header.name.partition("\0")[0]
-    unicode_path = header.extra.get(_UNICODE_PATH)
-    if unicode_path is None:
-        return
-    if header.garbled:
-        raise LargeZipError(f"{header.name} has several names")
-    yield unicode_path[5:].decode("utf-8", "replace").partition("\0")[0]  # behind a version and a checksum
-
-
 def open_entry(file: BinaryIO, entry: ZipEntry) -> BinaryIO:
     """Open one entry for reading, seekable. Raises NotZipError for an unknown method or a missing header."""
     if not 0 <= entry.header < _FARTHEST:
-        raise NotZipError(f"{entry.name} lies outside the file")
+        raise NotZipError(f"{entry.name} is outside the file")
     local = unpacked(LOCAL, LOCAL_MAGIC, read_at(file, entry.header, LOCAL.size))
     if local is None:
         raise NotZipError(f"{entry.name} has no local header")
