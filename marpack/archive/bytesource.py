@@ -303,8 +303,7 @@ def open_range(file: BinaryIO, offset: int, size: int) -> BinaryIO:
     """Return bytes [offset, offset + size) of a seekable file as a file; the file stays the caller's."""
 
     def fill(place: int, view: memoryview) -> int:
-        data = read_at(file, offset + place, len(view))
-        view[: len(data)] = data
-        return len(data)
+        count: int = file.readinto(view) if reaches(file, offset + place) else 0  # type: ignore[attr-defined]
+        return count
 
     return cast("BinaryIO", RangeFile(size, fill))  # RawIOBase has read, seek and tell; BinaryIO only names them

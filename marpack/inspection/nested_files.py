@@ -46,6 +46,7 @@ from marpack.weights.torch_files import (
 
 HEAD = 512  # bytes of a file that tell what wraps it
 _CHUNK = 64 * 1024  # bytes fed to an engine at once
+_ZEROS = bytes(1 << 17)
 _MAX_STREAMS = 10_000  # one after the other in one file
 _TRIED = 1024  # bytes after which nobody doubts that they are compressed
 _CLOSED = {b"7z\xbc\xaf\x27\x1c": "7z", b"\x28\xb5\x2f\xfd": "zstandard", b"Rar!": "rar", b"\x04\x22\x4d\x18": "lz4"}
@@ -201,9 +202,18 @@ def _expand(file: BinaryIO, codec: _Codec, out: bytearray, limit: int) -> str | 
             is_certain |= bool(out) or codec.has_checksum  # LZMA without a container has no checksum
             if streams == _MAX_STREAMS:
                 return f"it has over {_MAX_STREAMS:,} compressed streams in a row"
-            data = (engine.unused_data + data).lstrip(b"\0")
+            data = _skip_zeros(file, engine.unused_data + data)
             engine, fed, streams = codec.start(), 0, streams + 1
     return "its compressed data end too early" if fed and (is_certain or fed >= _TRIED) else None
+
+
+def _skip_zeros(file: BinaryIO, data: bytes) -> bytes:
+    """Return the bytes behind the zeros that pad a stream; blocks of zeros are compared, as stripping takes longer."""
+    while data == _ZEROS[: len(data)]:
+        data = file.read(len(_ZEROS))
+        if not data:
+            return data
+    return data.lstrip(b"\0")
 
 
 def _is_tar(head: bytes) -> bool:
