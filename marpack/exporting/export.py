@@ -15,12 +15,9 @@ from marpack.archive.protocol import Bar, Progress, no_progress
 from marpack.archive.reader import open_archive
 from marpack.archive.staging import staged_folder
 from marpack.errors import OutputError, OutputExistsError, UsageError, convert_os_errors, did_you_mean
-from marpack.exporting.findings import NAMES, common_findings
-from marpack.exporting.image import docker, prepare_image
-from marpack.exporting.kserve import kserve
+from marpack.exporting.image import prepare_image
 from marpack.exporting.plan import Content, Export, ExportOptions, Folder, read_export
-from marpack.exporting.ray_serve import ray_serve
-from marpack.exporting.sagemaker import sagemaker
+from marpack.exporting.platforms import docker, kserve, ray_serve, sagemaker, unsupported
 from marpack.findings import Finding
 from marpack.version import __version__
 
@@ -37,29 +34,23 @@ DEVICES = ("cpu", "cuda")
 _WITH_IMAGE = frozenset({"docker", "kserve", "sagemaker"})
 
 
-class _NameOption(Struct, frozen=True, kw_only=True):
-    """An option that replaces a placeholder."""
-
-    targets: frozenset[str]
-    pattern: str
-    example: str
-
-
-_NAME_OPTIONS = {
-    "image": _NameOption(
-        targets=_WITH_IMAGE,
-        pattern=r"[a-z0-9]+[\w./-]*(:\d+/[\w./-]+)?(:[\w.-]+)?(@sha256:[0-9a-f]{64})?",
-        example="write it as docker does: registry.example.com/team/digits:1.0",
+# Options that only some targets use, each with a pattern and an example of its values.
+_OPTIONS: dict[str, tuple[frozenset[str], str, str]] = {
+    "lock": (_WITH_IMAGE, r".*", ""),
+    "image": (
+        _WITH_IMAGE,
+        r"[a-z0-9]+[\w./-]*(:\d+/[\w./-]+)?(:[\w.-]+)?(@sha256:[0-9a-f]{64})?",
+        "write it as docker does: registry.example.com/team/digits:1.0",
     ),
-    "storage_uri": _NameOption(
-        targets=frozenset({"kserve", "sagemaker"}),
-        pattern=r"(s3|gs|oci|oci\+native|oci\+fetch|pvc|hf|https?|hdfs|webhdfs|file)://[^\s'\"\\]+",
-        example="write an address: s3://bucket/digits.mar, gs://…, pvc://…, oci+native://…, https://…",
+    "storage_uri": (
+        frozenset({"kserve", "sagemaker"}),
+        r"(s3|gs|oci|oci\+native|oci\+fetch|pvc|hf|https?|hdfs|webhdfs|file)://[^\s'\"\\]+",
+        "write an address: s3://bucket/digits.mar, gs://…, pvc://…, oci+native://…, https://…",
     ),
-    "role": _NameOption(
-        targets=frozenset({"sagemaker"}),
-        pattern=r"arn:[\w-]+:iam::\d{12}:role/[\w+=,.@/-]+",
-        example="write its ARN: arn:aws:iam::123456789012:role/sagemaker",
+    "role": (
+        frozenset({"sagemaker"}),
+        r"arn:[\w-]+:iam::\d{12}:role/[\w+=,.@/-]+",
+        "write its ARN: arn:aws:iam::123456789012:role/sagemaker",
     ),
 }
 
@@ -96,17 +87,11 @@ class Marker(Struct, frozen=True, kw_only=True):
 def export(
     source: Path, to: str, folder: Path | None, options: ExportOptions, *, replace: bool = False, bar: Bar = no_progress
 ) -> Exported:
-    """Write the folder that a platform deploys, without running anything of the archive.
+    """Write the folder that a platform deploys, without running anything of the archive, a .mar or a .tar.gz.
 
-    Args:
-        source: A .mar or a .tar.gz.
-        to: A key of `TARGETS`.
-        folder: The output; None: a folder named after the model and `to`, in the current folder.
-        options: What the images and texts contain.
-        replace: Replace an earlier export whose files are unchanged.
-        bar: Shows the progress of copying.
-
-    Raises UsageError, OutputExistsError, OutputError; ArchiveError for an archive that cannot be read.
+    Without `folder`, it is named after the model and the target `to`, and is in the current folder. `replace` replaces
+    an earlier export whose files are unchanged. Raises UsageError, OutputExistsError, OutputError; ArchiveError for an
+    archive that cannot be read.
     """
     _check_options(options, to)
     with open_archive(source) as archive:
@@ -131,9 +116,13 @@ def export(
         _write(staged, MARKER, msgspec.json.format(msgspec.json.encode(marker), indent=2) + b"\n", None)
         for path in (staged, *staged.rglob("*")):
             path.chmod(_FOLDER_MODE if path.is_dir() else _FILE_MODE)
-    findings = (*common_findings(planned), *made.findings)
     return Exported(
-        archive=str(source), target=to, folder=str(output), files=written, findings=findings, commands=made.commands
+        archive=str(source),
+        target=to,
+        folder=str(output),
+        files=written,
+        findings=tuple(unsupported(planned, to)),
+        commands=made.commands,
     )
 
 
@@ -145,15 +134,13 @@ def _check_options(options: ExportOptions, to: str) -> None:
     if options.device not in DEVICES:
         hint = f"one of {', '.join(DEVICES)}"
         raise UsageError(f"'{options.device}' is not a device of an image", where="--device", hint=hint)
-    used = {"lock": _WITH_IMAGE} | {name: option.targets for name, option in _NAME_OPTIONS.items()}
-    for name, targets in used.items():
-        value, flag = getattr(options, name), NAMES.get(name, f"--{name}")
+    for name, (targets, pattern, example) in _OPTIONS.items():
+        value, flag = getattr(options, name), f"--{name.replace('_', '-')}"
         if value is not None and to not in targets:
             hint = f"leave it out, or export to {' or '.join(sorted(targets))}"
             raise UsageError(f"{to} does not use it", where=f"{flag} {value}", hint=hint)
-        if value is not None and name in _NAME_OPTIONS and not re.fullmatch(_NAME_OPTIONS[name].pattern, value):
-            hint = _NAME_OPTIONS[name].example
-            raise UsageError(f"invalid value for {flag}", where=f"{flag} {value}", hint=hint)
+        if value is not None and not re.fullmatch(pattern, str(value), re.DOTALL):
+            raise UsageError(f"invalid value for {flag}", where=f"{flag} {value}", hint=example)
 
 
 def _refuse_changed(folder: Path) -> None:
@@ -167,23 +154,20 @@ def _refuse_changed(folder: Path) -> None:
     names = (path.as_posix() for path in found if "__pycache__" not in path.parts)  # left by running it
     other = next((name for name in names if name not in ours), None)
     if other is not None:
-        raise OutputExistsError(
-            f"the folder contains {other}, which is not part of the export, so it is not replaced",
-            where=str(folder),
-            hint="choose another output, or move that file away",
-            code="output-holds-other-files",
-        )
+        what, hint = f"contains {other}, which is not part of the export", "move that file away"
+        raise _not_replaced(folder, what, hint, code="output-holds-other-files")
     for file in marker.files:
         path = folder / file.name
         if not path.is_file():
             continue
         # Of large files only the size is compared: hashing takes seconds, and archives and wheels are not edited.
         if path.stat().st_size != file.size or (file.size <= _BUFFER and file_digest(path) != file.sha256):
-            raise OutputExistsError(
-                f"the folder contains an edited {file.name}, so it is not replaced",
-                where=str(folder),
-                hint="choose another output, or remove that file to discard its changes",
-            )
+            raise _not_replaced(folder, f"contains an edited {file.name}", "remove that file to discard its changes")
+
+
+def _not_replaced(folder: Path, what: str, hint: str, *, code: str | None = None) -> OutputExistsError:
+    what, hint = f"the folder {what}, so it is not replaced", f"choose another output, or {hint}"
+    return OutputExistsError(what, where=str(folder), hint=hint, code=code)
 
 
 def _write(folder: Path, name: str, content: Content, progress: Progress | None) -> ExportedFile:

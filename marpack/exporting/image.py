@@ -1,4 +1,4 @@
-"""The image of an export: its build context, with marpack's wheel and the locked requirements; the docker target."""
+"""The image of an export: its build context, with marpack's wheel and the locked requirements."""
 
 import hashlib
 import io
@@ -13,12 +13,11 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import quote
 
 import yaml
 
 from marpack.errors import UsageError, convert_os_errors, describe_os_error, printable, shortened
-from marpack.exporting.plan import Content, Export, Folder, Image
+from marpack.exporting.plan import Content, Export, Image
 from marpack.inspection.requirements import read_lines
 from marpack.project.scaffold.template import templates
 from marpack.torchserve.server_modules import canonical
@@ -33,17 +32,6 @@ _INFO = f"marpack-{__version__}.dist-info"
 _WHEEL = "Wheel-Version: 1.0\nGenerator: marpack\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # a zip's earliest time
 _HINT = "name a wheel: --wheel FILE (pip download --no-deps marpack)"
-
-
-def docker(export: Export) -> Folder:
-    """Return the image's build context with the archive in it."""
-    image = shlex.quote(export.options.image or f"marpack-{export.slug}")
-    gpus = "--gpus all " if export.options.device == "cuda" else ""
-    url = shlex.quote(f"http://127.0.0.1:8080/predictions/{quote(export.name, safe='')}")
-    run = f"docker run --rm -d {gpus}-p 8080:8080 {image}"
-    commands = (f"docker build -t {image} .", run, f"curl {url} -T FILE")
-    readme = render("docker/README.md.j2", export=export, commands=commands)
-    return Folder(files=image_files(export, with_archive=True) | {"README.md": readme}, commands=commands)
 
 
 def prepare_image(export: Export) -> Image:
@@ -77,22 +65,23 @@ def image_files(export: Export, *, with_archive: bool = False) -> dict[str, Cont
     assert image is not None  # noqa: S101 - `prepare_image` has made it
     name, data = image.wheel
     lines = (*image.requirements, f"./{name}[serve]")
-    files: dict[str, Content] = {name: data, "requirements.txt": "".join(f"{line}\n" for line in lines).encode()}
-    if image.lock is not None:
-        files[LOCK] = image.lock
-    if with_archive:
-        files[f"model/{export.file}"] = export.archive
-    files["entrypoint.py"] = render("image/entrypoint.py.j2", device=export.options.device)
-    files["Dockerfile"] = render(
+    dockerfile = render(
         "image/Dockerfile.j2",
         python=f"{sys.version_info.major}.{sys.version_info.minor}",
         wheel=name,
-        lock=LOCK if LOCK in files else None,
+        lock=LOCK if image.lock is not None else None,
         index=image.index,
         with_archive=with_archive,
         start_seconds=export.settings.startup_timeout,
     )
-    return files
+    return {
+        name: data,
+        "requirements.txt": "".join(f"{line}\n" for line in lines).encode(),
+        **({} if image.lock is None else {LOCK: image.lock}),
+        **({f"model/{export.file}": export.archive} if with_archive else {}),
+        "entrypoint.py": render("image/entrypoint.py.j2", device=export.options.device),
+        "Dockerfile": dockerfile,
+    }
 
 
 def read_lock(path: Path, names: Iterable[str]) -> bytes:
@@ -121,10 +110,7 @@ def read_lock(path: Path, names: Iterable[str]) -> bytes:
 def make_lock(requirements: Iterable[str], wheel: tuple[str, bytes], index: str | None) -> bytes:
     """Return every package that pip would install, pinned with its hashes; raises UnresolvedError.
 
-    Args:
-        requirements: Of the image, without marpack.
-        wheel: The name and the bytes of marpack's, for its own requirements.
-        index: Torch's, beside the default index.
+    The image's `requirements` lack marpack: its `wheel` has its own. The `index` is torch's, beside the default one.
     """
     from marpack.project.vendoring import UnresolvedError, pip_report  # noqa: PLC0415 - as above
 
@@ -213,17 +199,16 @@ def render(name: str, /, **values: Any) -> bytes:  # Any: the variables of the t
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "yaml": _as_yaml, "python": repr, "shell": shlex.quote, "json": json.dumps, "code": as_code
-    }  # fmt: skip
+
+    def as_yaml(value: Any) -> str:  # Any: texts, numbers, lists and mappings of them
+        """Return a value as YAML on one line, a text always in double quotes."""
+        if isinstance(value, str):
+            return yaml.safe_dump(value, default_style='"', allow_unicode=False, width=1 << 20).strip()
+        return json.dumps(value)
+
+    filters = {"yaml": as_yaml, "python": repr, "shell": shlex.quote, "json": json.dumps, "code": as_code}
+    environment.filters |= filters
     return f"{environment.get_template(name).render(values).strip()}\n".encode("utf-8", "backslashreplace")
-
-
-def _as_yaml(value: Any) -> str:  # Any: texts, numbers, lists and mappings of them
-    """Return a value as YAML on one line, a text always in double quotes."""
-    if isinstance(value, str):
-        return yaml.safe_dump(value, default_style='"', allow_unicode=False, width=1 << 20).strip()
-    return json.dumps(value)
 
 
 def as_code(text: str) -> str:

@@ -12,7 +12,6 @@ from packaging.tags import sys_tags
 from marpack.archive.index import index_of
 from marpack.archive.protocol import Archive, ArchiveForm
 from marpack.errors import UsageError
-from marpack.findings import Finding
 from marpack.inspection.inspect import inspect
 from marpack.inspection.lint.source import MAX_SOURCE, Broken, parse, walk
 from marpack.inspection.members import read_text
@@ -83,7 +82,6 @@ class Folder(Struct, frozen=True, kw_only=True):
 
     files: dict[str, Content]  # by name, with "/"; README.md among them
     commands: tuple[str, str, str]  # of its README, from building to the first response
-    findings: tuple[Finding, ...] = ()  # features of the archive that the platform does not support
 
 
 def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:

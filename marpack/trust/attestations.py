@@ -106,12 +106,7 @@ class _TestResult(Struct, frozen=True, kw_only=True, rename="camel"):
 def attest(report: GateReport, before: CheckedFile, key: PrivateKey | None, *, versions: dict[str, str]) -> bytes:
     """Return an attestation's bytes: a signed envelope, or the bare statement without a key.
 
-    Args:
-        report: Of the check that ran after `before` was taken.
-        before: The file before the check.
-        key: Signs; None: the statement stays unsigned.
-        versions: Distribution → version, of the environment that ran the check.
-
+    `before` is the file before the check; `versions` are those of the distributions in the environment that ran it.
     Raises SignatureError if the file changed or the check was interrupted.
     """
     before.confirm()
@@ -158,16 +153,11 @@ def attest(report: GateReport, before: CheckedFile, key: PrivateKey | None, *, v
 
 
 def require_check(path: Path, sha256: str, attestation: Path, key: PublicKey | None) -> CheckClaim:
-    """Return the proof that an archive may be deployed.
+    """Return the proof that an archive whose file has a SHA-256 may be deployed.
 
-    Args:
-        path: The archive.
-        sha256: Of its file.
-        attestation: The output of `marpack check --attest`.
-        key: The checker's; None: accept the attestation of any author.
-
-    Raises SignatureError with everything that is missing: another file, another signer, a negative result, a result
-    with reservations, or one that the rest of the statement contradicts; UsageError for a file that cannot be read.
+    `key` is the checker's; None: accept the attestation of any author. Raises SignatureError with everything that is
+    missing: another file, another signer, a negative result, a result with reservations, or one that the rest of the
+    statement contradicts; UsageError for a file that cannot be read.
     """
     where = str(attestation)
     hint = "get it from the checker: marpack check --attest FILE --key signer.pem"

@@ -44,12 +44,7 @@ class Materials(Struct, frozen=True, kw_only=True):
 
 
 def collect(archive: Archive, facts: Inspection, progress: Progress | None = None) -> Materials:
-    """Add the requirements and the digest of the archive's file to the results of `inspect`.
-
-    Args:
-        archive: Still open.
-        facts: The result of `inspect`; it read every byte, unless the archive is remote.
-        progress: Is called with the number of bytes just hashed.
+    """Add the requirements and the digest of an open archive's file to the results of `inspect`.
 
     Raises DamagedArchiveError for an archive that differs from the one that was built.
     """

@@ -254,15 +254,11 @@ class _Predicate(Struct, frozen=True):
 def sign(
     path: Path, key: PrivateKey, *, chain: Sequence[bytes] = (), progress: Progress | None = None
 ) -> tuple[str, Signer, bytes]:
-    """Return the file's SHA-256, the signer and the signature's bytes.
+    """Return the SHA-256 of an archive's file, the signer and the signature's bytes.
 
-    Args:
-        path: The archive, a .mar or a .tar.gz; it is read twice, once for itself and once for its members.
-        key: Signs.
-        chain: Certificates (ASN.1 DER) of the key, the signer's first; none: the signature names the fingerprint.
-        progress: Is called with the number of bytes just read.
-
-    Raises ArchiveError for a file that is not an archive, or is damaged.
+    The file is read twice, once for itself and once for its members. `chain` has certificates (ASN.1 DER) of the key,
+    the signer's first; without them, the signature names the key's fingerprint. Raises ArchiveError for a file that is
+    not an archive, or is damaged.
     """
     if chain:
         subject, certified = certified_by(chain[0])
@@ -287,16 +283,8 @@ def sign(
             raise DamagedArchiveError(what, where=wrong[0].where, hint=hint, code="content-mismatch")
         members = {name: digest for name, digest in sorted(found.items()) if isinstance(digest, str)}
         digest = content_digest(archive)
-    resource = {
-        "name": _ITSELF,
-        "algorithm": "sha256",
-        "digest": sha256,
-        "annotations": {
-            "file": path.name,
-            "members": members,
-            **({} if digest is None else {"contentDigest": digest}),
-        },
-    }
+    annotations = {"file": path.name, "members": members, **({} if digest is None else {"contentDigest": digest})}
+    resource = {"name": _ITSELF, "algorithm": "sha256", "digest": sha256, "annotations": annotations}
     statement = Statement(
         # The digest of all resources' digests, of which there is one.
         subject=(ResourceDescriptor(path.name, {"sha256": hashlib.sha256(bytes.fromhex(sha256)).hexdigest()}),),
@@ -312,15 +300,10 @@ def sign(
 
 
 def verify(path: Path, sha256: str, signature: Path, trusted: PublicKey | Authority) -> Signer:
-    """Return the signer of an archive. Verify the signature before reading what it covers.
+    """Return the signer of an archive whose file has a SHA-256: the trusted key, or one that an authority certifies.
 
-    Args:
-        path: The archive.
-        sha256: Of its file.
-        signature: The bundle beside it.
-        trusted: The signer's public key, or the authorities that may certify one.
-
-    Raises SignatureError with every difference; UsageError for a file that cannot be read.
+    The statement is read only after its signature is verified. Raises SignatureError with every difference; UsageError
+    for a file that cannot be read.
     """
     where = str(signature)
     data = read_bounded(signature, what="the signature", hint=f"get {path.name}{SUFFIX} from the signer")
