@@ -21,13 +21,7 @@ from marpack.project.schema import PROOF
 from marpack.protocol.targets import Target
 from marpack.trust import CheckClaim, Signer
 from marpack.trust.keys import PrivateKey, PublicKey
-from marpack.trust.signatures import (
-    Envelope,
-    ResourceDescriptor,
-    Statement,
-    decoded,
-    read_bounded,
-)
+from marpack.trust.signatures import Envelope, ResourceDescriptor, Statement, decoded, read_bounded
 from marpack.version import __version__
 
 PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
@@ -35,7 +29,7 @@ _PASSED, _WARNED, _FAILED = "PASSED", "WARNED", "FAILED"  # the predicate's resu
 
 
 class CheckedFile(Struct, frozen=True):
-    """A file as it was before it was checked."""
+    """A file in its state before a check."""
 
     path: Path
     sha256: str
@@ -91,8 +85,10 @@ class _Circumstances(Struct, frozen=True, kw_only=True, rename="camel", omit_def
     source_commit: str | None = None
 
 
-class _Configuration(Struct, frozen=True):
+class _Configuration(Struct, frozen=True, kw_only=True):
     annotations: _Circumstances
+    name: str = ""
+    uri: str = ""
 
 
 class _TestResult(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -131,21 +127,18 @@ def attest(report: GateReport, before: CheckedFile, key: PrivateKey | None, *, v
         versions=versions,
         source_commit=report.source_commit,
     )
-    configuration = {
-        "name": "marpack check",
-        "uri": f"pkg:pypi/marpack@{__version__}",
-        "annotations": msgspec.to_builtins(circumstances),
-    }
+    uri = f"pkg:pypi/marpack@{__version__}"
+    predicate = _TestResult(
+        result=result,
+        configuration=(_Configuration(name="marpack check", uri=uri, annotations=circumstances),),
+        passed_tests=tuple(each.name for each in report.checks if each.verdict is Verdict.PASSED),
+        warned_tests=tuple(each.name for each in report.downgraded),
+        failed_tests=tuple(each.name for each in report.checks if each.blocks),
+    )
     statement = Statement(
         subject=(ResourceDescriptor(before.path.name, {"sha256": before.sha256}),),
         predicate_type=PREDICATE_TYPE,
-        predicate={
-            "result": result,
-            "configuration": [configuration],
-            "passedTests": [each.name for each in report.checks if each.verdict is Verdict.PASSED],
-            "warnedTests": [each.name for each in report.downgraded],
-            "failedTests": [each.name for each in report.checks if each.blocks],
-        },
+        predicate=msgspec.to_builtins(predicate),
     ).to_json()
     if key is None:
         return statement + b"\n"

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Self, cast
+from typing import Any, Self, cast
 
 from marpack.errors import MissingExtraError, SignatureError, UsageError
 
@@ -125,7 +125,7 @@ def _on_curve(key: object, where: str) -> ec.EllipticCurvePublicKey:
 
 
 def certificates_of(pem: bytes, *, where: str) -> list[x509.Certificate]:
-    """Parse certificates in PEM form. Raises UsageError if there is none."""
+    """Parse at least one certificate in PEM form. Raises UsageError."""
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError as error:
@@ -133,7 +133,7 @@ def certificates_of(pem: bytes, *, where: str) -> list[x509.Certificate]:
 
 
 def chain_of(pem: bytes, *, where: str) -> list[bytes]:
-    """Return certificates in PEM form as ASN.1 DER, in their order. Raises UsageError if there is none."""
+    """Return at least one certificate in PEM form as ASN.1 DER, in their order. Raises UsageError."""
     return [each.public_bytes(serialization.Encoding.DER) for each in certificates_of(pem, where=where)]
 
 
@@ -164,17 +164,21 @@ class Authority:
         except ValueError as error:
             what = "a certificate in the signature cannot be read"
             raise SignatureError(what, where=where, code="invalid-certificate") from error
-        signs = verification.ExtensionPolicy.permit_all().require_present(
-            x509.KeyUsage, verification.Criticality.AGNOSTIC, _expect_signing
-        )
-        signs = signs.may_be_present(x509.ExtendedKeyUsage, verification.Criticality.AGNOSTIC, _expect_code_signing)
-        verifier = (
-            verification.PolicyBuilder()
-            .store(verification.Store(list(self._roots)))
-            .time(datetime.now(UTC))
-            .extension_policies(ca_policy=verification.ExtensionPolicy.webpki_defaults_ca(), ee_policy=signs)
-            .build_client_verifier()
-        )
+
+        def expect_signing(*given: Any) -> None:  # Any: the policy, the certificate and its extension or None
+            if given[2] is None or not given[2].digital_signature:
+                raise ValueError("its key is not for signatures")
+
+        def expect_code_signing(*given: Any) -> None:  # Any: as above
+            if given[2] is not None and _SIGNS_CODE not in given[2]:
+                raise ValueError("its key is not for signing code")
+
+        agnostic, policy = verification.Criticality.AGNOSTIC, verification.ExtensionPolicy.permit_all()
+        policy = policy.require_present(x509.KeyUsage, agnostic, expect_signing)
+        policy = policy.may_be_present(x509.ExtendedKeyUsage, agnostic, expect_code_signing)
+        builder = verification.PolicyBuilder().store(verification.Store(list(self._roots))).time(datetime.now(UTC))
+        authorities = verification.ExtensionPolicy.webpki_defaults_ca()
+        verifier = builder.extension_policies(ca_policy=authorities, ee_policy=policy).build_client_verifier()
         try:
             verifier.verify(leaf, others)
         except verification.VerificationError as error:
@@ -182,16 +186,6 @@ class Authority:
             hint = "an expired certificate is not valid: sign it again"
             raise SignatureError(what, where=where, hint=hint, code="untrusted-certificate") from error
         return _subject(leaf), PublicKey.of(leaf, where=where)
-
-
-def _expect_signing(_: verification.Policy, __: x509.Certificate, usage: x509.KeyUsage | None) -> None:
-    if usage is None or not usage.digital_signature:
-        raise ValueError("its key is not for signatures")
-
-
-def _expect_code_signing(_: verification.Policy, __: x509.Certificate, usage: x509.ExtendedKeyUsage | None) -> None:
-    if usage is not None and _SIGNS_CODE not in usage:
-        raise ValueError("its key is not for signing code")
 
 
 def _subject(certificate: x509.Certificate) -> str:

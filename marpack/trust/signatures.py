@@ -333,9 +333,9 @@ def _signed_resource(statement: Statement, *, where: str) -> _Resource:
         predicate = msgspec.convert(statement.predicate, _Predicate)
     except msgspec.ValidationError as error:
         raise SignatureError(f"its list of files cannot be read: {error}", where=where, hint=_OFFICIAL) from error
-    serialization = predicate.serialization
-    if (serialization.method, serialization.hash_type) != ("files", "sha256"):
-        what = f"it contains {serialization.hash_type} of {serialization.method}; marpack reads sha256 of files"
+    how = predicate.serialization
+    if (how.method, how.hash_type) != ("files", "sha256"):
+        what = f"it contains {how.hash_type} of {how.method}; marpack reads sha256 of files"
         raise SignatureError(what, where=where, hint=_OFFICIAL)
     if len(predicate.resources) != 1:
         what = f"it covers {len(predicate.resources)} files of a folder, not one archive"
@@ -358,9 +358,8 @@ def _member_differences(path: Path, signed: object) -> Iterator[Finding]:
         return
     apart = [name for name in sorted({*signed, *found}) if found.get(name) != signed.get(name)]
     for name in apart:
-        how = (
-            "was added" if name not in signed else "has other bytes than were signed" if name in found else "is missing"
-        )
+        how = "has other bytes than were signed" if name in found else "is missing"
+        how = how if name in signed else "was added"
         yield codes.SIGNED_MEMBER.at(f"{path}!{name}", message=f"the member {name} {how}")
     if not apart:
         what = "no member differs: the change is around them, in a header, a comment or their order"
