@@ -18,9 +18,8 @@ from msgspec.structs import asdict
 from marpack.api.declaring import Headers
 from marpack.errors import UsageError, describe_os_error, first_line, located, shortened
 from marpack.protocol.messages import Trouble
-from marpack.runner.inputs import Input, RequestDefaults, as_utf8, refused, request_id, type_of
-from marpack.torchserve.forms import receive
-from marpack.torchserve.http import MAX_BODY, Part, Request, RequestError
+from marpack.runner.inputs import Input, RequestDefaults, as_utf8, received, request_id, type_of
+from marpack.torchserve.http import MAX_BODY, Part
 
 if TYPE_CHECKING:
     from marpack.api.session_options import CheckOptions, RunOptions
@@ -151,14 +150,16 @@ def asked_by_client(request: object, number: int, batch: str, limit: int) -> Inp
     if not isinstance(request, RawRequest):
         hint = "make one of its headers and its body: marpack.RawRequest(headers, body)"
         raise UsageError(f"this is no RawRequest, but of type {_kind(request)}", where="requests", hint=hint)
-    name, explain = request_id(number), request.explain
-    try:
-        made = receive(
-            request.headers, request.body, request_id=name, url_path=request.url_path, explain=explain, limit=limit
-        )
-    except RequestError as error:
-        return refused(name, error, Request(id=name, parts=(), explain=explain), batch)
-    return Input(name, made, batch)
+    return received(
+        request_id(number),
+        request.body,
+        request_id=request_id(number),
+        headers=request.headers,
+        url_path=request.url_path,
+        explain=request.explain,
+        batch=batch,
+        limit=limit,
+    )
 
 
 def asked_by_form(shape: RequestDefaults, name: str, number: int, form: Mapping[str, Any]) -> Input:  # Any: as above

@@ -1,4 +1,4 @@
-"""What is sent to a handler: files, folders, texts, forms and recorded requests, each read only when its turn comes."""
+"""Inputs as requests: files, folders, texts, forms and recorded requests, each read only when its turn comes."""
 
 import base64
 import binascii
@@ -15,13 +15,13 @@ from contextlib import ExitStack
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 from msgspec import Struct
 
 from marpack import finding_codes as codes
-from marpack.errors import UsageError, convert_os_errors, shortened
+from marpack.errors import UsageError, convert_os_errors, describe_os_error, shortened
 from marpack.findings import Finding
 from marpack.json_text import legible
 from marpack.protocol.messages import Trouble
@@ -40,6 +40,7 @@ _TYPES = {
     ".npy": "application/octet-stream",
 }
 _SUFFIXES = {kind: suffix for suffix, kind in _TYPES.items()} | {"audio/wav": ".wav"}
+_DESCRIBE = (("describe", "True"),)  # the header that asks for a description
 _ID = "00000000-0000-4000-8000-"  # begins every id that is generated here
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -52,24 +53,24 @@ _MAGIC = (
 
 
 class Input(Struct, frozen=True, gc=False):
-    """One request and what the user calls it; inputs with one `batch` go to the handler in one call."""
+    """One request and the user's name for it; inputs with one `batch` go to the handler in one call."""
 
     name: str
     request: Request
     batch: str | None = None
-    refused: Response | None = None  # what a client gets without any handler's being asked; status 0: nothing
-    why: Trouble | None = None  # it is refused
+    refused: Response | None = None  # the response of the frontend, which asks no handler; status 0: none
+    why: Trouble | None = None  # the reason for `refused`
 
     @property
     def outcome(self) -> BatchResult | None:
-        """What becomes of one that is refused."""
+        """The result of an input that is refused; None for any other."""
         if self.refused is None:
             return None
         return BatchResult(responses=(self.refused,), troubles=(self.why,) if self.why else ())
 
 
 class RequestDefaults(Struct, frozen=True, kw_only=True):
-    """What every request of a run has in common."""
+    """The settings that every request of a run shares."""
 
     content_type: str | None = None  # None: by suffix, then by content
     headers: tuple[tuple[str, str], ...] = ()
@@ -78,38 +79,34 @@ class RequestDefaults(Struct, frozen=True, kw_only=True):
     max_request_size: int = MAX_BODY  # bytes of a body: the server's setting
 
     def input(self, name: str, number: int, content_type: str, content: bytes | Iterable[Part]) -> Input:
-        """Return the input with a body or the fields of a form, and one that the frontend refuses."""
-        identity = request_id(number)
-        try:
-            request = receive(
-                described(self.headers, describe=self.describe),
-                content,
-                request_id=identity,
-                content_type=content_type,
-                explain=self.explain,
-                limit=self.max_request_size,
-            )
-        except RequestError as error:
-            return refused(name, error, Request(id=identity, parts=(), explain=self.explain))
-        return Input(name, request)
+        """Return the input with a body or with the fields of a form, also if the frontend refuses it."""
+        return received(
+            name,
+            content,
+            request_id=request_id(number),
+            headers=(*self.headers, *_DESCRIBE) if self.describe else self.headers,
+            content_type=content_type,
+            explain=self.explain,
+            limit=self.max_request_size,
+        )
 
     def form(self, name: str, number: int, fields: Iterable[Part]) -> Input:
         """Return the input with some form fields, which may be more than the frontend takes."""
         return self.input(name, number, self.content_type or FORM_TYPE, fields)
 
 
-def described(headers: Iterable[tuple[str, str]], *, describe: bool) -> tuple[tuple[str, str], ...]:
-    """Return headers with the one that asks for a description, if it is wanted."""
-    return (*headers, ("describe", "True")) if describe else tuple(headers)
+def received(
+    name: str, content: bytes | Iterable[Part], *, request_id: str, batch: str | None = None, **how: Any
+) -> Input:  # Any: further arguments of `receive`
+    """Return a request as the frontend passes it on, or refuses it; see `marpack.torchserve.forms.receive`."""
+    try:
+        return Input(name, receive(content=content, request_id=request_id, **how), batch)
+    except RequestError as error:
+        return refused(name, error, Request(id=request_id, parts=(), explain=how["explain"]), batch)
 
 
 def refused(name: str, error: RequestError, request: Request, batch: str | None = None) -> Input:
-    """Return an input that the frontend refuses, and answers by itself."""
-    return Input(name, request, batch, error.response, why_refused(error))
-
-
-def why_refused(error: RequestError) -> Trouble:
-    """Return the reason for an answer that the frontend gives by itself."""
+    """Return an input that the frontend refuses, so that it responds by itself."""
     kind, message = "refused-form", f"the frontend refuses this form: {error.message}"
     hint = "send a form that is whole, with named fields, in UTF-8"
     if isinstance(error, TooLargeError):
@@ -120,17 +117,17 @@ def why_refused(error: RequestError) -> Trouble:
     elif isinstance(error, HeadError):
         kind, message = "refused-head", "the frontend refuses these headers"
         hint = "send less than 8,192 bytes of them, under ASCII names without blanks"
-    return Trouble(kind=kind, message=message, stage="receive", hint=hint)
+    return Input(name, request, batch, error.response, Trouble(kind=kind, message=message, stage="receive", hint=hint))
 
 
 def unreadable(name: str, error: UsageError) -> Input:
-    """Return an input that cannot be read: only it fails."""
+    """Return an input that cannot be read: only this input fails."""
     why = Trouble(kind="unreadable-input", message=error.what, stage="read", hint=error.hint)
     return Input(name, Request(id="", parts=()), refused=Response(status=0, body=b""), why=why)
 
 
 def request_id(number: int) -> str:
-    """Return the id of the n-th request: of a server's form, and the same in every run."""
+    """Return the id of the n-th request, in the server's form, and the same in every run."""
     return f"{_ID}{number:012x}"
 
 
@@ -156,7 +153,7 @@ def file_inputs(paths: Iterable[str], shape: RequestDefaults) -> Iterator[Input]
 
 
 def data_inputs(texts: Iterable[str], shape: RequestDefaults) -> Iterator[Input]:
-    """Yield one input per text given as such: JSON where it is JSON, else plain text."""
+    """Yield one input per text: as JSON if it is JSON, otherwise as plain text."""
     for number, text in enumerate(texts):
         content_type = shape.content_type
         if content_type is None:
@@ -169,7 +166,7 @@ def data_inputs(texts: Iterable[str], shape: RequestDefaults) -> Iterator[Input]
 
 
 def text_notes(texts: Iterable[str], content_type: str | None) -> Iterator[Finding]:
-    """Yield which texts begin like JSON, are none, and are therefore sent as text."""
+    """Yield a finding for each text that begins like JSON but is not JSON, and is therefore sent as text."""
     for text in texts if content_type is None else ():
         try:
             json.loads(text if text.lstrip()[:1] in {"{", "["} else "0")
@@ -180,18 +177,18 @@ def text_notes(texts: Iterable[str], content_type: str | None) -> Iterator[Findi
 
 
 def form_input(fields: Iterable[str], shape: RequestDefaults) -> Input:
-    """Return the one input of some form fields: `name=value`, or `name=@file` for a file part.
+    """Return the input with some form fields: `name=value`, or `name=@file` for a file part.
 
     Raises UsageError for a field without "=" and a file that cannot be read.
     """
     parts = []
     for field in fields:
         name, equals, value = field.partition("=")
+        where, is_file = f"--form {field}", value.startswith("@")
         if not equals or not name:
-            raise UsageError("a form field is given as name=value or name=@file", where=f"--form {field}")
-        name = as_utf8(name, f"--form {field}")
-        data = read_input(value[1:]) if value.startswith("@") else os.fsencode(value)
-        parts.append(Part(name, data, type_of(value[1:], data) if value.startswith("@") else ""))
+            raise UsageError("a form field is given as name=value or name=@file", where=where)
+        data = read_input(value[1:]) if is_file else os.fsencode(value)
+        parts.append(Part(as_utf8(name, where), data, type_of(value[1:], data) if is_file else ""))
     return shape.form("form", 0, parts)
 
 
@@ -219,10 +216,10 @@ def read_input(path: str, *, maximum: int | None = None) -> bytes:
 def read_file(path: str, *, maximum: int | None = None) -> bytes:
     """Return the bytes of a file; raises as `read_input` does."""
     if "\0" in path:
-        raise UsageError("the input cannot be read: no file has such a name", where=path, code="invalid-file-name")
-    hint = "check the name, and that you may read it"
-    with convert_os_errors(UsageError, "the input cannot be read", where=path, hint=hint, code="unreadable-input"):
-        # Thousands a second may be read: by as few calls as can be, and without a Path each.
+        what = "the input cannot be read: a file's name cannot contain a zero byte"
+        raise UsageError(what, where=path, code="invalid-file-name")
+    try:
+        # Thousands of files a second: as few system calls as possible, and no Path for each.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             size = os.fstat(descriptor).st_size
@@ -238,6 +235,10 @@ def read_file(path: str, *, maximum: int | None = None) -> bytes:
             return b"".join(pieces)
         finally:
             os.close(descriptor)
+    except OSError as error:
+        what = f"the input cannot be read: {describe_os_error(error)}"
+        hint = "check the name, and that you may read it"
+        raise UsageError(what, where=path, hint=hint, code="unreadable-input") from error
 
 
 def type_of(path: str, data: bytes) -> str:
@@ -301,7 +302,7 @@ def paths_of(sources: Iterable[str], *, name_filter: NameFilter | None = None, s
 
 
 def check_sources(sources: Iterable[str], *, name_filter: NameFilter | None = None) -> None:
-    """Raise UsageError for the first source that names nothing; no more is read than that takes."""
+    """Raise UsageError for the first source that names nothing; read only as much as that needs."""
     for source in sources:
         if "://" in source:
             from marpack.archive.remote import check_address  # noqa: PLC0415 - few inputs need it
@@ -311,7 +312,7 @@ def check_sources(sources: Iterable[str], *, name_filter: NameFilter | None = No
 
 
 def count_of(sources: Iterable[str], *, name_filter: NameFilter | None = None) -> int | None:
-    """Return how many inputs sources name, or None where only reading them would tell."""
+    """Return the number of inputs that sources name, or None if they must be read to count them."""
     count = 0
     for source in sources:
         if source.startswith("@") or (set(source) & _GLOB and not os.path.exists(source)):  # noqa: PTH110
@@ -321,14 +322,12 @@ def count_of(sources: Iterable[str], *, name_filter: NameFilter | None = None) -
 
 
 def _some(paths: Iterator[str], what: str, source: str, *, strict: bool) -> Iterator[str]:
+    """Yield paths; if there are none, the source itself, or raise UsageError."""
     first = next(paths, None)
-    if first is not None:
-        yield first
-        yield from paths
-    elif strict:
-        raise UsageError(what, where=source, hint=f"look what is there: ls {source}", code="no-matching-input")
-    else:
-        yield source
+    if first is None and strict:
+        raise UsageError(what, where=source, hint=f"List the files: ls {source}", code="no-matching-input")
+    yield source if first is None else first
+    yield from paths
 
 
 def _listed(path: str) -> Iterator[str]:
@@ -344,27 +343,25 @@ def _listed(path: str) -> Iterator[str]:
 
 def _below(folder: str, name_filter: NameFilter | None) -> Iterator[str]:
     """Yield a folder's files in order, then those of each of its folders; hidden ones are left out."""
+
+    def entries() -> Iterator[os.DirEntry[str]]:
+        with os.scandir(folder) as found:
+            yield from (entry for entry in found if not entry.name.startswith("."))
+
+    def is_input(entry: os.DirEntry[str]) -> bool:
+        # A broken link is one, so that it is reported.
+        is_file = entry.is_file() or (entry.is_symlink() and not entry.is_dir())
+        return is_file and (name_filter is None or name_filter(entry.name))
+
     try:
-        for name in in_order(entry.name for entry in _entries(folder) if _is_input(entry, name_filter)):
+        for name in in_order(entry.name for entry in entries() if is_input(entry)):
             yield os.path.join(folder, name)  # noqa: PTH118
-        folders = in_order(entry.name for entry in _entries(folder) if entry.is_dir(follow_symlinks=False))
+        folders = in_order(entry.name for entry in entries() if entry.is_dir(follow_symlinks=False))
     except PermissionError:
         yield folder  # reading it reports the reason
         return
     for name in folders:
         yield from _below(os.path.join(folder, name), name_filter)  # noqa: PTH118
-
-
-def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        yield from (entry for entry in entries if not entry.name.startswith("."))
-
-
-def _is_input(entry: os.DirEntry[str], name_filter: NameFilter | None) -> bool:
-    """Return whether an entry is a file to read; a broken link is one, so that it is reported."""
-    if not (entry.is_file() or (entry.is_symlink() and not entry.is_dir())):
-        return False
-    return name_filter is None or name_filter(entry.name)
 
 
 def in_order(names: Iterable[str]) -> Iterator[str]:
@@ -422,103 +419,74 @@ class RecordedRequest(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 _DECODER = msgspec.json.Decoder(RecordedRequest)
+_HINT = "each line is one JSON object: docs/requests.md shows its keys"
 
 
 def recorded_inputs(path: str, *, limit: int = MAX_BODY) -> Iterator[Input]:
     """Yield one input per line of a requests file (`-` for stdin); empty lines are skipped.
 
-    A request with a body of more than `limit` bytes is refused, as by the server.
-
-    A line that is not a request is yielded as a refused input. Raises UsageError for a file that cannot be read.
+    A body of more than `limit` bytes is refused, as by the server; a line that is not a request is refused also.
+    Raises UsageError for a file that cannot be read.
     """
-    folder = _folder(path)
-    for where, number, line in _numbered(path):
+    for number, line in _numbered_lines(path):
         try:
-            yield _input(where, number, line, folder, limit)
+            yield _recorded_input(path, number, line, limit)
         except UsageError as error:
-            yield unreadable(where, error)
+            yield unreadable(f"{path}:{number}", error)
 
 
 def check_requests(path: str) -> None:
     """Raise UsageError if a requests file cannot be read, or if its first line is not a request."""
-    for where, number, line in _numbered(path):
-        _input(where, number, line, _folder(path), MAX_BODY)
+    for number, line in _numbered_lines(path):
+        _recorded_input(path, number, line, MAX_BODY)
         return
     raise UsageError("the file holds no requests", where=path, hint=_HINT)
 
 
-def _numbered(path: str) -> Iterator[tuple[str, int, bytes]]:
-    for number, line in enumerate(_lines(path), 1):
-        if line.strip():
-            yield f"{path}:{number}", number, line
-
-
-def _folder(path: str) -> str:
-    return "" if path == "-" else str(Path(path).parent)
-
-
-def _lines(path: str) -> Iterator[bytes]:
-    if path == "-":
-        yield from sys.stdin.buffer
-        return
+def _numbered_lines(path: str) -> Iterator[tuple[int, bytes]]:
     failure = "the requests cannot be read"
-    with convert_os_errors(UsageError, failure, where=path, code="unreadable-requests"), Path(path).open("rb") as file:
-        yield from file
+    with ExitStack() as stack:
+        file: BinaryIO = sys.stdin.buffer
+        if path != "-":
+            stack.enter_context(convert_os_errors(UsageError, failure, where=path, code="unreadable-requests"))
+            file = stack.enter_context(Path(path).open("rb"))
+        yield from ((number, line) for number, line in enumerate(file, 1) if line.strip())
 
 
-_HINT = "each line is one JSON object: docs/requests.md shows its keys"
-
-
-def _input(where: str, number: int, line: bytes, folder: str, limit: int) -> Input:
+def _recorded_input(path: str, number: int, line: bytes, limit: int) -> Input:
+    """Return the input of one line; raises UsageError for a line that is not a request."""
+    where, folder = f"{path}:{number}", "" if path == "-" else os.path.dirname(path)  # noqa: PTH120 - thousands a second
     try:
         recorded = _DECODER.decode(line)
-        content = _content(recorded, folder)
+        body, form = bytes(recorded.json), recorded.form
+        given = (recorded.body, recorded.base64, recorded.file, form)
+        if sum(content is not None for content in given) + bool(body) > 1:
+            raise ValueError("it has more than one of body, base64, file, json and form")
+        if form is not None:
+            fields = form.items() if isinstance(form, dict) else [(field.name, field) for field in form]
+            content: bytes | tuple[Part, ...] = tuple(_recorded_field(name, field, folder) for name, field in fields)
+        else:
+            content = body or _recorded_bytes(recorded, recorded.body, folder)
     except RecursionError:
         hint = 'give a body that deep as text, under "body", or as a file, under "file"'
         raise UsageError("this line is nested too deeply to be read", where=where, hint=hint) from None
     except (msgspec.DecodeError, binascii.Error, ValueError) as error:
         raise UsageError(f"this line is no request: {error}", where=where, hint=_HINT) from error
-    name, identity = recorded.name or where, recorded.id or request_id(number)
-    batch = None if recorded.batch is None else str(recorded.batch)
-    headers = recorded.headers.items() if isinstance(recorded.headers, dict) else recorded.headers
-    try:
-        request = receive(
-            described(headers, describe=recorded.describe),
-            content,
-            request_id=identity,
-            content_type=_content_type(recorded, headers),
-            url_path=recorded.url_path,
-            explain=recorded.explain,
-            limit=limit,
-        )
-    except RequestError as error:
-        return refused(name, error, Request(id=identity, parts=()), batch)
-    return Input(name, request, batch)
-
-
-def _content_type(recorded: RecordedRequest, headers: Iterable[tuple[str, str]]) -> str | None:
-    """Return the content type of a body, or of a form, whose headers do not say it."""
-    if recorded.content_type or any(name.lower() == "content-type" for name, _ in headers):
-        return recorded.content_type or None
-    if recorded.form is not None:
-        return FORM_TYPE
-    return "application/json" if bytes(recorded.json) else None
-
-
-def _content(recorded: RecordedRequest, folder: str) -> bytes | tuple[Part, ...]:
-    """Return a request's body, or the fields of its form."""
-    bodies = (recorded.body, recorded.base64, recorded.file, recorded.form)
-    if sum(body is not None for body in bodies) + bool(bytes(recorded.json)) > 1:
-        raise ValueError("it has more than one of body, base64, file, json and form")
-    if isinstance(recorded.form, dict):
-        return tuple(_recorded_field(name, field, folder) for name, field in recorded.form.items())
-    if recorded.form is not None:
-        return tuple(_recorded_field(field.name, field, folder) for field in recorded.form)
-    if recorded.base64 is not None:
-        return base64.b64decode(recorded.base64, validate=True)
-    if recorded.file is not None:
-        return read_file(os.path.join(folder, recorded.file))  # noqa: PTH118 - thousands a second
-    return bytes(recorded.json) or (recorded.body or "").encode()
+    headers = tuple(recorded.headers.items() if isinstance(recorded.headers, dict) else recorded.headers)
+    content_type = recorded.content_type or None
+    if content_type is None and not any(name.lower() == "content-type" for name, _ in headers):
+        content_type = FORM_TYPE if form is not None else "application/json" if body else None
+    return received(
+        recorded.name or where,
+        content,
+        request_id=recorded.id or request_id(number),
+        headers=(*headers, *_DESCRIBE) if recorded.describe else headers,
+        content_type=content_type,
+        url_path=recorded.url_path,
+        explain=recorded.explain,
+        batch=None if recorded.batch is None else str(recorded.batch),
+        limit=limit,
+    )
 
 
 def _recorded_field(name: str | None, field: str | RecordedField, folder: str) -> Part:
@@ -528,8 +496,12 @@ def _recorded_field(name: str | None, field: str | RecordedField, folder: str) -
         return Part(name, field.encode())
     is_file = field.filename is not None or field.file is not None or field.content_type is not None
     kind = (field.content_type or OCTETS) if is_file else ""
-    if field.base64 is not None:
-        return Part(name, base64.b64decode(field.base64, validate=True), kind)
-    if field.file is not None:
-        return Part(name, read_file(os.path.join(folder, field.file)), kind)  # noqa: PTH118 - as above
-    return Part(name, (field.value or "").encode(), kind)
+    return Part(name, _recorded_bytes(field, field.value, folder), kind)
+
+
+def _recorded_bytes(recorded: RecordedRequest | RecordedField, text: str | None, folder: str) -> bytes:
+    if recorded.base64 is not None:
+        return base64.b64decode(recorded.base64, validate=True)
+    if recorded.file is not None:
+        return read_file(os.path.join(folder, recorded.file))  # noqa: PTH118 - thousands a second
+    return (text or "").encode()

@@ -19,13 +19,13 @@ from marpack.runner.inputs import (
     form_input,
     read_input,
     recorded_inputs,
+    refused,
     request_id,
     text_notes,
     type_of,
-    why_refused,
 )
 from marpack.runner.results import answered_inputs, batched
-from marpack.torchserve.http import Part, RequestError, Response
+from marpack.torchserve.http import Part, Request, RequestError, Response
 
 
 @pytest.fixture
@@ -180,7 +180,9 @@ def test_pipes_and_files_of_unknown_length_are_read_to_their_end(tmp_path: Path)
 
 
 def test_a_form_that_only_the_server_reads_is_not_blamed_on_the_server():
-    assert why_refused(RequestError("broken")).kind == "refused-form"
+    why = refused("x", RequestError("broken"), Request(id="", parts=())).why
+    assert why is not None
+    assert why.kind == "refused-form"
 
 
 @pytest.mark.parametrize(
