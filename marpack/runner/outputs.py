@@ -42,14 +42,10 @@ class RunDigests(Struct, frozen=True):
     def of(cls, prepared: PreparedModel, *, env: str, in_process: bool, max_request_size: int) -> Self:
         """Return the digests of a run of a prepared archive.
 
-        These options affect responses and belong to the digest: the target, the envelope, the batch size, the device
-        (also the GPU that `auto` finds), torch.compile, trust in pickles, the metrics file's content, the server's `ts`
-        or marpack's, the environment, `--in-process` and the size limits. So does every setting of `Load` that is added
-        later.
-
-        These do not belong to it: timeouts, the memory limit and the number of workers decide only whether and when a
-        response arrives, so that an interrupted run can be continued with larger ones. `--show-data`, `--trace` and
-        the output options only observe. Content type, headers, `--explain` and `--describe` are part of each request.
+        The digest of options has every setting of `Load` that affects responses, and the three arguments. Timeouts, the
+        memory limit and the number of workers decide only whether and when a response arrives, so that an interrupted
+        run can continue with larger ones. `--show-data`, `--trace` and the output options only observe. Content type,
+        headers, `--explain` and `--describe` are part of each request.
         """
         load = prepared.load
         metrics = None if load.metrics_config is None else _digest(Path(load.metrics_config).read_bytes())
@@ -116,18 +112,15 @@ class ResultsLog:
             try:
                 flock(self._file.fileno(), LOCK_EX | LOCK_NB)
             except OSError as error:
-                if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:  # all others: this file system has no locks
+                if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:  # otherwise the file system has no locks
                     hint = f"Wait until it ends, or {_ANOTHER}."
                     raise UsageError("another run is writing to this file", where=path, hint=hint) from None
+            names, requests = array("Q"), array("Q")
             with convert_os_errors(UsageError, "the results cannot be read", where=path):
-                self._index()
+                for logged in self._read():
+                    names.append(_short(_digest(legible(logged.input).encode())))
+                    requests.append(_short(logged.request_digest) if logged.request_digest else 0)
             on_error.pop_all()
-
-    def _index(self) -> None:
-        names, requests = array("Q"), array("Q")
-        for logged in self._read():
-            names.append(_short(_digest(legible(logged.input).encode())))
-            requests.append(_short(logged.request_digest) if logged.request_digest else 0)
         order = sorted(range(len(names)), key=names.__getitem__)  # results of one name stay in the file's order
         self._names = array("Q", [names[place] for place in order])
         self._requests = array("Q", [requests[place] for place in order])
@@ -136,9 +129,8 @@ class ResultsLog:
     def _read(self) -> Iterator[LoggedResult]:
         """Yield all results, then cut off a last line that is incomplete."""
         size = os.fstat(self._file.fileno()).st_size
-        end = 0
+        end = number = 0
         self._file.seek(0)
-        number = 0
         while line := self._file.readline(_PIECE):
             number += 1
             if line.startswith(_OPENINGS) and not line.endswith(b"\n"):  # of another long line the beginning is enough
@@ -197,29 +189,24 @@ class ResultsLog:
 
         Raises ResumeMismatchError for an input that changed after it was answered.
         """
-        return (item for item in inputs if not self._holds(item))
-
-    def _holds(self, item: Input) -> bool:
-        name = _short(_digest(legible(item.name).encode()))
-        first = bisect_left(self._names, name)
-        if first == len(self._names):
-            return False
-        place = first + self._met[first]
-        if place >= len(self._names) or self._names[place] != name:
-            return False
-        self._met[first] += 1
-        if self._requests[place] and self._requests[place] != _short(request_digest(item)):
-            hint = f"Restore the input and its options, or {_ANOTHER}."
-            raise ResumeMismatchError(
-                f"the result in {self.path} is for a different request", where=legible(item.name), hint=hint
-            )
-        return True
+        for item in inputs:
+            name = _short(_digest(legible(item.name).encode()))
+            first = bisect_left(self._names, name)
+            place = first + self._met[first] if first < len(self._names) else first
+            if place >= len(self._names) or self._names[place] != name:
+                yield item
+                continue
+            self._met[first] += 1
+            if self._requests[place] and self._requests[place] != _short(request_digest(item)):
+                what = f"the result in {self.path} is for a different request"
+                hint = f"Restore the input and its options, or {_ANOTHER}."
+                raise ResumeMismatchError(what, where=legible(item.name), hint=hint)
 
     def write(self, item: Input, result: Result) -> None:
         """Append the result of an input, at once; raises OutputError if it cannot be written."""
         if not self._opening:
             raise RuntimeError("begin() comes first")
-        # The digests come first: by them a line that a crash has cut off is known as one of ours.
+        # The digests come first: they identify a line that a crash has cut off as one of ours.
         line = b'%b%b",%b\n' % (self._opening, request_digest(item).encode(), to_json(result)[1:])
         with convert_os_errors(OutputError, "the results cannot be written", where=self.path):
             self._file.write(line)
@@ -227,7 +214,7 @@ class ResultsLog:
 
     def close(self) -> None:
         """Close the file, which another run may then open."""
-        with suppress(OSError):  # what could not be written was reported
+        with suppress(OSError):  # already reported
             self._file.close()
 
     def __enter__(self) -> Self:
@@ -264,80 +251,70 @@ _MAGIC = (
 
 
 class BodyFolder:
-    """A folder of answers; nothing in it is ever replaced."""
+    """A folder of response bodies; no file in it is ever replaced."""
 
     def __init__(self, path: str, *, may_hold_files: bool) -> None:
-        """Create the folder; it may hold files only if an earlier run has written them.
+        """Create the folder; it may contain files only if an earlier run has written them.
 
         Raises UsageError for a folder that may not be used, OutputError for one that cannot be created.
         """
         self._path = Path(path)
-        self._repeats: dict[str, int] = {}  # name → how often it was met, of those that were met twice
+        self._repeats: dict[str, int] = {}  # name → the last number in use, of names that occurred twice
         if self._path.exists() and not self._path.is_dir():
             raise UsageError("not a folder", where=path, hint="Choose a new folder.", code="not-a-folder")
         with convert_os_errors(OutputError, "the folder cannot be created", where=path):
             self._path.mkdir(parents=True, exist_ok=True)
             is_empty = next(self._path.iterdir(), None) is None
         if not (is_empty or may_hold_files):
-            hint = "name one that is empty or not there"
+            hint = "Name a folder that is empty or does not exist."
             raise UsageError("the folder holds files already", where=path, hint=hint, code="folder-not-empty")
 
     def save(self, result: Result) -> Result:
-        """Write one answer's body and return the result with its place; raises OutputError."""
+        """Write one response's body and return the result with its file; raises OutputError."""
         if result.status == 0:
             return result
         body = result.raw
         stem, suffix = file_name(result.input), suffix_of(result.content_type, body)
-        while True:
-            number = self._repeats.get(stem + suffix, 1)
-            path = self._path / (f"{stem}{suffix}" if number == 1 else f"{stem}-{number}{suffix}")
-            if os.path.lexists(path):
-                self._repeats[stem + suffix] = number + 1
-                continue
-            with convert_os_errors(OutputError, "the response cannot be written", where=str(path)):
-                with path.open("xb") as file:
-                    file.write(body)
-                return replace(result, file=str(path))
+        number = self._repeats.get(stem + suffix, 1)
+        while os.path.lexists(path := self._path / (f"{stem}{suffix}" if number == 1 else f"{stem}-{number}{suffix}")):
+            self._repeats[stem + suffix] = number = number + 1
+        with convert_os_errors(OutputError, "the response cannot be written", where=str(path)):
+            with path.open("xb") as file:
+                file.write(body)
+            return replace(result, file=str(path))
 
 
 def file_name(name: str) -> str:
-    """Return a file's name for an input's: its last part, with nothing in it that no file may be called."""
+    """Return a file's name for an input's name: its last part, without characters that no file name may have."""
     address = name.partition("?")[0].rstrip("/") if "://" in name else name
-    last = address.rpartition("/")[2]
-    clean = printable(last, stand_in="_").strip()
+    clean = printable(address.rpartition("/")[2], stand_in="_").strip()
     if clean in {"", ".", ".."}:
-        clean = "answer"
-    if len(clean.encode("utf-8", "replace")) <= _MAX_LENGTH:
+        return "answer"
+    encoded = clean.encode("utf-8", "replace")
+    if len(encoded) <= _MAX_LENGTH:
         return clean
-    digest = hashlib.sha256(clean.encode("utf-8", "replace")).hexdigest()[:8]
-    return f"{clean.encode('utf-8', 'replace')[: _MAX_LENGTH - 9].decode('utf-8', 'ignore')}-{digest}"
+    digest = hashlib.sha256(encoded).hexdigest()[:8]
+    return f"{encoded[: _MAX_LENGTH - 9].decode('utf-8', 'ignore')}-{digest}"
 
 
 def suffix_of(content_type: str | None, body: bytes) -> str:
-    """Return the suffix of a body, by its content type or else by its content."""
+    """Return the suffix of a body, by its content type or otherwise by its content."""
     known = suffix_of_type(content_type or "")
+    known = known or next((suffix for magic, suffix in _MAGIC if body.startswith(magic)), None)
     if known is not None:
         return known
-    found = next((suffix for magic, suffix in _MAGIC if body.startswith(magic)), None)
-    if found is not None:
-        return found
     if body.startswith(b"RIFF") and body[8:12] == b"WEBP":
         return ".webp"
     if body.startswith(b"PK\x03\x04"):
         return ".pt" if b"/data.pkl" in body[:512] else ".zip"
     try:
-        body.decode("utf-8")
+        text = body.decode("utf-8")
     except UnicodeDecodeError:
         return ".bin"
-    return ".json" if body.lstrip()[:1] in {b"{", b"["} and _is_json(body) else ".txt"
-
-
-def _is_json(body: bytes) -> bool:
+    if text.lstrip()[:1] not in {"{", "["}:
+        return ".txt"
     try:
-        msgspec.json.decode(body, type=msgspec.Raw)
-    except (msgspec.DecodeError, RecursionError):
-        try:
-            json.loads(body)  # slower, and takes what the server writes: NaN and Infinity
-        except (ValueError, RecursionError):
-            return False
-    return True
+        json.loads(text)  # also NaN and Infinity, which the server writes
+    except (ValueError, RecursionError):
+        return ".txt"
+    return ".json"
