@@ -1,4 +1,4 @@
-"""An archive's requirements: what of them is not met here, and an environment of their own that meets them.
+"""An archive's requirements: those that are not met here, and an environment that meets them.
 
     <root>/<key>/                 the environment; its site-packages come before this interpreter's
     <root>/<key>/constraints.txt  the versions that pip had to keep
@@ -56,7 +56,7 @@ _OTHER_VERSION = (
 
 
 class IsolationError(HandlerError):
-    """An archive's requirements cannot be installed; `output` is what the installer said."""
+    """An archive's requirements cannot be installed; `output` is the installer's."""
 
     code = "isolation"
 
@@ -82,15 +82,15 @@ def isolated(
     content: Callable[[], str],
     on_start: Callable[[], object] = lambda: None,
 ) -> Environment:
-    """Return an environment in which a requirements file is installed, making it the first time.
+    """Return an environment in which a requirements file is installed; create it the first time.
 
     Args:
         requirements: The file; pip runs in its folder, as the server's does.
-        root: Where environments are kept.
+        root: The folder of all environments.
         environ: The environment variables of pip.
-        approve: Is called with the download, if there is one; raises to refuse it.
-        content: Returns the digest of the archive, which is part of the key where requirements name files in it.
-        on_start: Is called when an environment has to be made.
+        approve: Receives the download, if there is one; raises to refuse it.
+        content: Returns the digest of the archive, which is part of the key if requirements name files in it.
+        on_start: Is called when an environment has to be created.
 
     Raises IsolationError, with pip's output if pip fails.
     """
@@ -101,7 +101,7 @@ def isolated(
     root.mkdir(parents=True, exist_ok=True)
     with _locked(root / f"{key}.lock"):
         if (folder / _MADE).is_file():
-            os.utime(folder / _MADE)  # used now: not to be cleared away
+            os.utime(folder / _MADE)  # in use now: `clear` keeps it
             return Environment(str(python), key)
         _refuse_other_versions(requirements)
         if PathFinder.find_spec("pip") is None:  # setuptools' own finder gives up distutils once pip is looked for
@@ -118,7 +118,11 @@ def isolated(
             download = _measure(folder, requirements, environ)
             if download.files or download.size is None:
                 approve(download)
-                _install(folder, requirements, environ)
+                # The check of all installed packages changes nothing, and takes longer than most installations.
+                words = ("-m", "pip", "install", "--no-warn-conflicts")
+                done = _run_pip(folder, requirements, environ, *words)
+                if done.returncode:
+                    raise _failure(done.stdout, requirements)
             undo.pop_all()
         made = {"requirements": requirements.read_text("utf-8", "replace"), "python": sys.version, "base": sys.prefix}
         (folder / _MADE).write_bytes(msgspec.json.encode(made))
@@ -126,7 +130,7 @@ def isolated(
 
 
 def clear(root: Path, *, unused: float) -> None:
-    """Remove the environments that no process runs in, and that were not asked for within `unused` seconds."""
+    """Remove the environments that no process uses and that were not requested within `unused` seconds."""
     import psutil  # noqa: PLC0415 - nothing else here asks for other processes
 
     running = {(process.info["cmdline"] or [""])[0] for process in psutil.process_iter(["cmdline"])}
@@ -137,8 +141,18 @@ def clear(root: Path, *, unused: float) -> None:
                 shutil.rmtree(made.parent, ignore_errors=True)
 
 
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def shared_constraints() -> Iterator[str]:
-    """Yield the lines of a constraints file: installed versions that stay, and what those packages require."""
+    """Yield the lines of a constraints file: installed versions that stay, and the requirements of those packages."""
     for name in _SHARED:
         try:
             distribution = metadata.distribution(name)
@@ -152,59 +166,49 @@ def shared_constraints() -> Iterator[str]:
 
 
 def _key(requirements: Path, constraints: str, environ: Mapping[str, str], content: Callable[[], str]) -> str:
-    """Return the digest of everything that an environment depends on, but for what the indexes offer."""
+    """Return the digest of everything that an environment depends on, except for what the indexes offer."""
+    import platformdirs  # noqa: PLC0415 - few runs make an environment
+
     files: dict[str, bytes] = {}
     lines = [line for _, line in read_requirements(requirements.name, partial(_read_beside, requirements, files))]
-    # Whether a line may name a file of the archive that is not read as one of the requirements.
-    local = any(
+    # Whether a line may name a file of the archive that is not itself a requirements file.
+    is_local = any(
         "file:" in line.text
         if line.sort is LineKind.REQUIREMENT
         else line.sort is not LineKind.INCLUDE and "://" not in line.text
         for line in lines
     )
-    configuration = [(name, value) for name, value in environ.items() if name.startswith("PIP_")]
-    configuration += [(str(path), path.read_text("utf-8", "replace")) for path in _pip_files(environ) if path.is_file()]
+    folders = platformdirs.site_config_dir("pip", appauthor=False, multipath=True).split(os.pathsep)
+    configuration = [  # files that pip reads
+        *([Path(environ["PIP_CONFIG_FILE"])] if "PIP_CONFIG_FILE" in environ else []),
+        *(Path("/etc/pip.conf"), Path(sys.prefix, "pip.conf"), Path.home() / ".pip" / "pip.conf"),
+        platformdirs.user_config_path("pip", appauthor=False, roaming=True) / "pip.conf",
+        *(Path(folder, "pip.conf") for folder in folders),
+    ]
+    settings = [(name, value) for name, value in environ.items() if name.startswith("PIP_")]
+    settings += [(str(path), path.read_text("utf-8", "replace")) for path in configuration if path.is_file()]
     parts = (
         sorted(files.items()),
         constraints,
-        content() if local else "",
-        sorted(configuration),
+        content() if is_local else "",
+        sorted(settings),
         (sys.version, sys.prefix, _borrowed()),
     )
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
 
 
 def _read_beside(requirements: Path, files: dict[str, bytes], name: str) -> bytes:
-    """Return an included file's bytes and add them to `files`; empty for what pip will report as missing."""
+    """Return an included file's bytes and add them to `files`; empty for a file that pip will report as missing."""
     path = requirements.parent / name
     files[name] = path.read_bytes() if path.is_file() else b""
     return files[name]
 
 
-def _pip_files(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield where pip reads its configuration."""
-    import platformdirs  # noqa: PLC0415 - few runs make an environment
-
-    if "PIP_CONFIG_FILE" in environ:
-        yield Path(environ["PIP_CONFIG_FILE"])
-    yield from (Path("/etc/pip.conf"), Path(sys.prefix, "pip.conf"), Path.home() / ".pip" / "pip.conf")
-    yield platformdirs.user_config_path("pip", appauthor=False, roaming=True) / "pip.conf"
-    shared = platformdirs.site_config_dir("pip", appauthor=False, multipath=True)
-    yield from (Path(folder, "pip.conf") for folder in shared.split(os.pathsep))
-
-
-def _version(package: str | None) -> str | None:
-    if not package:
-        return None
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _stays(package: str | None) -> bool:
-    """Return whether a package keeps its installed version in every environment."""
-    return package in _SHARED and _version(package) is not None
+def _installed(package: str | None) -> str | None:
+    """Return a package's installed version, if it stays the same in every environment."""
+    with suppress(metadata.PackageNotFoundError):
+        return metadata.version(package) if package in _SHARED and package is not None else None
+    return None
 
 
 def _borrowed() -> list[str]:
@@ -215,10 +219,9 @@ def _refuse_other_versions(requirements: Path) -> None:
     """Raise IsolationError for a requirement that no shared package's installed version meets."""
     problems = []
     for file, line in read_requirements(requirements.name, partial(_read_beside, requirements, {})):
-        if _stays(line.name) and _unmet(line) is not None:
-            what = (
-                f"the archive requires {line.text}, but workers share the installed {line.name} {_version(line.name)}"
-            )
+        version = _installed(line.name)
+        if version is not None and _unmet(line) is not None:
+            what = f"the archive requires {line.text}, but workers share the installed {line.name} {version}"
             problems.append((f"{file}:{line.number}", what))
     if problems:
         (where, what), more = problems[0], len(problems) - 1
@@ -243,19 +246,12 @@ def _measure(folder: Path, requirements: Path, environ: Mapping[str, str]) -> Do
     return msgspec.json.decode(result.read_bytes(), type=Download)
 
 
-def _install(folder: Path, requirements: Path, environ: Mapping[str, str]) -> None:
-    # The check of all installed packages changes nothing, and takes longer than most installations.
-    done = _run_pip(folder, requirements, environ, "-m", "pip", "install", "--no-warn-conflicts")
-    if done.returncode:
-        raise _failure(done.stdout, requirements)
-
-
 def _run_pip(
     folder: Path, requirements: Path, environ: Mapping[str, str], *words: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run pip, which is borrowed like all that is installed here, in the environment's Python."""
+    """Run pip, which is borrowed as everything that is installed here, in the environment's Python."""
     # -P: a module in the model folder must not take the place of one of pip's.
-    return subprocess.run(  # noqa: S603 - no shell; what is installed is what the user asked for
+    return subprocess.run(  # noqa: S603 - no shell; the user requested this installation
         [
             *(str(folder / "bin" / "python"), "-P", *words, *_PIP),
             *("--constraint", str(folder / "constraints.txt"), "--requirement", requirements.name),
@@ -273,39 +269,30 @@ def _run_pip(
 
 def _failure(output: str, requirements: Path) -> IsolationError:
     """Return the error for pip's output; a conflict with shared packages names both sides."""
-    _, _, conflict = output.partition("The conflict is caused by:")
+    conflict = output.partition("The conflict is caused by:")[2]
     lines = [line.strip() for line in conflict.strip().partition("\n\n")[0].splitlines()]
-    stays, asks = "The user requested (constraint) ", "The user requested "
-    kept = [line.removeprefix(stays) for line in lines if line.startswith(stays)]
-    wanted = [line.replace(asks, "the archive requires ") for line in lines if not line.startswith(stays)]
-    for text in kept:
-        name = canonical(Requirement(text).name)
-        wanted.append(f"{name} {_version(name)} is installed" if _stays(name) else f"installed packages require {text}")
+    constraint, request = "The user requested (constraint) ", "The user requested "
+    kept = [line.removeprefix(constraint) for line in lines if line.startswith(constraint)]
     if not kept:
         what = "pip cannot install the archive's requirements"
         hint = "Correct the requirements, or run without --env isolated."
         return IsolationError(what, where=requirements.name, output=output, hint=hint)
-    what = f"the archive's requirements conflict with packages that workers share: {'; '.join(wanted)}"
+    sides = [line.replace(request, "the archive requires ") for line in lines if not line.startswith(constraint)]
+    for text in kept:
+        name = canonical(Requirement(text).name)
+        version = _installed(name)
+        sides.append(f"{name} {version} is installed" if version else f"installed packages require {text}")
+    what = f"the archive's requirements conflict with packages that workers share: {'; '.join(sides)}"
     return IsolationError(what, where=requirements.name, output=output, hint=_OTHER_VERSION)
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def unmet(archive: Archive, *, isolable: bool = False) -> Iterator[Finding]:
-    """Yield one finding per requirement that the environment does not meet, those of included files among them.
+    """Yield one finding per requirement that the environment does not meet, also of included files.
 
     `isolable`: the hints name --env isolated where that helps.
 
-    Options and paths say nothing about packages and are passed over; so are requirements whose markers do not apply
-    here. What pip could not read is for the static checks to tell. A vendored package is met where it can be loaded.
+    Options and paths name no packages and are ignored, as are requirements whose markers do not apply here. The static
+    checks report what pip cannot read. A vendored package is met if it can be loaded.
     """
     vendored, here = _vendored(archive), set(sys_tags())
     for package in vendored.packages if vendored else ():
@@ -318,7 +305,7 @@ def unmet(archive: Archive, *, isolable: bool = False) -> Iterator[Finding]:
     for file, line in _lines(archive):
         message = _unmet(line)
         if message is not None:
-            isolated = ", or run with --env isolated" if isolable and not _stays(line.name) else ""
+            isolated = ", or run with --env isolated" if isolable and _installed(line.name) is None else ""
             yield codes.REQUIREMENT_UNMET.at(
                 f"{archive.source}!{file}:{line.number}", hint=f"pip install '{line.text}'{isolated}", message=message
             )
@@ -330,7 +317,7 @@ def _vendored(archive: Archive) -> Vendored | None:
 
 
 def count_requirements(archive: Archive) -> int:
-    """Return how many requirements an archive has, vendored packages among them."""
+    """Return the number of requirements of an archive, including vendored packages."""
     vendored = _vendored(archive)
     count = len(vendored.packages) if vendored else 0
     return count + sum(line.sort is LineKind.REQUIREMENT for _, line in _lines(archive))
@@ -357,6 +344,7 @@ def _bytes_of(archive: Archive, name: str | None) -> bytes | None:
 
 
 def _unmet(line: Line) -> str | None:
+    """Return how the installed package differs from a requirement; None if it is met or does not apply."""
     if line.sort is not LineKind.REQUIREMENT or line.name is None:
         return None
     requirement = _parsed(line.text)
@@ -366,10 +354,8 @@ def _unmet(line: Line) -> str | None:
         installed = metadata.version(line.name)
     except metadata.PackageNotFoundError:
         return f"{line.name} is not installed here"
-    if requirement is None:
-        return None
-    with suppress(InvalidVersion):  # one that no specifier can be compared with
-        if not requirement.specifier.contains(Version(installed), prereleases=True):
+    with suppress(InvalidVersion):  # no specifier can be compared with it
+        if requirement is not None and not requirement.specifier.contains(Version(installed), prereleases=True):
             return f"{requirement.name} {installed} is installed here, the model asks for {requirement.specifier}"
     return None
 

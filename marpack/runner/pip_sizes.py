@@ -44,7 +44,15 @@ class _Preparer:
             self.session = preparer._session  # noqa: SLF001
 
         def prepare_one(preparer: Any, req: Any, *args: Any, **options: Any) -> Any:
-            self._expect_small(req)
+            """Stop pip if it needs a large download, or a build, to read a requirement's metadata."""
+            name = req.link.filename
+            if not req.link.is_wheel:
+                self._stop(f"{name} is not a wheel: pip has to build it to read its requirements")
+            size = self._size(req.link.url_without_fragment)
+            self._left -= size or 0
+            if size is None or self._left < 0:
+                known = "" if size is None else f", {size / 1e6:,.1f} MB,"
+                self._stop(f"pip has to download {name}{known} to read its requirements")
             return prepare(preparer, req, *args, **options)
 
         def prepare_editable(_: Any, req: Any, *_args: Any, **_options: Any) -> None:
@@ -59,24 +67,10 @@ class _Preparer:
 
     def measure(self, urls: list[str]) -> None:
         """Store the files at some addresses, with their total size, as the download."""
-        sizes = {url: self._size(url) for url in urls}
-        files = tuple(url.rpartition("/")[2] for url in urls)
-        unknown = next((url for url, size in sizes.items() if size is None), None)
-        if unknown is not None:
-            self.download = Download(files, None, f"the index does not state the size of {unknown.rpartition('/')[2]}")
-        else:
-            self.download = Download(files, sum(filter(None, sizes.values())))
-
-    def _expect_small(self, req: Any) -> None:
-        """Stop pip if it needs a large download, or a build, to read a requirement's metadata."""
-        name = req.link.filename
-        if not req.link.is_wheel:
-            self._stop(f"{name} is not a wheel: pip has to build it to read its requirements")
-        size = self._size(req.link.url_without_fragment)
-        self._left -= size or 0
-        if size is None or self._left < 0:
-            known = "" if size is None else f", {size / 1e6:,.1f} MB,"
-            self._stop(f"pip has to download {name}{known} to read its requirements")
+        files, sizes = tuple(url.rpartition("/")[2] for url in urls), [self._size(url) for url in urls]
+        unknown = next((name for name, size in zip(files, sizes, strict=True) if size is None), None)
+        reason = "" if unknown is None else f"the index does not state the size of {unknown}"
+        self.download = Download(files, sum(filter(None, sizes)) if unknown is None else None, reason)
 
     def _size(self, url: str) -> int | None:
         """Return how many bytes a download has; 0 of a local file."""

@@ -1,15 +1,11 @@
-"""Changes of files and folders, for `run --watch` and `serve --watch`."""
+"""Changes of files and folders, for `run --watch`."""
 
 import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from marpack.errors import UsageError, convert_os_errors
-
-if TYPE_CHECKING:
-    from watchfiles import Change
 
 _EVERY = 0.05  # seconds between two calls of `tick`
 _SETTLED = 0.03  # seconds in which further changes belong to the first: an editor may write several times
@@ -20,7 +16,7 @@ class Watch:
     """Files and folders whose changes are reported."""
 
     def __init__(self, paths: Iterable[Path], *, without: Iterable[Path] = ()) -> None:
-        """Watch files and folders; in folders, hidden files and archives do not count, nor do the files in `without`.
+        """Watch files and folders; in folders, ignore hidden files, archives, and the files in `without`.
 
         Raises UsageError if the system cannot watch that many folders.
         """
@@ -34,11 +30,11 @@ class Watch:
         places = ((self._folders, True), ({Path(file).parent for file in self._files}, False))
         self._streams = [
             watchfiles.watch(
-                *(place for place in some if place.exists()), watch_filter=self._counts, recursive=recursive,
-                debounce=100, step=1, rust_timeout=1, yield_on_timeout=True,
+                *existing, watch_filter=self._counts, recursive=recursive, debounce=100, step=1, rust_timeout=1,
+                yield_on_timeout=True,
             )
             for some, recursive in places
-            if any(place.exists() for place in some)
+            if (existing := [place for place in some if place.exists()])
         ]  # fmt: skip
         hint = "raise fs.inotify.max_user_watches, or set WATCHFILES_FORCE_POLLING=true"
         with convert_os_errors(UsageError, "the files cannot be watched", hint=hint):
@@ -49,15 +45,15 @@ class Watch:
         return sorted({path for stream in self._streams for _, path in next(stream)})
 
     def wait(self, tick: Callable[[], None] = lambda: None) -> list[str]:
-        """Wait for a change, and return the files that changed; `tick` is called again and again meanwhile."""
+        """Wait for a change, and return the files that changed; call `tick` repeatedly meanwhile."""
         while not (changed := self.changed()):
             tick()
             time.sleep(_EVERY)
         time.sleep(_SETTLED)
         return sorted({*changed, *self.changed()})
 
-    def _counts(self, _: "Change", path: str) -> bool:
-        """Return whether a change of a path counts: of a file that was named, or of one in a folder that was."""
+    def _counts(self, _: object, path: str) -> bool:
+        """Return whether a change of a path counts: of a named file, or of a file in a named folder."""
         if path in self._without or os.path.isdir(path):  # noqa: PTH112 - called for each of many files
             return False
         if path in self._files:

@@ -6,6 +6,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cli.running import Terminal, marpack, results
@@ -107,7 +108,7 @@ def large(make_mar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An archive of whose requirements pip says that they have 600 MB; they are then installed without a download."""
     monkeypatch.setenv("MARPACK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr("marpack.runner.environments._measure", lambda *_: Download(("big.whl",), 600_000_000))
-    monkeypatch.setattr("marpack.runner.environments._install", lambda *_: None)
+    monkeypatch.setattr("marpack.runner.environments._run_pip", lambda *_: SimpleNamespace(returncode=0))
     handler = "def handle(data, context):\n    return data and ['ok' for _ in data]\n"
     mar: Path = make_mar(handler, files={"requirements.txt": "big\n"}, requirementsFile="requirements.txt")
     return mar
