@@ -29,6 +29,6 @@ class PackagePage(MetadataHookInterface):
         text, repository = Path(self.root, "README.md").read_text(encoding="utf-8"), self.config["repository"]
         if repository:
             text = absolute(text, repository, metadata["version"])
-        beside = {"Homepage": "", "Documentation": "#reading-on", "Issues": "/issues", "Releases": "/releases"}
+        beside = {"Homepage": "", "Documentation": "#documentation", "Issues": "/issues", "Releases": "/releases"}
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
         metadata["urls"] = {label: repository + place for label, place in beside.items() if repository}
