@@ -3,10 +3,11 @@
 import ast
 import io
 import re
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from enum import Enum
 from math import prod
-from typing import BinaryIO, NamedTuple, Protocol, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from marpack.archive.bytesource import open_range, read_at
 from marpack.archive.zip_format import (
@@ -45,12 +46,17 @@ from marpack.weights.torch_files import (
 )
 
 HEAD = 512  # bytes of a file that tell what wraps it
-_CHUNK = 64 * 1024  # bytes fed to an engine at once
-_ZEROS = bytes(1 << 17)
+_CHUNK = 64 * 1024  # bytes read at once
+_ZEROS = bytes(_CHUNK)
 _MAX_STREAMS = 10_000  # one after the other in one file
 _TRIED = 1024  # bytes after which nobody doubts that they are compressed
-_CLOSED = {b"7z\xbc\xaf\x27\x1c": "7z", b"\x28\xb5\x2f\xfd": "zstandard", b"Rar!": "rar", b"\x04\x22\x4d\x18": "lz4"}
-_ZFILE, _ZFILE_LENGTH = b"ZF", slice(2, 21)  # joblib before 0.10: a number in base 16, then zlib
+_CLOSED = {  # compressed formats that marpack does not read: a pattern of their first bytes → name
+    rb"7z\xbc\xaf\x27\x1c": "7z",
+    rb"\x28\xb5\x2f\xfd": "zstandard",
+    rb"Rar!": "rar",
+    rb"\x04\x22\x4d\x18": "lz4",
+    rb"ZF[\sxX\da-fA-F_+-]{19}": "joblib before 0.10",  # a number in base 16, then zlib
+}
 _BLOCKS = (bytes.fromhex("314159265359"), bytes.fromhex("177245385090"))  # how bzip2's blocks begin, and its end
 _ALONE = b"\x5d\0\0"  # how LZMA without a container begins, as nearly everybody writes it
 _DICTIONARY = 1 << 26  # bytes; more are never needed within the limit of what is expanded
@@ -64,6 +70,24 @@ _PLAIN = re.compile(r"[<>=|]?(?:([biufcSUVa])(\d+)|([?])|([mM]8)(?:\[[\w/]+\])?)
 _UNIT_WIDTHS = {"U": 4}  # bytes per counted unit; 1 for all others
 _OBJECTS = re.compile(r"[<>=|]?O8?")
 _LONG = re.compile(r"(?<=\d)L\b")  # what Python 2 wrote behind numbers
+
+EXPANDED_LIMIT = 64 * 1024 * 1024  # bytes that a compressed file inside may expand to
+MAX_DEPTH = 6  # files within files
+MAX_FILES = 50_000  # in all of them together, and so is the next
+MAX_EXPANDED = 128 * 1024 * 1024  # bytes that come out of compressed files, or pad pickles
+MAX_STREAMS = 1000  # pickles one after the other in one file
+_SAFETENSORS = (".safetensors", ".sft")
+_PADDING = b"\0 \t\r\n"
+_MODULES = (".py", ".pyc", ".pyo", ".pyw", ".so", ".pyd")
+_PROTOCOLS = tuple(b"\x80" + bytes([number]) for number in range(6))  # how pickles begin since protocol 2
+_WRAPPED = tuple(bytes([code]) for code in b"P7RZ\x1fx\xfd\x5d\x93\x28\x04B")  # how wrapped files begin
+_FOREIGN = (WeightsFormat.SAFETENSORS, WeightsFormat.ONNX, WeightsFormat.ELF)  # weights that are not pickles by nature
+# Files whose name says that somebody unpickles them, and those that may be of another format.
+_COMPRESSED = r"(?:\.(?:gz|bz2|xz|lzma|z|zlib))?\Z"
+_PICKLES = re.compile(rf"\.(?:pkl|pickle|joblib){_COMPRESSED}", re.IGNORECASE)
+_WEIGHTS = re.compile(rf"\.(?:pt|pth|ckpt){_COMPRESSED}", re.IGNORECASE)
+# The pickles that TorchScript's own reader, which is C++, loads.
+_SCRIPT = r"(?:data|constants|attributes|bytecode|traced_inputs)\.pkl|code/.*\.debug_pkl"
 
 
 class WrappingError(Exception):
@@ -79,20 +103,14 @@ class Inner(NamedTuple):
 
 
 def unwrap(file: BinaryIO, head: bytes, *, limit: int) -> Iterator[Inner]:
-    """Yield the files that a file wraps; nothing for a plain one.
+    """Yield the files that a file wraps, by its first `HEAD` bytes; nothing for a plain one.
 
-    Args:
-        file: Seekable.
-        head: Its first `HEAD` bytes.
-        limit: How many bytes a compressed file may expand to.
-
-    Raises WrappingError for what is wrapped but cannot be followed to its end, after what could be.
+    A compressed file may expand to `limit` bytes. Raises WrappingError, after the files that could be read, for a file
+    that wraps others and cannot be read to its end.
     """
-    for magic, name in _CLOSED.items():
-        if head.startswith(magic):
+    for pattern, name in _CLOSED.items():
+        if re.match(pattern, head):
             raise WrappingError(f"it is compressed with {name}, which marpack does not read")
-    if _is_zfile(head):
-        raise WrappingError("it is compressed as joblib did before version 0.10, which marpack does not read")
     if _is_tar(head):
         yield from _tar_members(file)
     elif head.startswith(_NUMPY):
@@ -110,34 +128,15 @@ def unwrap(file: BinaryIO, head: bytes, *, limit: int) -> Iterator[Inner]:
 
 def is_wrapping(head: bytes) -> bool:
     """Return whether a file that begins with these `HEAD` bytes may wrap another one."""
-    return head.startswith((*_CLOSED, _NUMPY)) or _is_tar(head) or _is_zfile(head) or _codec(head) is not None
-
-
-def _is_zfile(head: bytes) -> bool:
-    try:
-        int(head[_ZFILE_LENGTH], 16)
-    except ValueError:
-        return False
-    return head.startswith(_ZFILE)
-
-
-class _Engine(Protocol):
-    """What the three engines share."""
-
-    @property
-    def eof(self) -> bool: ...
-
-    @property
-    def unused_data(self) -> bytes: ...
-
-    def decompress(self, data: bytes, limit: int, /) -> bytes: ...
+    is_closed = any(re.match(pattern, head) for pattern in _CLOSED)
+    return is_closed or head.startswith(_NUMPY) or _is_tar(head) or _codec(head) is not None
 
 
 class _Codec(NamedTuple):
     """One kind of compression."""
 
     name: str
-    start: Callable[[], _Engine]
+    start: Callable[[], Any]  # Any: the engines of three modules, which share an interface
     damage: type[Exception]
     sure: bool = True  # its magic is long enough to believe it
     has_checksum: bool = True
@@ -202,18 +201,23 @@ def _expand(file: BinaryIO, codec: _Codec, out: bytearray, limit: int) -> str | 
             is_certain |= bool(out) or codec.has_checksum  # LZMA without a container has no checksum
             if streams == _MAX_STREAMS:
                 return f"it has over {_MAX_STREAMS:,} compressed streams in a row"
-            data = _skip_zeros(file, engine.unused_data + data)
-            engine, fed, streams = codec.start(), 0, streams + 1
+            data = engine.unused_data + data
+            file.seek(-len(data), io.SEEK_CUR)
+            _skip_padding(file, b"\0")
+            engine, data, fed, streams = codec.start(), b"", 0, streams + 1
     return "its compressed data end too early" if fed and (is_certain or fed >= _TRIED) else None
 
 
-def _skip_zeros(file: BinaryIO, data: bytes) -> bytes:
-    """Return the bytes behind the zeros that pad a stream; blocks of zeros are compared, as stripping takes longer."""
-    while data == _ZEROS[: len(data)]:
-        data = file.read(len(_ZEROS))
-        if not data:
-            return data
-    return data.lstrip(b"\0")
+def _skip_padding(file: BinaryIO, padding: bytes, limit: int = sys.maxsize) -> int:
+    """Move to the next byte that is not padding, and return how many bytes were: more than `limit` if it gave up."""
+    skipped = 0
+    while skipped <= limit and (block := file.read(_CHUNK)):
+        rest = b"" if _ZEROS.startswith(block) else block.lstrip(padding)
+        skipped += len(block) - len(rest)
+        if rest:
+            file.seek(-len(rest), io.SEEK_CUR)
+            break
+    return skipped
 
 
 def _is_tar(head: bytes) -> bool:
@@ -279,26 +283,18 @@ def _behind_arrays(file: BinaryIO) -> Iterator[Inner]:
         if length > _MAX_HEADER or start + length > size:
             raise WrappingError(f"the header of numpy's array has {length:,} bytes")
         file.seek(start)
-        numbers = _array_bytes(file.read(length))
-        begin = start + length + (numbers or 0)
-        if numbers is None:
-            yield Inner("objects", open_range(file, begin, size - begin), unpickled=True)
-            return
-    if begin > size:
-        raise WrappingError("numpy's array is cut off")
-
-
-def _array_bytes(header: bytes) -> int | None:
-    """Return how many bytes of numbers follow a header of numpy's; None for objects. Raises WrappingError."""
-    text = header.decode("latin-1").strip()
-    for spelt in (text, _LONG.sub("", text)):
         try:
-            fields = ast.literal_eval(spelt)
+            fields = ast.literal_eval(_LONG.sub("", file.read(length).decode("latin-1").strip()))
             width, shape = _width(fields["descr"]), fields["shape"]
         except (SyntaxError, ValueError, TypeError, KeyError, RecursionError, MemoryError):
-            continue
-        return None if width is None else width * _count(shape)
-    raise WrappingError("the header of numpy's array cannot be read")
+            raise WrappingError("the header of numpy's array cannot be read") from None
+        begin = start + length
+        if width is None:
+            yield Inner("objects", open_range(file, begin, size - begin), unpickled=True)
+            return
+        begin += width * _count(shape)
+    if begin > size:
+        raise WrappingError("numpy's array is cut off")
 
 
 def _width(descr: object) -> int | None:
@@ -310,16 +306,9 @@ def _width(descr: object) -> int | None:
     if not isinstance(descr, list):
         raise WrappingError(f"numpy's array has an unknown dtype, {str(descr)[:40]!r}")
     total: int | None = 0
-    for item in descr:
-        match item:
-            case (_, inner):
-                count = 1
-            case (_, inner, shape):
-                count = _count(shape)
-            case _:
-                raise WrappingError("numpy's array has an unknown dtype")
+    for _, inner, *shape in descr:
         width = _width(inner)
-        total = None if width is None or total is None else total + width * count
+        total = None if width is None or total is None else total + width * prod(map(_count, shape))
     return total
 
 
@@ -330,26 +319,6 @@ def _count(shape: object) -> int:
         raise WrappingError(f"numpy's array has an invalid shape, {str(shape)[:40]}")
     return prod(sizes)
 
-
-EXPANDED_LIMIT = 64 * 1024 * 1024  # bytes that a compressed file inside may expand to
-MAX_DEPTH = 6  # files within files
-MAX_FILES = 50_000  # in all of them together, and so is the next
-MAX_EXPANDED = 128 * 1024 * 1024  # bytes that come out of compressed files, or pad pickles
-MAX_STREAMS = 1000  # pickles one after the other in one file
-_CHUNK = 64 * 1024
-_MAGIC = (b"\x80", b"L")  # with which torch.save's magic number may begin
-_SAFETENSORS = (".safetensors", ".sft")
-_PADDING = b"\0 \t\r\n"
-_MODULES = (".py", ".pyc", ".pyo", ".pyw", ".so", ".pyd")
-_PROTOCOLS = tuple(b"\x80" + bytes([number]) for number in range(6))  # how pickles begin since protocol 2
-_WRAPPED = tuple(bytes([code]) for code in b"P7RZ\x1fx\xfd\x5d\x93\x28\x04B")  # how wrapped files begin
-_FOREIGN = (WeightsFormat.SAFETENSORS, WeightsFormat.ONNX, WeightsFormat.ELF)  # weights that are not pickles by nature
-# Files whose name says that somebody unpickles them, and those that may be of another format.
-_COMPRESSED = r"(?:\.(?:gz|bz2|xz|lzma|z|zlib))?\Z"
-_PICKLES = re.compile(rf"\.(?:pkl|pickle|joblib){_COMPRESSED}", re.IGNORECASE)
-_WEIGHTS = re.compile(rf"\.(?:pt|pth|ckpt){_COMPRESSED}", re.IGNORECASE)
-# The pickles that TorchScript's own reader, which is C++, loads.
-_SCRIPT = r"(?:data|constants|attributes|bytecode|traced_inputs)\.pkl|code/.*\.debug_pkl"
 
 Part = PickleFacts | HostileExpression | StrayImports | Program | Unscanned
 Found = Iterator[Part]
@@ -376,13 +345,10 @@ class NestedScan:
         weights: str | None = None,
         members: Iterable[str] = (),
     ) -> None:
-        """Start a scan.
+        """Start a scan within a limit of opcodes for all pickles together.
 
-        Args:
-            fetched: The bytes come from elsewhere: leave out, and count, what torch itself reads as numbers or code.
-            opcodes: How many all pickles together may have.
-            weights: The member that the manifest names as the weights.
-            members: Names of the archive's members: an import of a module among them runs the archive's code.
+        With `fetched`, members that torch reads as numbers or code are counted and not read. `weights` is the member
+        that the manifest names; an import of a module among `members` runs the archive's code.
         """
         self.budget = OpcodeBudget(opcodes)
         self.unfetched = 0
@@ -407,14 +373,18 @@ class NestedScan:
     ) -> Found:
         """Scan one file; `found` is its format, if it is known already."""
         self._files_left -= 1
-        if reason := self._describe_limit(depth):
-            if not self._is_over or depth > MAX_DEPTH:
-                yield Unscanned(where, reason)
-            self._is_over |= depth <= MAX_DEPTH
+        if depth > MAX_DEPTH:
+            yield Unscanned(where, f"it lies deeper than {MAX_DEPTH} files within files")
+            return
+        if self._files_left < 0 or self.budget.left <= 0:
+            opcodes = f"{self.budget.count:,} opcodes of pickles (--max-opcodes)"
+            limit = f"{MAX_FILES:,} other files" if self._files_left < 0 else opcodes
+            yield from () if self._is_over else [Unscanned(where, f"it lies, with all that follows, behind {limit}")]
+            self._is_over = True
             return
         file.seek(0)
         head = file.read(HEAD)
-        claim = self._find_claim(where, claim, found)
+        claim = self._claim_of(where, claim, found)
         if kind := program_kind(where, head, file):
             yield Program(where, kind)
         try:
@@ -425,12 +395,22 @@ class NestedScan:
             if claim is not Claim.NUMBERS or isinstance(error, LargeZipError):
                 yield Unscanned(where, f"it begins as a zip, and cannot be read as one: {error}")
         is_wrapped = yield from self._scan_wrapped(where, file, head, depth, claim)
-        if pickles := _legacy_pickles(file, head, found, self.budget):
-            yield from self._scan_legacy(where, file, pickles, depth)
-        elif head and not head.startswith(LOCAL_MAGIC):  # pickle.load fails at its first byte
-            claim = Claim.NONE if is_wrapped else claim
-            if head[0] in OPCODES or claim is Claim.UNPICKLED:
-                yield from self._scan_concatenated(where, file, 0, claim, depth, first=head[:2])
+        claim = Claim.NONE if is_wrapped else claim
+        pickles = list(found.pickles) if found else []  # those that torch.save wrote before torch 1.6
+        if found is None and is_legacy(file, head):
+            pickles = read_legacy_pickles(file, self.budget)
+        if pickles:
+            yield from self._scan_torch(where, file, pickles, depth)
+        elif head and not head.startswith(LOCAL_MAGIC) and (head[0] in OPCODES or claim is Claim.UNPICKLED):
+            yield from self._scan_concatenated(where, file, 0, claim, depth, first=head[:2])
+
+    def _claim_of(self, where: str, claim: Claim, found: Recognized | None) -> Claim:
+        if claim is not Claim.NONE:
+            return claim
+        if _PICKLES.search(where):
+            return Claim.UNPICKLED
+        is_foreign = found is not None and found.kind in _FOREIGN
+        return Claim.NAMED if _WEIGHTS.search(where) or (where == self._weights and not is_foreign) else Claim.NONE
 
     def _scan_wrapped(self, where: str, file: BinaryIO, head: bytes, depth: int, claim: Claim) -> Unwrapping:
         """Scan the files that a file wraps; return whether there are any."""
@@ -446,24 +426,6 @@ class NestedScan:
             found = True
             yield Unscanned(where, str(error))
         return found
-
-    def _describe_limit(self, depth: int) -> str | None:
-        """Return the limit that the scan has reached, if any."""
-        if depth > MAX_DEPTH:
-            return f"it lies deeper than {MAX_DEPTH} files within files"
-        if self._files_left < 0:
-            return f"it lies, with all that follows, behind {MAX_FILES:,} other files"
-        if self.budget.left <= 0:
-            return f"it lies, with all that follows, behind {self.budget.count:,} opcodes of pickles (--max-opcodes)"
-        return None
-
-    def _find_claim(self, where: str, claim: Claim, found: Recognized | None) -> Claim:
-        if claim is not Claim.NONE:
-            return claim
-        if _PICKLES.search(where):
-            return Claim.UNPICKLED
-        is_foreign = found is not None and found.kind in _FOREIGN
-        return Claim.NAMED if _WEIGHTS.search(where) or (where == self._weights and not is_foreign) else Claim.NONE
 
     def _scan_zip(self, where: str, file: BinaryIO, archive: TorchZip, depth: int) -> Found:
         is_script = archive.kind is WeightsFormat.TORCHSCRIPT and not archive.is_ambiguous
@@ -484,10 +446,8 @@ class NestedScan:
                 yield Unscanned(inside, "it is encrypted, or its zip says so")
             first = archive.read_already(name, entry)
             if first or (is_script and re.fullmatch(_SCRIPT, name)):
-                first = first or self.budget.read(inner)
-                yield from self._scan_pickle(inside, inner, first, depth, torch=True, script=is_script)
-                if not first.problem:
-                    yield from self._scan_concatenated(inside, inner, first.end, Claim.NONE, depth)
+                pickles = [first or self.budget.read(inner)]
+                yield from self._scan_torch(inside, inner, pickles, depth, script=is_script)
             else:
                 claim = Claim.NUMBERS if entry in plain else Claim.NONE
                 claim = Claim.UNPICKLED if entry in pickled else claim
@@ -520,10 +480,12 @@ class NestedScan:
             self._bytes_left -= entry.size
         return open_entry(file, entry)
 
-    def _scan_legacy(self, where: str, file: BinaryIO, pickles: list[Stream], depth: int) -> Found:
-        """Judge the pickles that torch.save wrote before torch 1.6, and scan the bytes after its storages."""
+    def _scan_torch(
+        self, where: str, file: BinaryIO, pickles: list[Stream], depth: int, *, script: bool = False
+    ) -> Found:
+        """Judge the pickles that a loader of torch reads, and scan the bytes after them and their storages."""
         for stream in pickles:
-            yield from self._scan_pickle(where, file, stream, depth, torch=True)
+            yield from self._scan_pickle(where, file, stream, depth, torch=True, script=script)
         if not pickles[-1].problem:
             end = end_of_legacy_storages(file, pickles) or pickles[-1].end  # torch.load raises where they are not whole
             yield from self._scan_concatenated(where, file, end, Claim.NONE, depth)
@@ -534,7 +496,7 @@ class NestedScan:
         """Read the pickles that follow one another from a byte on, which is padding unless `first` begins there."""
         size = file.seek(0, io.SEEK_END)
         if not first:
-            at, first = self._skip_padding(file, at)
+            at, first = self._next_pickle(file, at)
         count = 0
         while first and (first[0] in OPCODES or claim is Claim.UNPICKLED):
             count += 1
@@ -546,7 +508,7 @@ class NestedScan:
                 stream = self.budget.read(file, at, arrays=Arrays.SKIPPED)
                 yield from self._scan_with_arrays(where, file, stream, at)
             is_marked = first in _PROTOCOLS
-            at, first = (stream.end, b"") if stream.problem else self._skip_padding(file, stream.end)
+            at, first = (stream.end, b"") if stream.problem else self._next_pickle(file, stream.end)
             wrapped = bool(first) and is_wrapping(read_at(file, at, HEAD))
             if self._is_pickle(stream, claim, is_marked=is_marked, is_whole=at >= size):
                 # Its name says its only loader, except as the manifest's weights: older servers unpickle those.
@@ -607,24 +569,12 @@ class NestedScan:
         if stream.problem:
             yield Unscanned(label, stream.problem)
 
-    def _skip_padding(self, file: BinaryIO, at: int) -> tuple[int, bytes]:
+    def _next_pickle(self, file: BinaryIO, at: int) -> tuple[int, bytes]:
         """Return where the padding ends, and the next two bytes: none at the end of the file or at the limit."""
         file.seek(at)
-        while (chunk := file.read(_CHUNK)) and self._bytes_left >= 0:
-            rest = chunk.lstrip(_PADDING)
-            at += len(chunk) - len(rest)
-            if rest:
-                file.seek(at)
-                return at, file.read(2)
-            self._bytes_left -= len(chunk)
-        return at, b""
-
-
-def _legacy_pickles(file: BinaryIO, head: bytes, found: Recognized | None, budget: OpcodeBudget) -> list[Stream]:
-    """Return the pickles that torch.save wrote before torch 1.6, if it did."""
-    if found or head[:1] not in _MAGIC:
-        return list(found.pickles) if found else []
-    return read_legacy_pickles(file, budget) if is_legacy(file, head) else []
+        skipped = _skip_padding(file, _PADDING, self._bytes_left)
+        self._bytes_left -= skipped
+        return at + skipped, file.read(2) if self._bytes_left >= 0 else b""
 
 
 def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None, budget: OpcodeBudget, tail: int) -> TorchZip | None:
