@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from marpack.gate.verdicts import GateReport
     from marpack.inspection.facts import Inspection
     from marpack.trust import Signed, Verification
-    from marpack.trust.attestations import CheckedFile
+    from marpack.trust.attestations import CheckedFile, Trust
     from marpack.trust.keys import PrivateKey
-    from marpack.trust.verifying import Trust
 
 _OTHERS_READ = 0o044  # of a file's mode
 _MAX_PEM = 1 << 20  # bytes
@@ -44,12 +43,12 @@ def sign(options: SignOptions, bar: Bar, *, where: str = "key") -> Signed:
 
 def verify(options: VerifyOptions, bar: Bar) -> Verification:
     """Return who signed and who checked an archive. Raises SignatureError for one that is not trusted."""
-    from marpack.trust import verifying
+    from marpack.trust import attestations
 
     trust = _trust(options)
     path = Path(options.archive)
     with bar("verifying", _file(str(path)).stat().st_size) as progress:
-        return verifying.verify(path, trust, progress)
+        return attestations.verify(path, trust, progress)
 
 
 def private_key(key: Key, password: str | None, *, where: str = "key") -> tuple[PrivateKey, tuple[Finding, ...]]:
@@ -67,8 +66,8 @@ def private_key(key: Key, password: str | None, *, where: str = "key") -> tuple[
 
 def _trust(options: VerifyOptions) -> Trust:
     """Return the trusted keys and the required documents. Raises UsageError for options that do not go together."""
+    from marpack.trust.attestations import Trust
     from marpack.trust.keys import Authority, PublicKey
-    from marpack.trust.verifying import Trust
 
     def public_key(key: Key, name: str) -> PublicKey:
         pem, where = _pem(key, name)

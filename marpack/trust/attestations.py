@@ -1,4 +1,4 @@
-"""Attestations: the result of `marpack check` as a statement that others can verify against the file and the signer.
+"""Attestations of `marpack check` as statements that others can verify, and the verification of all that is trusted.
 
 Sources: in-toto Attestation Framework, predicate test-result v0.1.
 """
@@ -14,14 +14,15 @@ from msgspec import Struct
 from marpack import finding_codes as codes
 from marpack.archive.copying import file_digest
 from marpack.archive.protocol import Progress
-from marpack.errors import SignatureError, UsageError, convert_os_errors
-from marpack.findings import Finding
+from marpack.errors import SignatureError, UsageError, convert_os_errors, located
+from marpack.findings import Finding, Severity
 from marpack.gate.verdicts import LEFT_OUT, GateReport, GateVerdict, Verdict
 from marpack.project.schema import PROOF
 from marpack.protocol.targets import Target
-from marpack.trust import CheckClaim, Signer
-from marpack.trust.keys import PrivateKey, PublicKey
-from marpack.trust.signatures import Envelope, ResourceDescriptor, Statement, decoded, read_bounded
+from marpack.trust import CheckClaim, Signer, Verification
+from marpack.trust.keys import Authority, PrivateKey, PublicKey
+from marpack.trust.signatures import SUFFIX, Envelope, ResourceDescriptor, Statement, decoded, read_bounded
+from marpack.trust.signatures import verify as verify_signature
 from marpack.version import __version__
 
 PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
@@ -153,24 +154,25 @@ def require_check(path: Path, sha256: str, attestation: Path, key: PublicKey | N
     statement contradicts; UsageError for a file that cannot be read.
     """
     where = str(attestation)
-    hint = "get it from the checker: marpack check --attest FILE --key signer.pem"
-    payload = read_bounded(attestation, what="the attestation", hint=hint)
-    signer = None
-    if "_type" not in decoded(payload, dict[str, Any], what="attestation", where=where):  # Any: JSON
-        envelope = decoded(payload, Envelope, what="attestation", where=where)
-        signer = None if key is None else Signer("key", key.fingerprint)
-        payload = envelope.unsigned(where=where) if key is None else envelope.opened(key, where=where)
-    elif key is not None:
-        hint = "sign it when it is made: marpack check --attest FILE --key signer.pem"
-        raise SignatureError("the attestation is not signed", where=where, hint=hint, code="unsigned")
-    statement = Statement.from_json(payload, where=where)
-    if statement.predicate_type != PREDICATE_TYPE:
-        raise SignatureError(f"it does not attest a check: {statement.predicate_type}", where=where)
-    try:
-        predicate = msgspec.convert(statement.predicate, _TestResult)
-        (configuration,) = predicate.configuration
-    except ValueError as error:  # msgspec's errors are ValueErrors
-        raise SignatureError(f"marpack check did not write it: {error}", where=where) from error
+    with located(where):
+        hint = "get it from the checker: marpack check --attest FILE --key signer.pem"
+        payload = read_bounded(attestation, what="the attestation", hint=hint)
+        signer = None
+        if "_type" not in decoded(payload, dict[str, Any], what="attestation"):  # Any: JSON
+            envelope = decoded(payload, Envelope, what="attestation")
+            signer = None if key is None else Signer("key", key.fingerprint)
+            payload = envelope.unsigned() if key is None else envelope.opened(key)
+        elif key is not None:
+            hint = "sign it when it is made: marpack check --attest FILE --key signer.pem"
+            raise SignatureError("the attestation is not signed", hint=hint, code="unsigned")
+        statement = Statement.from_json(payload)
+        if statement.predicate_type != PREDICATE_TYPE:
+            raise SignatureError(f"it does not attest a check: {statement.predicate_type}")
+        try:
+            predicate = msgspec.convert(statement.predicate, _TestResult)
+            (configuration,) = predicate.configuration
+        except ValueError as error:  # msgspec's errors are ValueErrors
+            raise SignatureError(f"marpack check did not write it: {error}") from error
     found = configuration.annotations
     missing = tuple(_shortfalls(statement, predicate, found, path, sha256, where))
     if missing:
@@ -229,3 +231,46 @@ def _contradictions(predicate: _TestResult, found: _Circumstances) -> Iterator[s
         yield "a check is listed twice"
     if list(predicate.passed_tests) != passed or predicate.warned_tests or predicate.failed_tests:
         yield "passedTests, warnedTests and failedTests do not agree with the list of checks"
+
+
+class Trust(Struct, frozen=True, kw_only=True):
+    """The trusted keys and the required documents."""
+
+    signers: PublicKey | Authority | None  # None: no signature is verified
+    signature: Path | None = None  # None: beside the archive; it is optional where a check is required
+    check: Path | None = None  # an attestation; None: no check is required
+    checkers: PublicKey | None = None  # None: any author of the attestation
+
+
+def verify(path: Path, trust: Trust, progress: Progress | None = None) -> Verification:
+    """Return the trusted signer and checker of an archive's file.
+
+    Raises SignatureError with every reason why the file is not trusted; UsageError for a missing file.
+    """
+    hint = "name a .mar or a .tar.gz"
+    with convert_os_errors(UsageError, "the archive cannot be read", where=str(path), hint=hint):
+        sha256 = file_digest(path, progress)
+    failures: list[SignatureError] = []
+    signature = trust.signature or path.with_name(f"{path.name}{SUFFIX}")
+    signer = check = None
+    if trust.signers is not None and (trust.signature is not None or trust.check is None or signature.exists()):
+        try:
+            signer = verify_signature(path, sha256, signature, trust.signers)
+        except SignatureError as error:
+            failures.append(error)
+    if trust.check is not None:
+        try:
+            check = require_check(path, sha256, trust.check, trust.checkers)
+        except SignatureError as error:
+            failures.append(error)
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        findings: list[Finding] = []
+        for each in failures:
+            own = Finding(code=each.code, severity=Severity.ERROR, message=each.what, where=each.where, hint=each.hint)
+            findings += each.findings or (own,)
+        what = "neither the signature nor the check result is valid for this file"
+        raise SignatureError(what, where=str(path), findings=tuple(findings))
+    where = str(signature) if signer else None
+    return Verification(archive=str(path), sha256=sha256, signature=where, signer=signer, check=check)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Self, cast
 
-from marpack.errors import MissingExtraError, SignatureError, UsageError
+from marpack.errors import MissingExtraError, SignatureError, UsageError, located
 
 try:
     from cryptography import x509
@@ -48,11 +48,11 @@ class PublicKey:
         return cls(_on_curve(key, where))
 
     @classmethod
-    def of(cls, certificate: x509.Certificate, *, where: str) -> Self:
+    def of(cls, certificate: x509.Certificate) -> Self:
         """Return the key of a certificate. Raises SignatureError."""
         key = certificate.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name not in _HASHES:
-            raise SignatureError("the key of the signer's certificate is not on P-256, P-384 or P-521", where=where)
+            raise SignatureError("the key of the signer's certificate is not on P-256, P-384 or P-521")
         return cls(key)
 
     @property
@@ -140,7 +140,8 @@ def chain_of(pem: bytes, *, where: str) -> list[bytes]:
 def certified_by(certificate: bytes) -> tuple[str, str]:
     """Return a certificate's subject, and its key's fingerprint. Raises SignatureError for a key of another kind."""
     parsed = x509.load_der_x509_certificate(certificate)
-    return _subject(parsed), PublicKey.of(parsed, where=_subject(parsed)).fingerprint
+    with located(_subject(parsed)):
+        return _subject(parsed), PublicKey.of(parsed).fingerprint
 
 
 class Authority:
@@ -154,7 +155,7 @@ class Authority:
         """Parse the certificates. Raises UsageError naming `where`."""
         return cls(certificates_of(pem, where=where))
 
-    def verify_chain(self, chain: Sequence[bytes], *, where: str) -> tuple[str, PublicKey]:
+    def verify_chain(self, chain: Sequence[bytes]) -> tuple[str, PublicKey]:
         """Return the subject and the key of the first of these certificates (ASN.1 DER), if the chain is valid now.
 
         Now, because the bundle does not prove when it was signed. Raises SignatureError.
@@ -163,7 +164,7 @@ class Authority:
             leaf, *others = [x509.load_der_x509_certificate(each) for each in chain]
         except ValueError as error:
             what = "a certificate in the signature cannot be read"
-            raise SignatureError(what, where=where, code="invalid-certificate") from error
+            raise SignatureError(what, code="invalid-certificate") from error
 
         def expect_signing(*given: Any) -> None:  # Any: the policy, the certificate and its extension or None
             if given[2] is None or not given[2].digital_signature:
@@ -184,8 +185,8 @@ class Authority:
         except verification.VerificationError as error:
             what = f"no authority of --ca certifies the signer {_subject(leaf)}: {error}"
             hint = "an expired certificate is not valid: sign it again"
-            raise SignatureError(what, where=where, hint=hint, code="untrusted-certificate") from error
-        return _subject(leaf), PublicKey.of(leaf, where=where)
+            raise SignatureError(what, hint=hint, code="untrusted-certificate") from error
+        return _subject(leaf), PublicKey.of(leaf)
 
 
 def _subject(certificate: x509.Certificate) -> str:

@@ -5,7 +5,7 @@ The same archive gives the same bytes: the document contains no time, no path an
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -137,49 +137,42 @@ def _names(line: Line) -> bool:
 def _model(found: Materials) -> _Json:
     """Return the component that describes the model; an author may have written anything into its metadata."""
     facts, model, metadata = found.facts, found.facts.manifest["model"], found.facts.metadata or Metadata()
-    component: _Json = {
+    properties = [
+        ("content_digest", facts.content_digest),
+        ("builder", facts.provenance.get("builder")),
+        ("source_commit", facts.provenance.get("source_commit")),
+        ("target", facts.target),
+        ("handler", facts.handler.entry_point),
+        ("hash", None if found.sha256 else "left out: the archive is a folder, or was not fetched whole"),
+        *(  # without its text, which may contain a password or a private path
+            ("requirement_not_listed", f"{file}:{line.number}" if line.number else file)
+            for file, line in found.requirements
+            if not _names(line)
+        ),
+    ]
+    parsed = [(author, contact(author)) for author in metadata.authors]
+    authors = [{"name": parts.name, "email": parts.email} if parts else {"name": author} for author, parts in parsed]
+    homepage = metadata.homepage if metadata.homepage and is_web_address(metadata.homepage) else None
+    weights = next((item for item in facts.weights if item.member == model.get("serializedFile")), None)
+    parameters = _model_parameters(weights) if weights else {}
+    return {
         "type": "machine-learning-model",
         "bom-ref": _MODEL,
         "name": model["modelName"],
         "purl": _purl("generic", model["modelName"], model.get("modelVersion")),
         "components": list(_members(facts)),
-        "properties": _properties(_model_properties(found)),
-    }
-    if metadata.license:
-        component["licenses"] = [_license(metadata.license)]
-    if metadata.authors:
-        component["authors"] = [
-            {key: value for key, value in (("name", parts.name), ("email", parts.email)) if value}
-            if (parts := contact(author))
-            else {"name": author}
-            for author in metadata.authors
-        ]
-    if metadata.description:
-        component["description"] = metadata.description
-    if metadata.homepage and is_web_address(metadata.homepage):
-        component["externalReferences"] = [{"type": "website", "url": _ascii(metadata.homepage)}]
-    if version := model.get("modelVersion"):
-        component["version"] = version
-    if found.sha256:
-        component["hashes"] = _hashes(found.sha256)
-    weights = next((item for item in facts.weights if item.member == model.get("serializedFile")), None)
-    if weights and (parameters := _model_parameters(weights)):
-        component["modelCard"] = {"modelParameters": parameters}
-    return component
-
-
-def _model_properties(found: Materials) -> Iterator[tuple[str, str | None]]:
-    facts = found.facts
-    yield "content_digest", facts.content_digest
-    yield "builder", facts.provenance.get("builder")
-    yield "source_commit", facts.provenance.get("source_commit")
-    yield "target", facts.target
-    yield "handler", facts.handler.entry_point
-    if found.sha256 is None:
-        yield "hash", "left out: the archive is a folder, or was not fetched whole"
-    for file, line in found.requirements:
-        if not _names(line):  # its text may contain a password or a private path
-            yield "requirement_not_listed", f"{file}:{line.number}" if line.number else file
+        "properties": _properties(properties),
+    } | _present(
+        {
+            "licenses": [_license(metadata.license)] if metadata.license else None,
+            "authors": [_present(author) for author in authors],
+            "description": metadata.description,
+            "externalReferences": [{"type": "website", "url": _ascii(homepage)}] if homepage else None,
+            "version": model.get("modelVersion"),
+            "hashes": _hashes(found.sha256),
+            "modelCard": {"modelParameters": parameters} if parameters else None,
+        }
+    )
 
 
 def _license(text: str) -> _Json:
@@ -198,8 +191,6 @@ def _members(facts: Inspection) -> Iterator[_Json]:
         digest = member.sha256
         if member.name == INDEX_NAME and facts.content_digest:
             digest = facts.content_digest.removeprefix("sha256:")
-        if digest:
-            component["hashes"] = _hashes(digest)
         properties: list[tuple[str, str | None]] = [("size", str(member.size))]
         if found := weights.get(member.name):
             properties.append(("format", found.kind.value))
@@ -210,7 +201,7 @@ def _members(facts: Inspection) -> Iterator[_Json]:
                     ("tensors", str(found.tensors)),
                     ("dtypes", dtypes),
                 ]
-        yield component | {"properties": _properties(properties)}
+        yield component | _present({"hashes": _hashes(digest)}) | {"properties": _properties(properties)}
 
 
 def _model_parameters(weights: WeightsFacts) -> _Json:
@@ -239,11 +230,9 @@ def _library(file: str, line: Line) -> _Json:
         return component | _distribution(requirement.url)
     pins = {each.version for each in requirement.specifier if each.operator in ("==", "===")}
     version = pins.pop() if len(pins) == 1 and not any("*" in pin for pin in pins) else None
-    component |= {
-        "purl": _purl("pypi", line.name or "", version),
-        "properties": _properties([("requirement", line.text)]),
-    }
-    return component | ({"version": version} if version else {})
+    component["purl"] = _purl("pypi", line.name or "", version)
+    component["properties"] = _properties([("requirement", line.text)])
+    return component | _present({"version": version})
 
 
 def _distribution(address: str) -> _Json:
@@ -262,12 +251,16 @@ def _purl(kind: str, name: str, version: str | None) -> str:
     return f"pkg:{kind}/{quote(name, safe='')}" + (f"@{quote(version, safe='')}" if version else "")
 
 
-def _hashes(sha256: str) -> list[_Json]:
-    return [{"alg": "SHA-256", "content": sha256}]
+def _hashes(sha256: str | None) -> list[_Json]:
+    return [{"alg": "SHA-256", "content": sha256}] if sha256 else []
 
 
-def _properties(facts: Iterator[tuple[str, str | None]] | list[tuple[str, str | None]]) -> list[_Json]:
+def _properties(facts: Iterable[tuple[str, str | None]]) -> list[_Json]:
     return [{"name": f"marpack:{name}", "value": value} for name, value in facts if value]
+
+
+def _present(values: _Json) -> _Json:
+    return {key: value for key, value in values.items() if value}
 
 
 def _ascii(address: str) -> str:

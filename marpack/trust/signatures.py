@@ -7,7 +7,6 @@ Sources: in-toto Attestation Framework, Statement v1; Dead Simple Signing Envelo
 """
 
 import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from marpack.archive.copying import file_digest
 from marpack.archive.index import content_digest, index_of
 from marpack.archive.protocol import Progress
 from marpack.archive.reader import open_archive
-from marpack.errors import ArchiveError, DamagedArchiveError, SignatureError, UsageError, describe_os_error
+from marpack.errors import ArchiveError, DamagedArchiveError, SignatureError, UsageError, describe_os_error, located
 from marpack.findings import Finding
 from marpack.inspection.members import changed, digests
 from marpack.trust import Signer
@@ -57,11 +56,11 @@ class Statement(Struct, frozen=True, kw_only=True, rename={"type": "_type", "pre
     type: str = STATEMENT_TYPE
 
     @classmethod
-    def from_json(cls, payload: bytes, *, where: str) -> Self:
-        """Parse a statement. Raises SignatureError naming `where`."""
-        statement = decoded(payload, cls, what="statement", where=where)
+    def from_json(cls, payload: bytes) -> Self:
+        """Parse a statement. Raises SignatureError."""
+        statement = decoded(payload, cls, what="statement")
         if statement.type != STATEMENT_TYPE:
-            raise SignatureError(f"this is a statement of another kind: {statement.type}", where=where)
+            raise SignatureError(f"this is a statement of another kind: {statement.type}")
         return statement
 
     def to_json(self) -> bytes:
@@ -89,27 +88,26 @@ class Envelope(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, re
         signature = EnvelopeSignature(sig=to_base64(key.sign(_encoded(payload))), keyid=keyid)
         return cls(payload=to_base64(payload), payload_type=PAYLOAD_TYPE, signatures=(signature,))
 
-    def opened(self, key: PublicKey, *, where: str) -> bytes:
+    def opened(self, key: PublicKey) -> bytes:
         """Return the bytes, if the key signed them.
 
         A signature that names another key's fingerprint is ignored. Raises SignatureError.
         """
-        payload = self.unsigned(where=where)
-        named = {each.keyid for each in self.signatures if each.keyid} - {key.fingerprint}
+        payload = self.unsigned()
         mine = [each for each in self.signatures if not each.keyid or each.keyid == key.fingerprint]
-        if named and not mine:
-            raise signed_by_another(", ".join(sorted(named)), key, where=where)
+        if self.signatures and not mine:
+            raise signed_by_another(", ".join(sorted({str(each.keyid) for each in self.signatures})), key)
         data = _encoded(payload)
-        if not any(key.verifies(from_base64(each.sig, where=where), data) for each in mine):
+        if not any(key.verifies(from_base64(each.sig), data) for each in mine):
             what = f"the key {key.fingerprint} did not sign this: another key did, or it changed after signing"
-            raise SignatureError(what, where=where)
+            raise SignatureError(what)
         return payload
 
-    def unsigned(self, *, where: str) -> bytes:
+    def unsigned(self) -> bytes:
         """Return the bytes without verifying them. Raises SignatureError for anything but a statement."""
         if self.payload_type != PAYLOAD_TYPE:
-            raise SignatureError(f"it does not contain a statement: {self.payload_type}", where=where)
-        return from_base64(self.payload, where=where)
+            raise SignatureError(f"it does not contain a statement: {self.payload_type}")
+        return from_base64(self.payload)
 
 
 def _encoded(payload: bytes) -> bytes:
@@ -117,14 +115,14 @@ def _encoded(payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
 
 
-def signed_by_another(named: str, key: PublicKey, *, where: str) -> SignatureError:
+def signed_by_another(named: str, key: PublicKey) -> SignatureError:
     """Return the error for a signature that names other keys."""
     what = f"it names the key {named} as the signer's; the one given is {key.fingerprint}"
     hint = "pass the signer's own public key, or do not trust this file"
-    return SignatureError(what, where=where, hint=hint, code="other-signer")
+    return SignatureError(what, hint=hint, code="other-signer")
 
 
-def decoded(data: bytes, kind: type[Read], *, what: str, where: str) -> Read:
+def decoded(data: bytes, kind: type[Read], *, what: str) -> Read:
     """Parse untrusted JSON. Raises SignatureError, in which `what` names the expected content."""
 
     def unique(pairs: list[tuple[str, Any]]) -> None:  # Any: JSON
@@ -136,7 +134,7 @@ def decoded(data: bytes, kind: type[Read], *, what: str, where: str) -> Read:
         json.loads(data, object_pairs_hook=unique)
         return msgspec.json.decode(data, type=kind)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
-        raise SignatureError(f"not a valid {what}: {error}", where=where) from error
+        raise SignatureError(f"not a valid {what}: {error}") from error
 
 
 def to_base64(data: bytes) -> str:
@@ -144,15 +142,15 @@ def to_base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def from_base64(text: str, *, where: str) -> bytes:
+def from_base64(text: str) -> bytes:
     """Decode Base64 of either alphabet. Raises SignatureError for text that no encoder writes."""
     standard = text.replace("-", "+").replace("_", "/")
     try:
         data = base64.b64decode(standard, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise SignatureError("it contains invalid Base64", where=where) from error
-    if to_base64(data) != standard:  # bits that decoding drops: two texts for the same bytes
-        raise SignatureError("it contains invalid Base64", where=where)
+    except ValueError:
+        data = None
+    if data is None or to_base64(data) != standard:  # bits that decoding drops: two texts for the same bytes
+        raise SignatureError("it contains invalid Base64")
     return data
 
 
@@ -202,36 +200,36 @@ class Bundle(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
     verification_material: _Material
 
     @classmethod
-    def from_json(cls, data: bytes, *, where: str) -> Self:
-        """Parse a bundle. Raises SignatureError naming `where`."""
-        bundle = decoded(data, cls, what="signature of a model", where=where)
+    def from_json(cls, data: bytes) -> Self:
+        """Parse a bundle. Raises SignatureError."""
+        bundle = decoded(data, cls, what="signature of a model")
         if bundle.media_type not in _MEDIA_TYPES:
-            raise SignatureError(f"it is a bundle of another kind: {bundle.media_type}", where=where)
+            raise SignatureError(f"it is a bundle of another kind: {bundle.media_type}")
         if len(bundle.dsse_envelope.signatures) != 1:
-            raise SignatureError("a bundle must contain exactly one signature", where=where)
+            raise SignatureError("a bundle must contain exactly one signature")
         return bundle
 
-    def opened(self, trusted: PublicKey | Authority, *, where: str) -> tuple[Signer, bytes]:
+    def opened(self, trusted: PublicKey | Authority) -> tuple[Signer, bytes]:
         """Return the signer and the verified bytes. Raises SignatureError for a signer that is not trusted."""
         material = self.verification_material
         if material.certificate is not None:
-            raise SignatureError("it is a keyless Sigstore signature", where=where, hint=_OFFICIAL)
+            raise SignatureError("it is a keyless Sigstore signature", hint=_OFFICIAL)
         if isinstance(trusted, Authority):
             if material.chain is None:
                 what = "it was made with a key, not with a certificate"
                 hint = "pass the signer's public key: --key signer.pub"
-                raise SignatureError(what, where=where, hint=hint, code="signed-with-key")
-            chain = [from_base64(each.raw_bytes, where=where) for each in material.chain.certificates]
-            name, key = trusted.verify_chain(chain, where=where)
-            return Signer("certificate", name), self.dsse_envelope.opened(key, where=where)
+                raise SignatureError(what, hint=hint, code="signed-with-key")
+            chain = [from_base64(each.raw_bytes) for each in material.chain.certificates]
+            name, key = trusted.verify_chain(chain)
+            return Signer("certificate", name), self.dsse_envelope.opened(key)
         if material.public_key is None:
             hint = "pass the authority that you trust: --ca authority.pem"
             what = "it was made with a certificate, not with a key alone"
-            raise SignatureError(what, where=where, hint=hint, code="signed-with-certificate")
+            raise SignatureError(what, hint=hint, code="signed-with-certificate")
         named = material.public_key.hint
         if named and named != trusted.fingerprint:
-            raise signed_by_another(named, trusted, where=where)
-        return Signer("key", trusted.fingerprint), self.dsse_envelope.opened(trusted, where=where)
+            raise signed_by_another(named, trusted)
+        return Signer("key", trusted.fingerprint), self.dsse_envelope.opened(trusted)
 
 
 class _Resource(Struct, frozen=True):
@@ -305,10 +303,10 @@ def verify(path: Path, sha256: str, signature: Path, trusted: PublicKey | Author
     The statement is read only after its signature is verified. Raises SignatureError with every difference; UsageError
     for a file that cannot be read.
     """
-    where = str(signature)
-    data = read_bounded(signature, what="the signature", hint=f"get {path.name}{SUFFIX} from the signer")
-    signer, payload = Bundle.from_json(data, where=where).opened(trusted, where=where)
-    resource = _signed_resource(Statement.from_json(payload, where=where), where=where)
+    with located(str(signature)):
+        data = read_bounded(signature, what="the signature", hint=f"get {path.name}{SUFFIX} from the signer")
+        signer, payload = Bundle.from_json(data).opened(trusted)
+        resource = _signed_resource(Statement.from_json(payload))
     differences: list[Finding] = []
     if resource.name not in (_ITSELF, path.name):
         message = f"the signature is of a file named {resource.name}"
@@ -324,25 +322,25 @@ def verify(path: Path, sha256: str, signature: Path, trusted: PublicKey | Author
     return signer
 
 
-def _signed_resource(statement: Statement, *, where: str) -> _Resource:
+def _signed_resource(statement: Statement) -> _Resource:
     """Return the one file that a statement is about. Raises SignatureError."""
     if statement.predicate_type != PREDICATE_TYPE:
         what = f"the statement is not a list of a model's files: {statement.predicate_type}"
-        raise SignatureError(what, where=where)
+        raise SignatureError(what)
     try:
         predicate = msgspec.convert(statement.predicate, _Predicate)
     except msgspec.ValidationError as error:
-        raise SignatureError(f"its list of files cannot be read: {error}", where=where, hint=_OFFICIAL) from error
+        raise SignatureError(f"its list of files cannot be read: {error}", hint=_OFFICIAL) from error
     how = predicate.serialization
     if (how.method, how.hash_type) != ("files", "sha256"):
         what = f"it contains {how.hash_type} of {how.method}; marpack reads sha256 of files"
-        raise SignatureError(what, where=where, hint=_OFFICIAL)
+        raise SignatureError(what, hint=_OFFICIAL)
     if len(predicate.resources) != 1:
         what = f"it covers {len(predicate.resources)} files of a folder, not one archive"
-        raise SignatureError(what, where=where, hint=_OFFICIAL)
+        raise SignatureError(what, hint=_OFFICIAL)
     (resource,) = predicate.resources
     if resource.algorithm != "sha256":
-        raise SignatureError(f"it declares sha256, but contains {resource.algorithm}", where=where)
+        raise SignatureError(f"it declares sha256, but contains {resource.algorithm}")
     return resource
 
 

@@ -119,7 +119,7 @@ def test_another_checker(archive, attested, key):
 )
 def test_what_is_no_yes(archive, attested, key, said, result, messages):
     file = attested(said)
-    statement = json.loads(Envelope(**_fields(file)).unsigned(where="x"))
+    statement = json.loads(Envelope(**_fields(file)).unsigned())
     assert statement["predicate"]["result"] == result
     assert [each.message for each in refusal(archive, file, key.public).findings] == messages
 

@@ -86,7 +86,7 @@ def issued(**changes):
 
 def test_an_authority_names_the_signer():
     top, chain, own = issued()
-    name, key = Authority([top]).verify_chain(chain, where="x.sig")
+    name, key = Authority([top]).verify_chain(chain)
     assert (name, key.fingerprint) == (
         "CN=Release",
         PublicKey.from_pem(vouched.public_pem(own), where="k").fingerprint,
@@ -105,24 +105,24 @@ def test_an_authority_names_the_signer():
 def test_a_certificate_that_does_not_do(changes, what):
     top, chain, _ = issued(**changes)
     with pytest.raises(SignatureError, match=what):
-        Authority([top]).verify_chain(chain, where="x.sig")
+        Authority([top]).verify_chain(chain)
 
 
 def test_a_certificate_for_signing_code_does():
     top, chain, _ = issued(purpose=x509.ExtendedKeyUsageOID.CODE_SIGNING)
-    assert Authority([top]).verify_chain(chain, where="x.sig")[0] == "CN=Release"
+    assert Authority([top]).verify_chain(chain)[0] == "CN=Release"
 
 
 def test_another_authority_vouches_for_nobody():
     (_, chain, _), (other, _, _) = issued(), issued()
     with pytest.raises(SignatureError, check=has_code("untrusted-certificate", "--ca")):
-        Authority([other]).verify_chain(chain, where="x.sig")
+        Authority([other]).verify_chain(chain)
 
 
 def test_a_chain_that_is_none():
     top, _, _ = issued()
     with pytest.raises(SignatureError, check=has_code("invalid-certificate")):
-        Authority([top]).verify_chain([b"not a certificate"], where="x.sig")
+        Authority([top]).verify_chain([b"not a certificate"])
 
 
 def test_a_file_without_certificates():
