@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import partial
 from itertools import chain, islice
 from pathlib import PurePosixPath
-from typing import IO, Any, BinaryIO, NamedTuple, Protocol, Self, cast
+from typing import IO, Any, BinaryIO, NamedTuple, Self, cast
 
 import msgspec
 import pyarrow as pa
@@ -96,8 +96,8 @@ def python_values(column: Any) -> Sequence[Any]:  # Any: a list, an array of num
         return values
     kind = _in_microseconds(column.type)
 
-    def read(part: Any) -> Sequence[Any]:  # Any: pyarrow's
-        values: Sequence[Any] = (part if kind == part.type else part.cast(kind)).to_pylist(maps_as_pydicts="strict")
+    def read(part: Any) -> list[Any]:  # Any: pyarrow's
+        values: list[Any] = (part if kind == part.type else part.cast(kind)).to_pylist(maps_as_pydicts="strict")
         return values
 
     try:
@@ -180,58 +180,42 @@ class TableKind(StrEnum):
     FILES = "files"  # a row each
 
 
-class TableFormat(Protocol):
-    """How one kind is read."""
-
-    def head(self, file: BinaryIO, name: str) -> TableHead:
-        """Return a table's description; raise UsageError or an error of its library for another file."""
-
-    def read(
-        self, file: BinaryIO, name: str, columns: Sequence[str], start: int, stop: int | None
-    ) -> Iterator[RowBatch]:
-        """Yield the columns of the rows [start, stop), None being the end, in batches of bounded size."""
+def _parquet_head(file: BinaryIO, _: str) -> TableHead:
+    table = pq.ParquetFile(file)
+    schema = table.schema_arrow
+    return TableHead(names=tuple(schema.names), rows=table.metadata.num_rows, schema=schema)
 
 
-class _ParquetFormat:
-    """Parquet, read unbuffered and by one thread: memory stays flat at any size of a row group."""
-
-    def head(self, file: BinaryIO, _: str) -> TableHead:
-        table = pq.ParquetFile(file)
-        schema = table.schema_arrow
-        return TableHead(names=tuple(schema.names), rows=table.metadata.num_rows, schema=schema)
-
-    def read(self, file: BinaryIO, _: str, columns: Sequence[str], start: int, stop: int | None) -> Iterator[RowBatch]:
-        table = pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
-        first, groups = 0, list(range(table.num_row_groups))
-        while groups and first + (rows := table.metadata.row_group(groups[0]).num_rows) <= start:
-            first += rows
-            groups.pop(0)
-        # The rows of a batch follow from the bytes per row of the largest row group.
-        most, total = 1.0, table.metadata.num_row_groups
-        for number in range(0, total, 1 + total // _GROUPS_READ):
-            group = table.metadata.row_group(number)
-            chunks = [group.column(place) for place in range(group.num_columns)]
-            wanted = [
-                each for each in chunks if {each.path_in_schema, each.path_in_schema.partition(".")[0]} & {*columns}
-            ]
-            most = max(most, sum(each.total_uncompressed_size for each in wanted) / max(1, group.num_rows))
-        count = max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / most)))
-        batches = table.iter_batches(count, row_groups=groups, columns=list(columns), use_threads=False)
-        return _between(batches, first, start, stop)
+def _read_parquet(file: BinaryIO, _: str, columns: Sequence[str], start: int, stop: int | None) -> Iterator[RowBatch]:
+    """Yield batches of Parquet, read unbuffered and by one thread: memory stays flat at any size of a row group."""
+    table = pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
+    first, groups = 0, list(range(table.num_row_groups))
+    while groups and first + (rows := table.metadata.row_group(groups[0]).num_rows) <= start:
+        first += rows
+        groups.pop(0)
+    # The rows of a batch follow from the bytes per row of the largest row group.
+    most, total = 1.0, table.metadata.num_row_groups
+    for number in range(0, total, 1 + total // _GROUPS_READ):
+        group = table.metadata.row_group(number)
+        chunks = [group.column(place) for place in range(group.num_columns)]
+        wanted = [each for each in chunks if {each.path_in_schema, each.path_in_schema.partition(".")[0]} & {*columns}]
+        most = max(most, sum(each.total_uncompressed_size for each in wanted) / max(1, group.num_rows))
+    count = max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / most)))
+    batches = table.iter_batches(count, row_groups=groups, columns=list(columns), use_threads=False)
+    return _between(batches, first, start, stop)
 
 
-class _ArrowFormat:
-    """Arrow's file format, which Feather is as well; its batches are those that were written."""
+def _arrow_head(file: BinaryIO, _: str) -> TableHead:
+    schema = pa.ipc.open_file(file).schema
+    return TableHead(names=tuple(schema.names), schema=schema)
 
-    def head(self, file: BinaryIO, _: str) -> TableHead:
-        schema = pa.ipc.open_file(file).schema
-        return TableHead(names=tuple(schema.names), schema=schema)
 
-    def read(self, file: BinaryIO, _: str, columns: Sequence[str], start: int, stop: int | None) -> Iterator[RowBatch]:
-        table = pa.ipc.open_file(file)
-        batches = (table.get_batch(number).select(list(columns)) for number in range(table.num_record_batches))
-        pieces = (each.slice(at, _BATCH_ROWS) for each in batches for at in range(0, each.num_rows, _BATCH_ROWS))
-        return _between(pieces, 0, start, stop)
+def _read_arrow(file: BinaryIO, _: str, columns: Sequence[str], start: int, stop: int | None) -> Iterator[RowBatch]:
+    """Yield batches of Arrow's file format, which Feather is also: those that were written, in slices."""
+    table = pa.ipc.open_file(file)
+    batches = (table.get_batch(number).select(list(columns)) for number in range(table.num_record_batches))
+    pieces = (each.slice(at, _BATCH_ROWS) for each in batches for at in range(0, each.num_rows, _BATCH_ROWS))
+    return _between(pieces, 0, start, stop)
 
 
 def _between(batches: Iterator[Any], first: int, start: int, stop: int | None) -> Iterator[RowBatch]:  # Any: pyarrow's
@@ -246,74 +230,66 @@ def _between(batches: Iterator[Any], first: int, start: int, stop: int | None) -
         first = end
 
 
-class _CsvFormat:
-    """Comma-separated values in UTF-8, with a header."""
-
-    def head(self, file: BinaryIO, name: str) -> TableHead:
-        header = next(self._records(file, name), None)
-        if not header:
-            raise UsageError("the file has no header, so its columns have no names", where=name)
-        return TableHead(names=tuple(header))
-
-    def read(
-        self, file: BinaryIO, name: str, columns: Sequence[str], start: int, stop: int | None
-    ) -> Iterator[RowBatch]:
-        records = self._records(file, name)
-        header = next(records, [])
-        places, width = [header.index(column) for column in columns], len(header)
-
-        def row(record: list[str]) -> tuple[int, _Row]:
-            if len(record) != width:
-                return 0, UnreadableValue(f"the row has {len(record)} fields, the header {width}")
-            return sum(map(len, record)), tuple([record[place] for place in places])
-
-        return _batches(map(row, islice(records, start, stop)), columns, start)
-
-    @staticmethod
-    def _records(file: BinaryIO, name: str) -> Iterator[list[str]]:
-        # Bytes that are not UTF-8 are escaped: a request with them is the row's own failure.
-        text = (line.decode("utf-8", "surrogateescape") for line in _lines(file, name))
-        if csv.field_size_limit() < _MAX_LINE:  # of the whole process; it is only ever raised
-            csv.field_size_limit(_MAX_LINE)
-        first = (line.removeprefix("\ufeff") for line in islice(text, 1))
-        return (record for record in csv.reader(chain(first, text), strict=True) if record)
+def _csv_head(file: BinaryIO, name: str) -> TableHead:
+    header = next(_csv_records(file, name), None)
+    if not header:
+        raise UsageError("the file has no header, so its columns have no names", where=name)
+    return TableHead(names=tuple(header))
 
 
-class _JsonlFormat:
-    """One JSON object a line; empty lines are skipped."""
+def _read_csv(file: BinaryIO, name: str, columns: Sequence[str], start: int, stop: int | None) -> Iterator[RowBatch]:
+    records = _csv_records(file, name)
+    header = next(records, [])
+    places, width = [header.index(column) for column in columns], len(header)
 
-    def head(self, file: BinaryIO, name: str) -> TableHead:
-        names: dict[str, None] = {}
-        for number, line in enumerate(islice(self._filled(file, name), _LINES_READ)):
-            try:
-                names |= dict.fromkeys(_DECODE(line))
-            except _INVALID_JSON as error:
-                if number == 0:
-                    what = f"not JSONL, whose lines are JSON objects: {first_line(error)}"
-                    raise UsageError(what, where=name) from None
-        if not names:
-            raise UsageError("the file has no rows", where=name)
-        return TableHead(names=tuple(names))
+    def row(record: list[str]) -> tuple[int, _Row]:
+        if len(record) != width:
+            return 0, UnreadableValue(f"the row has {len(record)} fields, the header {width}")
+        return sum(map(len, record)), tuple([record[place] for place in places])
 
-    def read(
-        self, file: BinaryIO, name: str, columns: Sequence[str], start: int, stop: int | None
-    ) -> Iterator[RowBatch]:
-        def row(line: bytes) -> tuple[int, _Row]:
-            try:
-                values = _DECODE(line)
-            except _INVALID_JSON as error:
-                return len(line), UnreadableValue(f"the line is not a JSON object: {shortened(first_line(error))}")
-            return len(line), tuple([values.get(column) for column in columns])
+    return _batches(map(row, islice(records, start, stop)), columns, start)
 
-        return _batches(map(row, islice(self._filled(file, name), start, stop)), columns, start)
 
-    @staticmethod
-    def _filled(file: BinaryIO, name: str) -> Iterator[bytes]:
-        return (line for line in _lines(file, name) if not line.isspace())
+def _csv_records(file: BinaryIO, name: str) -> Iterator[list[str]]:
+    # Bytes that are not UTF-8 are escaped: a request with them is the row's own failure.
+    text = (line.decode("utf-8", "surrogateescape") for line in _lines(file, name))
+    if csv.field_size_limit() < _MAX_LINE:  # of the whole process; it is only ever raised
+        csv.field_size_limit(_MAX_LINE)
+    first = (line.removeprefix("\ufeff") for line in islice(text, 1))
+    return (record for record in csv.reader(chain(first, text), strict=True) if record)
+
+
+def _jsonl_head(file: BinaryIO, name: str) -> TableHead:
+    names: dict[str, None] = {}
+    for number, line in enumerate(islice(_filled_lines(file, name), _LINES_READ)):
+        try:
+            names |= dict.fromkeys(_DECODE(line))
+        except _INVALID_JSON as error:
+            if number == 0:
+                what = f"not JSONL, whose lines are JSON objects: {first_line(error)}"
+                raise UsageError(what, where=name) from None
+    if not names:
+        raise UsageError("the file has no rows", where=name)
+    return TableHead(names=tuple(names))
+
+
+def _read_jsonl(file: BinaryIO, name: str, columns: Sequence[str], start: int, stop: int | None) -> Iterator[RowBatch]:
+    def row(line: bytes) -> tuple[int, _Row]:
+        try:
+            values = _DECODE(line)
+        except _INVALID_JSON as error:
+            return len(line), UnreadableValue(f"the line is not a JSON object: {shortened(first_line(error))}")
+        return len(line), tuple([values.get(column) for column in columns])
+
+    return _batches(map(row, islice(_filled_lines(file, name), start, stop)), columns, start)
+
+
+def _filled_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
+    return (line for line in _lines(file, name) if not line.isspace())
 
 
 def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
-    """Yield the lines of a file, decompressed if it is compressed, none of them longer than memory allows."""
+    """Yield the lines of a file, decompressed if it is compressed, of a bounded length."""
     opened: IO[bytes] = file
     if name.partition("?")[0].lower().endswith(".gz"):
         opened = igzip.open(file)  # type: ignore[no-untyped-call]  # isal names no types
@@ -338,23 +314,18 @@ def _batches(rows: Iterable[tuple[int, _Row]], columns: Sequence[str], first: in
         yield RowBatch(first, count, dict(zip(columns, values, strict=True)))
 
 
-_FORMATS: dict[TableKind, TableFormat] = {
-    TableKind.PARQUET: _ParquetFormat(),
-    TableKind.ARROW: _ArrowFormat(),
-    TableKind.CSV: _CsvFormat(),
-    TableKind.JSONL: _JsonlFormat(),
+# Kind → what returns a table's head, and what yields the columns of its rows [start, stop), in bounded batches.
+_FORMATS = {
+    TableKind.PARQUET: (_parquet_head, _read_parquet),
+    TableKind.ARROW: (_arrow_head, _read_arrow),
+    TableKind.CSV: (_csv_head, _read_csv),
+    TableKind.JSONL: (_jsonl_head, _read_jsonl),
 }
 _SUFFIXES = {
-    ".parquet": TableKind.PARQUET,
-    ".pq": TableKind.PARQUET,
-    ".arrow": TableKind.ARROW,
-    ".feather": TableKind.ARROW,
-    ".csv": TableKind.CSV,
-    ".csv.gz": TableKind.CSV,
-    ".jsonl": TableKind.JSONL,
-    ".jsonl.gz": TableKind.JSONL,
-    ".ndjson": TableKind.JSONL,
-    ".ndjson.gz": TableKind.JSONL,
+    **dict.fromkeys((".parquet", ".pq"), TableKind.PARQUET),
+    **dict.fromkeys((".arrow", ".feather"), TableKind.ARROW),
+    **dict.fromkeys((".csv", ".csv.gz"), TableKind.CSV),
+    **dict.fromkeys((".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz"), TableKind.JSONL),
 }
 
 
@@ -376,7 +347,7 @@ class TableInput(Struct, frozen=True, kw_only=True):
         return shown(self.name)
 
     def mapping(self, mapping: RowMapping) -> RowMapping:
-        """Return how this table's rows become requests: of a folder of files, each is one."""
+        """Return how this table's rows become requests; in a folder of files, each file is a row."""
         if self.kind is not TableKind.FILES:
             return mapping
         return replace(mapping, body=None, path=PATH, root=self.name)
@@ -386,14 +357,20 @@ class TableInput(Struct, frozen=True, kw_only=True):
 
         Raises TableError, with the row, for a table that is damaged or has changed.
         """
+        if self.kind is TableKind.FILES:
+            for first in range(start, len(self.files) if stop is None else min(stop, len(self.files)), _BATCH_ROWS):
+                names = self.files[first : min(first + _BATCH_ROWS, stop or len(self.files))]
+                yield RowBatch(first, len(names), pa.RecordBatch.from_pydict({PATH: pa.array(names, pa.string())}))
+            return
         row = start
         try:
             self._check_state()
-            for batch in self._batches(columns, start, stop):
-                yield batch
-                row = batch.first + batch.count
-                if "://" not in self.name:
-                    self._check_state()
+            with open_file(self.name) as file:
+                for batch in _FORMATS[self.kind][1](file, self.name, columns, start, stop):
+                    yield batch
+                    row = batch.first + batch.count
+                    if "://" not in self.name:
+                        self._check_state()
         except _ERRORS as error:
             what = f"the table cannot be read from row {row:,} on: {first_line(error)}"
             raise TableError(what, where=self.shown, code="unreadable-table") from error
@@ -401,17 +378,8 @@ class TableInput(Struct, frozen=True, kw_only=True):
             what, code = f"{error.what}, at row {row:,}", vars(error).get("code")
             raise TableError(what, where=self.shown, hint=error.hint, code=code) from error
 
-    def _batches(self, columns: Sequence[str], start: int, stop: int | None) -> Iterator[RowBatch]:
-        if self.kind is TableKind.FILES:
-            for first in range(start, len(self.files) if stop is None else min(stop, len(self.files)), _BATCH_ROWS):
-                names = self.files[first : min(first + _BATCH_ROWS, stop or len(self.files))]
-                yield RowBatch(first, len(names), pa.RecordBatch.from_pydict({PATH: pa.array(names, pa.string())}))
-            return
-        with open_file(self.name) as file:
-            yield from _FORMATS[self.kind].read(file, self.name, columns, start, stop)
-
     def _check_state(self) -> None:
-        if self.kind is not TableKind.FILES and state_of(self.name) != self.state:
+        if state_of(self.name) != self.state:
             raise TableError("the table was changed since the run began", code="changed-table")
 
 
@@ -450,21 +418,32 @@ def plan_tables(words: Sequence[str], mapping: RowMapping) -> Tables:
 
 
 def _tables(found: FoundFiles) -> Iterator[tuple[TableInput, TableHead]]:
+    """Yield the tables among some files; if none is a table, all of them are the rows of one."""
     kinds = {name: _kind(found, name) for name in found.names}
-    others = tuple(name for name in found.names if kinds[name] is TableKind.FILES)
-    if len(others) == len(kinds):
-        yield _folder_of_files(found)
-        return
-    if others:
+    others = [name for name in found.names if kinds[name] is TableKind.FILES]
+    if others and len(others) < len(kinds):
         what = f"the folder has tables and other files, such as {others[0]}"
         hint = "name the tables by a pattern, such as 'folder/*.parquet'"
         raise UsageError(what, where=found.root, hint=hint, code="mixed-folder")
+    if others:
+        digest, size = hashlib.blake2b(digest_size=16), 0
+        for name in others:
+            if legible(name) != name:
+                what = "the file's name is not UTF-8, and no column can contain it"
+                raise UsageError(what, where=f"{found.root}/{legible(name)}")
+            state = state_of(found.path(name))
+            size += state.size
+            digest.update(f"{name}\0{state.size}\0{state.version}\0".encode())
+        state, count = FileState(size, digest.hexdigest()), len(others)
+        table = TableInput(name=found.root, kind=TableKind.FILES, state=state, rows=count, files=found.names)
+        yield table, TableHead(names=(PATH,), rows=count, schema=pa.schema([(PATH, pa.string())]))
+        return
     for name, kind in kinds.items():
         path = found.path(name)
         state = state_of(path)
         try:
             with open_file(path) as file:
-                head = _FORMATS[kind].head(file, path)
+                head = _FORMATS[kind][0](file, path)
         except _ERRORS as error:
             raise UsageError(f"the file cannot be read as {kind}: {first_line(error)}", where=shown(path)) from None
         except MarpackError as error:
@@ -486,17 +465,3 @@ def _kind(found: FoundFiles, name: str) -> TableKind:
     if magic.startswith(b"PAR1"):
         return TableKind.PARQUET
     return TableKind.ARROW if magic == b"ARROW1" else TableKind.FILES
-
-
-def _folder_of_files(found: FoundFiles) -> tuple[TableInput, TableHead]:
-    digest, size = hashlib.blake2b(digest_size=16), 0
-    for name in found.names:
-        state = state_of(found.path(name))
-        size += state.size
-        if legible(name) != name:
-            what = "the file's name is not UTF-8, and no column can contain it"
-            raise UsageError(what, where=f"{found.root}/{legible(name)}")
-        digest.update(f"{name}\0{state.size}\0{state.version}\0".encode())
-    state, count = FileState(size, digest.hexdigest()), len(found.names)
-    table = TableInput(name=found.root, kind=TableKind.FILES, state=state, rows=count, files=found.names)
-    return table, TableHead(names=(PATH,), rows=count, schema=pa.schema([(PATH, pa.string())]))
