@@ -71,11 +71,6 @@ class AnswerField(Struct, frozen=True):
                 return None
         return value
 
-    @property
-    def arrow_type(self) -> Any:  # Any: pyarrow's
-        """The type of the column."""
-        return _ARROW[self.type]
-
     def convert(self, value: Any) -> object:  # Any: JSON
         """Return a value as one of the column; None if it is of another type."""
         match self.type, value:
@@ -158,12 +153,23 @@ def _line(text: str) -> str:
     return legible(shortened(text, _MAX_MESSAGE))
 
 
+_DECODE = msgspec.json.Decoder().decode
+
+
+def parse_json(data: bytes) -> Any:  # Any: JSON
+    """Parse JSON, also NaN and Infinity, which handlers write; raise ValueError, RecursionError."""
+    try:
+        return _DECODE(data)
+    except msgspec.DecodeError:
+        return json.loads(data)
+
+
 class AnswerColumns:
-    """How answers become columns, of types that are known before the first.
+    """How responses become columns, of types that are known before the first response.
 
     Without `select` there is one column, `answer`, with the body of any status. With it, each path becomes a column; a
-    path that finds nothing, or a value of another type, gives null and is not a failure. An answer of 2xx that is not
-    JSON where some is selected, or not UTF-8 where text is wanted, is a failure.
+    path that finds nothing, or a value of another type, gives null and is not a failure. A response of 2xx that is not
+    JSON with `select`, or not UTF-8 without base64, is a failure.
     """
 
     def __init__(self, select: Mapping[str, str], *, encode_binary: bool = False) -> None:
@@ -174,9 +180,9 @@ class AnswerColumns:
         self._selected = {name: AnswerField.parse(name, text) for name, text in select.items()}
         self._encode_binary = encode_binary and not select
         names = (ANSWER, ENCODING) if self._encode_binary else (ANSWER,)
-        made = [pa.field(name, field.arrow_type) for name, field in self._selected.items()]
+        made = [pa.field(name, _ARROW[field.type]) for name, field in self._selected.items()]
         self._answers = made or [pa.field(name, pa.string()) for name in names]
-        # All columns: the answer's, `status` (0: never sent) and `error` (null where there is none).
+        # All columns: the response's, `status` (0: never sent) and `error` (null if there is none).
         self.fields: tuple[Any, ...] = (  # Any: pyarrow's
             *self._answers,
             pa.field(STATUS, pa.int32()),
@@ -191,62 +197,46 @@ class AnswerColumns:
     def columns(
         self, responses: Sequence[Response], failures: Mapping[int, Failure]
     ) -> tuple[tuple[Any, ...], dict[int, Failure]]:  # Any: pyarrow's arrays
-        """Return one array per field, and all failures, those of unusable answers included.
+        """Return one array per field, and all failures, also of unusable responses.
 
         Args:
             responses: One per row.
             failures: Of the rows without a status of 2xx, by their place among the responses.
         """
-        failed = dict(failures)
-        made: list[list[object]] = [[None] * len(responses) for _ in self._answers]
-        fill = self._select if self._selected else self._decode
+        failed, nothing = dict(failures), (None,) * len(self._answers)
+        rows: list[Sequence[object]] = []
         for place, response in enumerate(responses):
-            failure = fill(place, response, made, failed=place in failed)
-            if failure is not None:
-                failed.setdefault(place, failure)
+            values = self._values(response, failed=place in failed)
+            if isinstance(values, Failure):
+                failed[place] = values
+            rows.append(nothing if values is None or isinstance(values, Failure) else values)
         errors = [failed[place].message if place in failed else None for place in range(len(responses))]
-        arrays = [pa.array(values, field.type) for values, field in zip(made, self._answers, strict=True)]
+        arrays = [pa.array([row[place] for row in rows], field.type) for place, field in enumerate(self._answers)]
         statuses = pa.array([response.status for response in responses], pa.int32())
         return (*arrays, statuses, pa.array(errors, pa.string())), failed
 
-    def _decode(self, place: int, response: Response, made: list[list[object]], *, failed: bool) -> Failure | None:
-        """Put a body into its column, and its encoding into the next one if there is one."""
+    def _values(self, response: Response, *, failed: bool) -> Sequence[object] | Failure | None:
+        """Return the values of a response's columns; None if it has none, a Failure if it is unusable."""
+        if self._selected:
+            if failed:
+                return None
+            try:
+                answer = parse_json(response.body)
+            except (ValueError, RecursionError) as error:
+                return Failure("answer-no-json", _line(f"the answer is not JSON: {first_line(error)}"))
+            found = [(field, field.find(answer)) for field in self._selected.values()]
+            return [None if value is None else field.convert(value) for field, value in found]
         if response.status == 0:
             return None
         try:
-            values = (response.body.decode(), "text")
+            return response.body.decode(), "text"
         except UnicodeDecodeError:
-            if not self._encode_binary:
-                return None if failed else _NO_TEXT
-            values = (base64.b64encode(response.body).decode(), "base64")
-        for column, value in zip(made, values, strict=False):
-            column[place] = value
-        return None
-
-    def _select(self, place: int, response: Response, made: list[list[object]], *, failed: bool) -> Failure | None:
-        """Put the selected values of an answer into their columns."""
-        if failed:
-            return None
-        try:
-            answer = parse_json(response.body)
-        except (ValueError, RecursionError) as error:
-            return Failure("answer-no-json", _line(f"the answer is not JSON: {first_line(error)}"))
-        for column, field in zip(made, self._selected.values(), strict=True):
-            if (value := field.find(answer)) is not None:
-                column[place] = field.convert(value)
-        return None
+            if self._encode_binary:
+                return base64.b64encode(response.body).decode(), "base64"
+        return None if failed else _NO_TEXT
 
 
 _NO_TEXT = Failure("answer-no-text", "the answer's bytes are not UTF-8; ask for base64 to have them in a column")
-_DECODE = msgspec.json.Decoder().decode
-
-
-def parse_json(data: bytes) -> Any:  # Any: JSON
-    """Parse JSON, also NaN and Infinity, which handlers write; raise ValueError, RecursionError."""
-    try:
-        return _DECODE(data)
-    except msgspec.DecodeError:
-        return json.loads(data)
 
 
 class RowMapping(Struct, frozen=True, kw_only=True):
@@ -340,21 +330,15 @@ class RowMapping(Struct, frozen=True, kw_only=True):
             kind = schema.field(name).type
             while pa.types.is_dictionary(kind):
                 kind = kind.value_type
-            checks = (
-                pa.types.is_binary,
-                pa.types.is_large_binary,
-                pa.types.is_binary_view,
-                pa.types.is_fixed_size_binary,
-            )
-            is_bytes = any(check(kind) for check in checks)
-            is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+            is_bytes, is_text = (any(check(kind) for check in checks) for checks in (_IS_BYTES, _IS_TEXT))
             if self.json_columns:
-                fits = not is_bytes
+                fits, what, hint = not is_bytes, "JSON cannot represent", "--body sends bytes"
             else:  # in a column of nulls, each row has an error of its own
                 fits = is_text or pa.types.is_null(kind) or (self.source == "body" and is_bytes)
+                what = "is neither bytes nor text" if self.source == "body" else "is not text"
+                hint = _HINTS.get(self.source, "name a column of texts")
             if not fits:
-                what = f"the column {name} is of type {kind}, which {_WANTED[self.source]}"
-                raise UsageError(what, where=where, hint=_HINTS[self.source])
+                raise UsageError(f"the column {name} is of type {kind}, which {what}", where=where, hint=hint)
 
     def check_names(self, names: Sequence[str], where: str | None = None) -> None:
         """Raise UsageError for a missing or a repeated column; see `check`."""
@@ -366,19 +350,12 @@ class RowMapping(Struct, frozen=True, kw_only=True):
                 raise UsageError(f"there is more than one column {name}", where=where, code="duplicate-column")
 
 
-_WANTED = {
-    "body": "is neither bytes nor text",
-    "text": "is not text",
-    "json": "JSON cannot represent",
-    "json_object": "JSON cannot represent",
-    "path": "is not text",
-    "url": "is not text",
-}
 _HINTS = {
     "body": "--json sends a value of any other type",
     "text": "--body sends bytes, --json a value of any other type",
-    "json": "--body sends bytes",
-    "json_object": "--body sends bytes",
-    "path": "name a column of texts",
-    "url": "name a column of texts",
 }
+_IS_BYTES = (
+    *(pa.types.is_binary, pa.types.is_large_binary),
+    *(pa.types.is_binary_view, pa.types.is_fixed_size_binary),
+)
+_IS_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
