@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from marpack.scoring.on_ray.actors import ActorModel
     from marpack.scoring.on_ray.driver import ClusterOptions
     from marpack.scoring.parts import OutputFolder
-    from marpack.scoring.plan import ScorePlan
-    from marpack.scoring.summary import ScoreProgress, ScoreSettings, ScoreSummary
+    from marpack.scoring.plan import ScorePlan, ScoreProgress, ScoreSettings, ScoreSummary
 
 
 def check_options(options: ScoreOptions) -> None:
@@ -109,7 +108,7 @@ def _response_options(options: ScoreOptions) -> dict[str, str]:
 
 def score_settings(options: ScoreOptions, progress: ScoreProgress) -> ScoreSettings:
     """Return how a plan is carried out; raises UsageError for an invalid bound of errors."""
-    from marpack.scoring.summary import ErrorBound, ScoreSettings
+    from marpack.scoring.plan import ErrorBound, ScoreSettings
 
     bound = ErrorBound() if options.max_errors is None else ErrorBound.parse(options.max_errors)
     return ScoreSettings(max_errors=bound, isolate=options.isolate, progress=progress)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from marpack.runner.client import LoadError
-    from marpack.scoring.summary import ScoreSummary
+    from marpack.scoring.plan import ScoreSummary
 
 _HELP = """Score the rows of tables and write new tables.
 

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 from marpack.render.console import Progress, waiting
 from marpack.render.pages import Cell, Fact, Page, Row, Table
-from marpack.scoring.summary import ScoreProgress, ScoreSummary
+from marpack.scoring.plan import ScoreProgress, ScoreSummary
 
 _MOST_CAUSES = 10
 

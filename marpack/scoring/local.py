@@ -16,9 +16,8 @@ from marpack.runner.pool import Batch, Pool
 from marpack.runner.results import outcomes_of
 from marpack.scoring.mapping import INPUT
 from marpack.scoring.parts import OutputFolder, PartWriter
-from marpack.scoring.plan import ScorePlan
+from marpack.scoring.plan import ScoredRows, ScorePlan, ScoreSettings, ScoreSummary, ScoreTotals
 from marpack.scoring.rows import Chunk, RowRequests
-from marpack.scoring.summary import ScoredRows, ScoreSettings, ScoreSummary, ScoreTotals
 from marpack.scoring.tables import RowBatch
 
 _ROWS = 256  # of a chunk at least: as many responses wait for the rest

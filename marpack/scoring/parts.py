@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, Self
+from typing import Any, BinaryIO, Self
 
 import msgspec
 import pyarrow as pa
@@ -80,24 +80,8 @@ class HashedFile:
     close = flush
 
 
-class PartBody(Protocol):
-    """How rows are written to a part's file: Parquet or lines."""
-
-    def write(self, batch: Any) -> None:  # Any: pyarrow's
-        """Add a RecordBatch."""
-
-    def flush(self) -> None:
-        """Write the rows that are still in memory."""
-
-    def finish(self, record: PartRecord) -> None:
-        """Write the record into the file, if it has a place there."""
-
-    def abandon(self) -> None:
-        """Write nothing more."""
-
-
 class ParquetBody:
-    """Row groups of bounded size, and the record in the footer."""
+    """Writes row groups of bounded size, and the record into the footer."""
 
     def __init__(self, file: HashedFile, schema: Any) -> None:  # Any: pyarrow's
         self._writer = pq.ParquetWriter(file, schema)
@@ -106,7 +90,7 @@ class ParquetBody:
         self._rows = self._bytes = 0
 
     def write(self, batch: Any) -> None:  # Any: as above
-        """Add a RecordBatch; see `PartBody`."""
+        """Add a RecordBatch."""
         self._waiting.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
@@ -114,46 +98,31 @@ class ParquetBody:
             self.flush()
 
     def flush(self) -> None:
-        """Write the waiting rows as one row group; see `PartBody`."""
+        """Write the waiting rows as one row group."""
         if self._rows:
             self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema), row_group_size=self._rows)
         self._waiting, self._rows, self._bytes = [], 0, 0
 
     def finish(self, record: PartRecord) -> None:
-        """Write the footer; see `PartBody`."""
+        """Write the footer."""
         self._writer.add_key_value_metadata({KEY: msgspec.json.encode(record)})
         self._writer.close()
 
     def abandon(self) -> None:
-        """Leave the file as it is; see `PartBody`."""
+        """Leave the file as it is."""
         self._writer.is_open = False  # otherwise it writes its footer when it is collected
 
 
-class LinesBody:
-    """A JSON object a line: bytes as base64, selected JSON unchanged."""
-
-    def __init__(self, file: HashedFile, json_names: frozenset[str]) -> None:
-        self._file = file
-        self._json_names = json_names
-
-    def write(self, batch: Any) -> None:  # Any: pyarrow's
-        """Add a RecordBatch; see `PartBody`."""
-        names, columns = batch.schema.names, []
-        for name, column in zip(names, batch.columns, strict=True):
-            values = [None if isinstance(value, UnreadableValue) else value for value in python_values(column)]
-            if name in self._json_names:
-                values = [None if value is None else msgspec.Raw(value.encode()) for value in values]
-            columns.append(values)
-        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-        self._file.write(msgspec.json.Encoder().encode_lines(rows))
-
-    def flush(self) -> None:
-        """Do nothing: no rows wait; see `PartBody`."""
-
-    abandon = flush
-
-    def finish(self, record: PartRecord) -> None:
-        """Do nothing: the record has a file of its own; see `PartBody`."""
+def _lines_of(batch: Any, json_names: frozenset[str]) -> bytes:  # Any: pyarrow's
+    """Return rows as a JSON object a line: bytes as base64, selected JSON unchanged."""
+    names, columns = batch.schema.names, []
+    for name, column in zip(names, batch.columns, strict=True):
+        values = [None if isinstance(value, UnreadableValue) else value for value in python_values(column)]
+        if name in json_names:
+            values = [None if value is None else msgspec.Raw(value.encode()) for value in values]
+        columns.append(values)
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return msgspec.json.Encoder().encode_lines(rows)
 
 
 class PartWriter:
@@ -163,43 +132,45 @@ class PartWriter:
         """Begin a part, whose `record` has no rows yet; raises OutputError."""
         self.path = path
         self._record = record
+        self._json_names = plan.mapping.answers.json_names
         self._errors = partial(
             convert_os_errors, OutputError, "the part cannot be written", where=str(path), code="unwritable-part"
         )
         with self._errors(), ExitStack() as opened:
             self._file = HashedFile(opened.enter_context(_staged(path)))
-            self._body: PartBody = (
-                ParquetBody(self._file, plan.schema)
-                if plan.format is PartFormat.PARQUET
-                else LinesBody(self._file, plan.mapping.answers.json_names)
-            )
+            self._parquet = ParquetBody(self._file, plan.schema) if plan.format is PartFormat.PARQUET else None
             self._opened = opened.pop_all()
 
     def write(self, batch: Any, failed: int) -> None:  # Any: pyarrow's
-        """Add rows, `failed` of which have no usable answer; raises OutputError."""
+        """Add rows, `failed` of which have no usable response; raises OutputError."""
         with self._errors():
-            self._body.write(batch)
+            if self._parquet is not None:
+                self._parquet.write(batch)
+            else:
+                self._file.write(_lines_of(batch, self._json_names))
         so_far = self._record
         self._record = replace(so_far, rows=so_far.rows + batch.num_rows, failed=so_far.failed + failed)
 
     def finish(self) -> PartRecord:
         """Give the part its name; raises OutputError, with nothing left of it."""
-        with self._errors(), ExitStack() as on_error, self._opened:
-            on_error.callback(self._body.abandon)
-            self._body.flush()
-            record = replace(self._record, sha256=self._file.sha256.hexdigest())
-            self._body.finish(record)
-            size = self._file.tell()
+        with self._errors(), self._opened, ExitStack() as on_error:
+            if self._parquet is None:
+                record = replace(self._record, sha256=self._file.sha256.hexdigest(), bytes=self._file.tell())
+            else:
+                on_error.callback(self._parquet.abandon)
+                self._parquet.flush()
+                record = replace(self._record, sha256=self._file.sha256.hexdigest())
+                self._parquet.finish(record)
             on_error.pop_all()
-        if isinstance(self._body, LinesBody):
-            record = replace(record, bytes=size)
+        if self._parquet is None:
             with self._errors(), _staged(_sidecar(self.path)) as file:
                 file.write(msgspec.json.encode(record))
         return record
 
     def abandon(self) -> None:
         """Leave nothing of the part."""
-        self._body.abandon()
+        if self._parquet is not None:
+            self._parquet.abandon()
         with suppress(_AbandonedError, OSError), self._opened:
             raise _AbandonedError
 

@@ -16,9 +16,8 @@ from marpack.errors import UsageError, first_line
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input, refused, request_id, type_of, unreadable
 from marpack.runner.pool import Batch
-from marpack.scoring.fetching import UrlFetcher
 from marpack.scoring.mapping import Failure, FieldType, RowMapping, failure_of
-from marpack.scoring.storage import FileFolder
+from marpack.scoring.storage import FileFolder, UrlFetcher
 from marpack.scoring.tables import RowBatch, UnreadableValue, python_values
 from marpack.torchserve.forms import parts_of, receive
 from marpack.torchserve.http import Request, RequestError, Response

@@ -15,8 +15,7 @@ from marpack.archive.reader import open_archive
 from marpack.errors import UsageError
 from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load
-from marpack.scoring.plan import PartFormat
-from marpack.scoring.summary import ErrorBound, ScoreProgress
+from marpack.scoring.plan import ErrorBound, PartFormat, ScoreProgress
 
 
 @pytest.fixture

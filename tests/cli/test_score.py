@@ -20,7 +20,7 @@ from invoking import Invoked
 from lazy import pa, pq
 
 from marpack.errors import MarpackError
-from marpack.scoring.summary import ScoreSummary
+from marpack.scoring.plan import ScoreSummary
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # Answers each row with what it got; "raise" spoils its batch, "die" its worker, and a batch takes as long as is said.

@@ -10,7 +10,7 @@ import pytest
 
 from marpack.render.console import page_lines
 from marpack.render.score import ScoreBar, score_page
-from marpack.scoring.summary import FailureCause, FailureExample, ScoreSummary
+from marpack.scoring.plan import FailureCause, FailureExample, ScoreSummary
 
 STYLES = re.compile(r"\x1b\[\d*m")
 

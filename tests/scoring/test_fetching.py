@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from marpack.errors import UsageError
-from marpack.scoring.fetching import UrlFetcher, is_public
+from marpack.scoring.storage import UrlFetcher, is_public
 from marpack.torchserve.http import TooLargeError
 
 CERTIFICATE = Path(__file__).parents[1] / "data" / "loopback.pem"
@@ -164,7 +164,7 @@ def test_what_is_redirected_to_is_judged_again(location: str, message: str) -> N
 def test_a_redirect_to_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with server(answer(status="307 Moved", head="Location: http://inside.example/\r\n")) as url:
         port = int(url.rpartition(":")[2])
-        monkeypatch.setattr("marpack.scoring.fetching.is_public", lambda address: address == "127.0.0.1")
+        monkeypatch.setattr("marpack.scoring.storage.is_public", lambda address: address == "127.0.0.1")
         places = {"outside.example": "127.0.0.1", "inside.example": "10.0.0.1"}
         monkeypatch.setattr(
             socket,

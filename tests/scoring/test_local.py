@@ -19,8 +19,7 @@ from marpack.runner.session import Session
 from marpack.scoring.local import score
 from marpack.scoring.mapping import RowMapping
 from marpack.scoring.parts import OutputFolder
-from marpack.scoring.plan import PartFormat, ScorePlan
-from marpack.scoring.summary import ErrorBound, ScoreProgress, ScoreSettings, ScoreSummary
+from marpack.scoring.plan import ErrorBound, PartFormat, ScorePlan, ScoreProgress, ScoreSettings, ScoreSummary
 from marpack.torchserve.http import Response
 
 ECHO = RowMapping(text="t", keep=("id",), select={"echo": "echo"})

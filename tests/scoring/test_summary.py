@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from marpack.scoring.mapping import Failure
-from marpack.scoring.summary import FailureExample, ScoredRows, ScoreTotals
+from marpack.scoring.plan import FailureExample, ScoredRows, ScoreTotals
 
 INPUTS = ("b.csv", "a.csv")
 

@@ -18,8 +18,7 @@ from marpack.errors import ArchiveError, MarpackError, OutputError, UsageError, 
 from marpack.runner.session import Session
 from marpack.scoring.local import RowRange, score_range
 from marpack.scoring.parts import OutputFolder
-from marpack.scoring.plan import ScorePlan
-from marpack.scoring.summary import ScoredRows
+from marpack.scoring.plan import ScoredRows, ScorePlan
 from marpack.version import __version__
 
 OUTCOME = "outcome"  # the column of the results: for each range a ScoredRows or an error, pickled

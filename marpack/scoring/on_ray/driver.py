@@ -20,8 +20,7 @@ from marpack.errors import ClusterError, MarpackError, UsageError, first_line
 from marpack.scoring.local import RowRange, ranges_left
 from marpack.scoring.on_ray.actors import OUTCOME, ActorJob, ActorModel, PartScorer
 from marpack.scoring.parts import OutputFolder
-from marpack.scoring.plan import ScorePlan
-from marpack.scoring.summary import ScoredRows, ScoreSettings, ScoreSummary, ScoreTotals
+from marpack.scoring.plan import ScoredRows, ScorePlan, ScoreSettings, ScoreSummary, ScoreTotals
 
 _PIECE = 64 << 20  # bytes of an archive that are sent at once
 RETRIES = 5  # of a part whose actor died or cannot be reached
