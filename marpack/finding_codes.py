@@ -127,7 +127,7 @@ SOURCE_SYNTAX = Code(
 SOURCE_UNCHECKED = Code(
     "source-unchecked", _NOTE, "not checked: {reason}",
     "Check it by running it: marpack run.",
-    "A Python file is compiled, too large, too deeply nested or oddly encoded, and was not checked.",
+    "A Python file is compiled, too large, too deeply nested or oddly encoded. marpack did not check it.",
 )
 CHECK_GAVE_UP = Code(
     "check-gave-up", _NOTE, "a check could not be finished",
@@ -185,7 +185,7 @@ HANDLER_NO_ENTRY = Code(
 HANDLER_ONLY_IMPORTED = HANDLER_NO_ENTRY.saying(
     "it has neither a function 'handle' nor a class of its own; the imported {name} does not count"
 )
-HANDLER_NO_FUNCTION = HANDLER_NO_ENTRY.saying("there is no function '{name}'")
+HANDLER_NO_FUNCTION = HANDLER_NO_ENTRY.saying("the function '{name}' does not exist")
 HANDLER_MANY_CLASSES = Code(
     "handler-many-classes", _ERROR,
     "it has {count} classes of its own ({names}) where the server wants exactly one, and no 'handle'",
@@ -194,7 +194,7 @@ HANDLER_MANY_CLASSES = Code(
 )
 HANDLER_FUNCTION_MISSING = Code(
     "handler-function-missing", _WARNING,
-    "there is no function '{name}'; the server uses the module's one class instead",
+    "the function '{name}' does not exist; the server uses the module's one class instead",
     "Name a function of the module, or leave the colon out.",
     "The function after the colon does not exist. The server silently uses the module's one class instead.",
 )
@@ -359,7 +359,7 @@ IMPORT_HANDLER_MODULE = Code(
     "The server's handlers are modules of ts.torch_handler. Their bare names are not found.",
 )
 IMPORT_UNLISTED = Code(
-    "import-unlisted", _WARNING, "'{name}' is neither packed, nor in the requirements, nor on a stock server",
+    "import-unlisted", _WARNING, "'{name}' is not packed, not in the requirements and not on a stock server",
     "List its distribution in requirements.txt, or pack the module.",
     "An imported module is not part of Python, not packed, not in the requirements, and not on a stock server.",
 )
@@ -467,7 +467,7 @@ WEIGHTS_NONE = Code(
     "The handler loads its model as BaseHandler does, and the archive has neither a weights file nor a model file.",
 )
 WEIGHTS_UNTRAINED = Code(
-    "weights-untrained", _NOTE, "there is a model file, and no weights to load into it",
+    "weights-untrained", _NOTE, "the archive has a model file, and no weights to load into it",
     "Pack the state_dict, unless the class loads its own weights.",
     "The archive has a model file and no weights file: the server serves the untrained class.",
 )
@@ -478,9 +478,9 @@ WEIGHTS_SUFFIX = Code(
 )
 WEIGHTS_SUFFIX_RENAME = WEIGHTS_SUFFIX.saying("{message}")
 WEIGHTS_NEED_MODEL_FILE = Code(
-    "weights-need-model-file", _ERROR, "it is {format}, and there is no model file",
+    "weights-need-model-file", _ERROR, "it is {format}, and the archive has no model file",
     "Pack the model's class (--model-file), or save TorchScript: torch.jit.script(model).save(path).",
-    "The weights are only tensors, and there is no model file to load them into.",
+    "The weights are only tensors, and the archive has no model file to load them into.",
 )
 WEIGHTS_CONTENT = Code(
     "weights-content", _ERROR, "it is {format}; {needed} is needed",
@@ -608,9 +608,9 @@ LABELS_DUPLICATE = Code(
     "Classes share a label. If one response contains two of them, they become one entry.",
 )
 LABELS_FEW = Code(
-    "labels-few", _WARNING, "there {count}, and the image classifier answers with the top {topk}",
+    "labels-few", _WARNING, "there {count}, and the image classifier returns the top {topk}",
     "Derive a class from ImageClassifier and set topk, or build with target: marpack.",
-    "image_classifier answers with the five most probable classes. With fewer than five, every request is a 503.",
+    "image_classifier returns the five most probable classes. With fewer than five, every request is a 503.",
 )
 LABELS_MISNAMED = Code(
     "labels-misnamed", _NOTE, "'{name}' looks like labels, and the server reads only index_to_name.json at the root",
@@ -692,7 +692,7 @@ CONFIG_DEVICE = Code(
 )
 SEQUENCE_IDLE_TIME = Code(
     "sequence-idle-time", _ERROR,
-    "sequenceBatching without a sequenceMaxIdleMSec: the server answers every request with 500",
+    "sequenceBatching without a sequenceMaxIdleMSec: the server responds to every request with 500",
     "Set `sequenceMaxIdleMSec`, in milliseconds, or remove `sequenceBatching`.",
     "The model config sets sequenceBatching, but not how long a sequence may be idle: every request fails.",
 )
@@ -830,16 +830,16 @@ NOT_REPEATABLE = Code(
 )
 UNKNOWN_LABEL = Code(
     "unknown-label", _ERROR, "responses name {names}, which {file} does not contain",
-    "Give the labels in the order of the model's outputs, one each.",
+    "List the labels in the order of the model's outputs, one each.",
     "Responses name a class that the labels do not contain.",
 )
 UNUSED_LABELS = Code(
-    "unused-labels", _WARNING, "responses name classes, but no label of {file}",
+    "unused-labels", _WARNING, "responses name classes, but none of them is in {file}",
     UNKNOWN_LABEL.hint,
-    "Responses name classes, but none by a label.",
+    "Responses name classes, but none of them is a label.",
 )
 IDLE_LABEL = Code(
-    "idle-label", _ERROR, "the model has {outputs} outputs, {file} names {labels}",
+    "idle-label", _ERROR, "the model has {outputs} outputs, and {file} names {labels}",
     UNKNOWN_LABEL.hint,
     "There are more labels than outputs of the model.",
 )
@@ -876,15 +876,15 @@ MODEL_FOLDER_WRITTEN = Code(
 NO_INPUTS = Code(
     "no-inputs", _ERROR, "no request was sent",
     "Give an input with --input, or record one with `marpack run --record`.",
-    "There are no samples and no inputs, so nothing shows that the model responds.",
+    "Without samples and inputs, nothing shows that the model responds.",
 )
 NO_ANSWER = Code(
-    "no-answer", _ERROR, "no request got a 2xx, as none was expected to",
+    "no-answer", _ERROR, "no request got a 2xx, because no sample expects one",
     NO_INPUTS.hint,
     "All samples expect an error, so nothing shows that the model responds.",
 )
 UNEXPECTED_STATUS = Code(
-    "unexpected-status", _ERROR, "{missed} of {requests} did not get the status expected",
+    "unexpected-status", _ERROR, "{missed} of {requests} did not get the expected status",
     "Run `marpack check --only samples` to see which, and why.",
     "A request got another status than expected.",
 )
@@ -907,7 +907,7 @@ ONE_INPUT = Code(
 GPU_UNPROVED = Code(
     "gpu-unproved", _ERROR, "deviceType is gpu, but the model ran on the CPU",
     "Check it on a machine with a GPU.",
-    "The model config asks for a GPU, and the model did not run on one.",
+    "The model config requires a GPU, and the model did not run on one.",
 )
 CPU_DIFFERS = Code(
     "cpu-differs", _WARNING, "{sample} on the CPU: {difference}, tolerance {tolerance:g}",
@@ -922,22 +922,22 @@ ALLOWED_UNPROVED = Code(
 NOTHING_ASKED = Code(
     "nothing-asked", _ERROR, "{reason}, so no request was sent",
     "",
-    "A downgraded failure kept the model from running, so there is no proof.",
+    "A failed check with a lower severity kept the model from running, so nothing is proved.",
 )
 NO_STAND_IN = Code(
-    "no-stand-in", _NOTE, "no requests were made up: {reason}",
+    "no-stand-in", _NOTE, "no requests were generated: {reason}",
     "Use --stand-ins on to send some.",
-    "There are no inputs, and made-up ones might change something outside the model.",
+    "The archive has no inputs, and generated ones might change something outside the model.",
 )
 STAND_IN_FAILED = Code(
-    "stand-in-failed", _WARNING, "{input}, made up and sent {way}, gets {status}{reason}",
+    "stand-in-failed", _WARNING, "{input}, generated and sent {way}, gets {status}{reason}",
     "",
-    "A made-up request fails. It proves nothing.",
+    "A generated request fails. It proves nothing.",
 )
 STAND_IN_ANSWERED = Code(
-    "stand-in-answered", _NOTE, "{input}, made up, gets a 2xx {ways}",
+    "stand-in-answered", _NOTE, "{input}, generated, gets a 2xx {ways}",
     "",
-    "A made-up request succeeds. It proves nothing.",
+    "A generated request succeeds. It proves nothing.",
 )
 NOT_HERMETIC = Code(
     "not-hermetic", _ERROR, "the handler accesses {target} ({kind}, in {stage})",
@@ -1136,7 +1136,7 @@ MORE_MODEL_FILES = Code(
 # Run ------------------------------------------------------------------------------------------------------------------
 
 OTHER_DEVICE = Code(
-    "other-device", _WARNING, "{asked} was asked for, the model runs on {found}",
+    "other-device", _WARNING, "the model runs on {found}, not on {asked}",
     "Check that the device exists, that torch supports it, and that the handler does not choose one itself.",
     "The model runs on another device than the one requested with --device.",
 )
@@ -1146,13 +1146,13 @@ REQUIREMENT_UNMET = Code(
     "This environment does not meet a requirement of the archive.",
 )
 DATA_AS_TEXT = Code(
-    "data-as-text", _WARNING, "{text} begins like JSON and is none, so it goes as text/plain: {error}",
+    "data-as-text", _WARNING, "{text} begins like JSON but is not valid, so it is sent as text/plain: {error}",
     "Correct the JSON. To send text: --content-type text/plain.",
     "A value of --data begins like JSON but is not valid JSON, so it is sent as text.",
 )
 SEQUENCE_BATCHING = Code(
     "sequence-batching", _WARNING,
-    "sequenceBatching is true: the server answers a second sequence with 503, and marpack with 200",
+    "sequenceBatching is true: the server responds to a second sequence with 503, and marpack with 200",
     "Test sequences on a TorchServe server.",
     "The model config sets sequenceBatching, and marpack does not limit sequences as the server does.",
 )
@@ -1165,7 +1165,7 @@ READABLE_KEY = Code(
     "Other users of this machine can read the private key.",
 )
 CHECKED_FILE = Code(
-    "checked-file", _ERROR, "its SHA-256 is {sha256}, the check was of {others}",
+    "checked-file", _ERROR, "its SHA-256 is {sha256}, and the check examined {others}",
     "",
     "The check result is for another file.",
 )
@@ -1225,7 +1225,7 @@ UNSCANNED = Code(
 DANGEROUS_PICKLE = Code(
     "dangerous-pickle", _ERROR, "loading this pickle runs code: {reasons}",
     "Do not load the archive. Ask its author what the file is for.",
-    "Loading a pickle runs code, or imports what runs commands.",
+    "Loading a pickle runs code, or imports functions that run commands.",
 )
 
 # Export ---------------------------------------------------------------------------------------------------------------
@@ -1241,7 +1241,7 @@ EXPORT_REQUIREMENT_LEFT_OUT = Code(
     "A line of requirements.txt names a file of the archive, or an option of pip, and is not installed.",
 )
 EXPORT_VENDORED = Code(
-    "export-vendored", _WARNING, "{wheel} is not for Python {version}, the image's",
+    "export-vendored", _WARNING, "{wheel} is not for the image's Python {version}",
     "Vendor for the Python that exports, in a copy of the project: marpack build --vendor --vendor-python X.Y.",
     "A vendored package has native code for another Python than the image's.",
 )
@@ -1253,7 +1253,7 @@ EXPORT_NO_GPU = Code(
 EXPORT_REQUIREMENTS_UNHASHED = Code(
     "export-requirements-unhashed", _WARNING, "its requirements have no hashes: {unlocked}",
     "Export where pip reaches the index, or pass a lock that was made there: --lock requirements.lock.",
-    "The image installs the requirements without hashes: whatever the index has on the day of the build.",
+    "The image installs the requirements without hashes, in the versions that the index has when the image is built.",
 )
 EXPORT_REASON_PHRASE = Code(
     "export-reason-phrase", _NOTE, "its handler sets a status; clients do not get its reason phrase",
@@ -1288,7 +1288,7 @@ EXPORT_METRICS = Code(
 EXPORT_SLOW_ANSWERS = Code(
     "export-slow-answers", _NOTE, "its batches may take {seconds} s, and requests end after {max_sagemaker_response} s",
     "Use an asynchronous endpoint, or make responses faster.",
-    "SageMaker ends a request of a real-time endpoint after 60 s, whatever the archive's responseTimeout says.",
+    "SageMaker ends a request of a real-time endpoint after 60 s, independent of the archive's responseTimeout.",
 )
 EXPORT_REQUEST_HEADERS = Code(
     "export-request-headers", _NOTE, "its handler reads request headers, some of which do not arrive",
@@ -1298,11 +1298,11 @@ EXPORT_REQUEST_HEADERS = Code(
 )
 EXPORT_PLACEHOLDER = Code(
     "export-placeholder", _NOTE, "replace the placeholders in the files",
-    "Pass the name, or edit the files.",
+    "Pass the name as an option, or edit the files.",
     "The files contain a placeholder for a name that only you know.",
 )
 EXPORT_BATCHES = Code(
     "export-batches", _WARNING, "its batchSize of {batch_size} becomes 1",
     "Let requests carry several instances, or export with --to docker and send requests in TorchServe's form.",
-    "KServe's envelopes answer the first request of a batch only, so the export serves batches of one.",
+    "KServe's envelopes respond only to the first request of a batch, so the export uses batches of one.",
 )

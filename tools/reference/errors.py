@@ -16,17 +16,17 @@ def errors() -> str:
     parts = [
         "# Errors",
         (
-            "Every error has a code, a sentence that says what is wrong, a place, and a hint: a command or an edit."
-            " In the sentences below, … stands for names and numbers. A code in front of a sentence replaces the code"
-            " in the heading. Findings, which do not end a command, have codes of their own: see"
-            " [Findings](findings.md). With `--json` (or `--jsonl`), an error is an object on stdout, too (`Failure` in"
-            " each of [schemas/](schemas/inspect.json))."
+            "This page lists marpack's errors. An error ends a command and has a code, a message, a place and a hint."
+            " In the messages below, … stands for names and numbers. A code before a message replaces the code in the"
+            " heading. With `--json` or `--jsonl`, an error is also an object on stdout (`Failure` in each of"
+            " [schemas/](schemas/inspect.json)). Problems that do not end a command are [findings](findings.md)."
         ),
-        "| exit code | |\n|---|---|\n" + "\n".join(f"| {code.value} | {text} |" for code, text in EXIT_CODES.items()),
+        "| exit code | meaning |\n|---|---|\n"
+        + "\n".join(f"| {code.value} | {text} |" for code, text in EXIT_CODES.items()),
         NOTE,
     ]
     for kind in sorted(subclasses(MarpackError), key=lambda kind: (kind.exit_code, kind.code)):
-        parts += [f"## {kind.code}", cause(kind), f"*Exit code* {kind.exit_code.value}. *Way out:* {kind.fix}"]
+        parts += [f"## {kind.code}", cause(kind), f"*Exit code* {kind.exit_code.value}. *Fix:* {kind.fix}"]
         known = sorted(sentences.get(kind.__name__, {}).items())
         if known:
             parts.append("\n".join(f"- {code}{what}{hint}" for what, (code, hint) in known))
@@ -34,11 +34,11 @@ def errors() -> str:
 
 
 EXIT_CODES = {
-    ExitCode.OK: "everything is fine",
+    ExitCode.OK: "success",
     ExitCode.SHORT: "a check, an input or a finding failed",
-    ExitCode.USAGE: "the command line, or the project file",
-    ExitCode.ARCHIVE: "not a readable, safe archive",
-    ExitCode.HANDLER: "the handler could not be loaded or initialised",
+    ExitCode.USAGE: "the command line or the project file is wrong",
+    ExitCode.ARCHIVE: "the archive is unreadable or unsafe",
+    ExitCode.HANDLER: "the handler could not be loaded or initialized",
     ExitCode.INTERRUPTED: "interrupted",
 }
 
