@@ -16,8 +16,8 @@ from marpack.archive.protocol import no_progress
 from marpack.errors import UsageError
 from marpack.gate.candidate import Candidate
 from marpack.gate.candidate import CheckOptions as GateOptions
-from marpack.gate.check import CheckSelection
 from marpack.gate.check import check as examine
+from marpack.gate.check import select_checks
 from marpack.gate.verdicts import CheckProgress
 from marpack.project.schema import COMPARISONS, HERMETIC, SAFETY
 from marpack.protocol.targets import Target
@@ -65,7 +65,7 @@ def check(
     check_combinations(options)
     notes = notes or CheckNotes()
     optional = (*((HERMETIC,) if options.hermetic else ()), *(COMPARISONS if options.slower is not None else ()))
-    selection = CheckSelection.of(options.only, options.skip, optional)
+    selection = select_checks(options.only, options.skip, optional)
     settings = replace(gate_options(options, notes), inputs=inputs)
     resolver = partial(resolver_of, bar=notes.bar, maximum=settings.limits.total)
     if options.slower is not None:

@@ -1,8 +1,11 @@
 """The archive that the checks examine, its facts, and the worker with its model."""
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
+from statistics import median
 from typing import Any, Literal, Self
 
 from msgspec import Struct
@@ -13,25 +16,29 @@ from marpack.archive.index import content_digest, index_of
 from marpack.archive.protocol import Archive, Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, HandlerError, MarpackError, UnconfirmedDownloadError, UsageError
-from marpack.gate.compare import TOLERANCE
-from marpack.gate.samples import PackedSamples, Sample, SampleRunner, given_samples, packed_samples
+from marpack.gate.compare import TOLERANCE, find_differences
+from marpack.gate.samples import PackedSamples, Sample, given_samples, packed_samples
 from marpack.gate.verdicts import Costs
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
 from marpack.project.schema import Allowance
 from marpack.project.source import ResolvedSource
-from marpack.protocol.messages import Frame, Load
+from marpack.protocol.messages import Frame, Load, Loaded
 from marpack.protocol.targets import Target
 from marpack.runner.client import Worker
 from marpack.runner.environments import required
-from marpack.runner.inputs import Input, RequestDefaults
-from marpack.runner.pool import PoolSettings
-from marpack.runner.results import Result
+from marpack.runner.inputs import Input, RequestDefaults, request_id
+from marpack.runner.pool import LocalPool, PoolSettings
+from marpack.runner.process import Zygote
+from marpack.runner.results import Result, results_of
 from marpack.runner.session import Device, target_of, torchrun_error, with_metrics
+from marpack.torchserve.http import Request
 from marpack.torchserve.model_config import batch_size_of
 
 _SOURCE = 1 << 20  # bytes: larger modules are not searched
 _HELD = 512 << 20  # bytes of inputs, which stay in memory: each is sent many times
+_COPIES = 1 << 20  # number of the first request that is a copy of another one in its batch
+_CONFIRMATIONS = 2
 
 
 def held_inputs(inputs: Iterable[Input]) -> tuple[Input, ...]:
@@ -90,9 +97,11 @@ class ArchiveIdentity(Struct, frozen=True):
 class Candidate:
     """An archive under examination; costly facts are computed once, at their first use."""
 
-    def __init__(self, resolved: ResolvedSource, options: CheckOptions | None = None) -> None:
+    def __init__(self, resolved: ResolvedSource, options: CheckOptions) -> None:
         self.resolved = resolved
-        options = options or CheckOptions()
+        self.source = str(resolved.path)
+        # What the project allows the handler to access; an archive itself allows nothing.
+        self.allowance = resolved.project.hermetic if resolved.project else Allowance()
         self.options = replace(options, load=with_metrics(options.load, resolved))  # ProjectError for a wrong file
         self._first: Worker | None = None
         self.costs: Costs | None = None  # beside the archive compared with, once measured
@@ -107,16 +116,6 @@ class Candidate:
             self.options = replace(self.options, load=replace(self.options.load, trace=True), settings=offline)
         if self.options.python is None:
             self._first = self.options.settings.spawn()
-
-    @property
-    def allowance(self) -> Allowance:
-        """What the project allows the handler to access; an archive itself allows nothing."""
-        return self.resolved.project.hermetic if self.resolved.project else Allowance()
-
-    @property
-    def source(self) -> str:
-        """The archive's path."""
-        return str(self.resolved.path)
 
     @cached_property
     def archive(self) -> Archive:
@@ -215,25 +214,16 @@ class Candidate:
         chosen = self.options.stand_ins or (project.stand_ins if project else "auto")
         return None if chosen == "auto" else chosen in (True, "on")
 
+    @property
+    def uses_stand_ins(self) -> bool:
+        """Whether there are no samples, and requests may be made up."""
+        return not (self.samples or self.packed.problems) and self.stand_ins is not False
+
     @cached_property
-    def sample_runner(self) -> SampleRunner:
+    def sample_runner(self) -> "SampleRunner":
         """The worker with the model, and the samples."""
-        settings = replace(self.options.settings.as_served(self.config), python=self.python)
-        load = replace(self.options.load, target=self.target, required=required(self.archive))
         first, self._first = self._first, None
-        runner = SampleRunner(
-            self.archive,
-            load,
-            settings,
-            self.samples,
-            seconds_per_check=self.options.seconds_per_check,
-            tolerance=self.options.tolerance,
-            first=first,
-        )
-        uses_stand_ins = not (self.samples or self.packed.problems) and self.stand_ins is not False
-        runner.needs_other = uses_stand_ins or compiles(self.config.get("pt2"))
-        runner.lost = torchrun_error(self.config)
-        return runner
+        return SampleRunner(self, first)
 
     def place(self, frames: Sequence[Frame]) -> str | None:
         """Return the innermost place of a traceback in the archive's own files."""
@@ -252,25 +242,211 @@ class Candidate:
             return file.read()
 
     def stop(self) -> None:
-        """End the worker at once."""
+        """End the worker at once, and that of the archive compared with."""
         if self._first is not None:
             self._first.kill()
             self._first = None
-        if "sample_runner" in vars(self):
-            self.sample_runner.stop()
-        if "old" in vars(self):
-            self.old.stop()
-
-    def close(self) -> None:
-        """End the worker and close the archive."""
-        self.stop()
-        if "archive" in vars(self):
-            self.archive.close()
-        if "old" in vars(self):
-            self.old.close()
+        for made in ("sample_runner", "old"):
+            if made in vars(self):
+                getattr(self, made).stop()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """End the workers and close the archives."""
+        self.stop()
+        if "archive" in vars(self):
+            self.archive.close()
+        if "old" in vars(self):
+            self.old.__exit__()
+
+
+class SampleRunner:
+    """One worker with the model, and its responses so far."""
+
+    def __init__(self, candidate: "Candidate", first: Worker | None) -> None:
+        """Prepare to load the model; `first` is a spawned worker that has not loaded anything yet."""
+        options = candidate.options
+        self.samples = candidate.samples
+        self.seconds_per_check = options.seconds_per_check
+        self.lost: MarpackError | None = torchrun_error(candidate.config)  # why no more samples can be sent
+        self.loaded: Loaded | None = None  # what the worker reported when the model was loaded
+        self.unsteady: dict[str, str] = {}  # sample → how its response differed when it was sent again
+        self._archive = candidate.archive
+        self._tolerance = options.tolerance
+        self._load = replace(options.load, target=candidate.target, required=required(candidate.archive))
+        self._settings = replace(options.settings.as_served(candidate.config), python=candidate.python)
+        # Whether a check will load the model in a second worker.
+        self._needs_other = candidate.uses_stand_ins or compiles(candidate.config.get("pt2"))
+        self._pool: LocalPool | None = None
+        self._first = first
+        self._zygote: Zygote | None = None  # for the other worker
+        self._results: dict[str, Result] = {}
+        self._pristine: dict[str, tuple[int, int]] = {}
+
+    @property
+    def pool(self) -> LocalPool:
+        """The worker with the model loaded.
+
+        Raises LoadError, WorkerError and ArchiveError, the same one each time.
+        """
+        if self.lost is not None:
+            raise self.lost
+        if self._pool is None:
+            try:
+                self._pristine = files_below(self.folder)
+                first, self._first = self._first, None
+                zygote = self._settings.zygote(str(self.folder)) if first is not None and self._needs_other else None
+                if zygote is not None:
+                    zygote.start()  # while the first one loads
+                    self._zygote = zygote
+                self._pool = self.other(first)
+            except MarpackError as error:
+                self.lost = error
+                raise
+            self.loaded = self._pool.loads[0]
+        return self._pool
+
+    @cached_property
+    def folder(self) -> Path:
+        """The model folder on disk."""
+        return self._archive.materialize()
+
+    def other(
+        self, first: Worker | None = None, *, timeout: float | None = None, **changes: Any
+    ) -> LocalPool:  # Any: Load's own
+        """Return a further pool, its model loaded in another way, its batches bounded in seconds; its user closes it.
+
+        Raises LoadError and WorkerError.
+        """
+        load = replace(self._load, model_dir=str(self.folder), **changes)
+        settings = self._settings if timeout is None else replace(self._settings, timeout=timeout)
+        zygote = None
+        if first is None:
+            zygote, self._zygote = self._zygote, None
+        pool = LocalPool(load, settings, first=first, folder=self._archive.materialize, zygote=zygote)
+        pool.start()
+        return pool
+
+    def send(
+        self, requests: Sequence[tuple[str, Request]], *, size: int = 1, pool: LocalPool | None = None
+    ) -> list[Result]:
+        """Return the results of some named requests, handled `size` at a time.
+
+        Raises LoadError and WorkerError if a worker that died cannot be started again.
+        """
+        # Each request of a batch needs an id of its own: batches of names, requests to send, and the original ids.
+        batches: list[list[tuple[str, Request, str]]] = []
+        for number, (name, request) in enumerate(requests):
+            if number % size == 0:
+                batches.append([])
+            taken = {sent.id for _, sent, _ in batches[-1]}
+            sent = replace(request, id=request_id(_COPIES + number % size)) if request.id in taken else request
+            batches[-1].append((name, sent, request.id))
+        used = pool or self.pool
+        outcomes = used.outcomes([tuple(sent for _, sent, _ in batch) for batch in batches])
+        results = []
+        try:
+            for batch, outcome in zip(batches, outcomes, strict=True):
+                found = results_of(tuple(name for name, _, _ in batch), outcome)
+                for (_, sent, own), result in zip(batch, found, strict=True):
+                    # A response may contain its request's id.
+                    same = sent.id == own
+                    results.append(result if same else replace(result, body=result.body.replace(sent.id, own)))
+        except MarpackError as error:
+            if used is self._pool:
+                self.lost = error
+            raise
+        return results
+
+    def replay(self, samples: Sequence[Sample], *, size: int = 1, pool: LocalPool | None = None) -> list[Result]:
+        """Return the results of some samples, handled `size` at a time."""
+        return self.send([(sample.name, sample.request) for sample in samples], size=size, pool=pool)
+
+    def result_of(self, sample: Sample) -> Result:
+        """Return a sample's result when it is handled alone; sent once, remembered."""
+        if sample.name not in self._results:
+            refused = sample.input.outcome
+            found = results_of((sample.name,), refused) if refused else self.replay([sample])
+            (self._results[sample.name],) = found
+        return self._results[sample.name]
+
+    @cached_property
+    def successful(self) -> tuple[Sample, ...]:
+        """The samples that get a 2xx when handled alone: only those can be compared."""
+        return tuple(sample for sample in self.samples if self.result_of(sample).ok)
+
+    @cached_property
+    def proving(self) -> tuple[Sample, ...]:
+        """The samples that get a 2xx and are real inputs: only those prove anything."""
+        return tuple(sample for sample in self.successful if not sample.is_generated)
+
+    @property
+    def pace(self) -> float:
+        """Seconds that a sample takes."""
+        return median(self.result_of(sample).seconds for sample in self.successful) if self.successful else 0.0
+
+    @cached_property
+    def comparable(self) -> tuple[Sample, ...]:
+        """As many successful samples as a check has time for; none unless each gets the same response twice."""
+        some = self.successful[: max(1, int(self.seconds_per_check / max(self.pace, 1e-6)))]
+        self.repeat(tuple(reversed(some)))
+        return () if self.unsteady else some
+
+    def repeat(self, samples: Sequence[Sample]) -> bool:
+        """Send samples again and note in `unsteady` those with another response; return whether all are steady."""
+        steady = True
+        for sample, result in zip(samples, self.replay(samples), strict=True):
+            found = self.differences(self.result_of(sample), result)
+            if found:
+                steady = False
+                self.unsteady.setdefault(sample.name, found[0])
+        return steady
+
+    def differences(self, one: Result, other: Result) -> list[str]:
+        """Return where two responses differ beyond the tolerance."""
+        return find_differences(one, other, self._tolerance)
+
+    def contradictions(self, sample: Sample, result: Result) -> list[str]:
+        """Return where a result differs from the sample's own, unless the sample's own response varies."""
+        found = self.differences(self.result_of(sample), result)
+        if found and not all(self.repeat([sample]) for _ in range(_CONFIRMATIONS)):
+            return []
+        return found
+
+    def deviations(self, samples: Sequence[Sample], results: Sequence[Result]) -> Iterator[tuple[Sample, str]]:
+        """Yield the comparable samples with another result than before, and how it differs."""
+        for sample, result in zip(samples, results, strict=True):
+            if sample in self.comparable and (found := self.contradictions(sample, result)):
+                yield sample, found[0]
+
+    def written(self) -> list[str]:
+        """Return what the handler wrote, changed or removed in the model folder."""
+        now = files_below(self.folder)
+        entries = self._archive.entries
+        names = sorted(self._pristine.keys() | now.keys() | entries.keys())
+        return [name for name in names if name not in entries or self._pristine.get(name) != now.get(name)]
+
+    def stop(self) -> None:
+        """End the worker at once."""
+        if self._first is not None:
+            self._first.kill()
+        if self._zygote is not None:
+            self._zygote.close()
+        if self._pool is not None:
+            self._pool.kill()
+        self._first = self._zygote = self._pool = None
+
+
+def files_below(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return size (bytes) and time (ns) of every file below a folder, except bytecode, which any import writes."""
+    found = {}
+    for root, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        for name in names:
+            path = Path(root, name)
+            with suppress(OSError):  # a handler may still be at work there
+                status = path.lstat()
+                found[path.relative_to(folder).as_posix()] = (status.st_size, status.st_mtime_ns)
+    return found

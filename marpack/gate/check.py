@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import PurePosixPath
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 
+from marpack import finding_codes as codes
 from marpack.errors import (
     ArchiveError,
     DeviceUnavailableError,
@@ -14,7 +15,6 @@ from marpack.errors import (
     UsageError,
     did_you_mean,
 )
-from marpack.finding_codes import NOTHING_ASKED
 from marpack.findings import Severity
 from marpack.gate import process, proof, responses, speed, static
 from marpack.gate.candidate import ArchiveIdentity, Candidate
@@ -60,47 +60,33 @@ RUNS: dict[str, Callable[[Candidate], CheckOutcome]] = {
 _OPENS = CHECKS[0]  # an archive that cannot be opened cannot be checked
 
 
-class CheckSelection(Struct, frozen=True):
-    """Which checks run."""
+DEFAULT_CHECKS = frozenset(each.name for each in CHECKS if not each.optional)
 
-    names: frozenset[str] = frozenset(each.name for each in CHECKS if not each.optional)
 
-    @classmethod
-    def of(cls, only: Iterable[str] = (), skip: Iterable[str] = (), further: Collection[str] = ()) -> "CheckSelection":
-        """Return the checks named by `only` (none: all but the optional) and by `further`, without those of `skip`.
+def select_checks(only: Iterable[str] = (), skip: Iterable[str] = (), further: Collection[str] = ()) -> frozenset[str]:
+    """Return the checks named by `only` (none: all but the optional) and by `further`, without those of `skip`.
 
-        The check `hermetic` includes the proof; those that compare two archives come with `further` only.
-
-        Raises UsageError for an unknown name, and if no check is left.
-        """
-        kept, left_out = tuple(only), tuple(skip)
-        known = [each.name for each in CHECKS if each.name not in COMPARISONS or each.name in further]
-        for name in (*kept, *left_out):
-            if name not in known:
-                hint = did_you_mean(name.lower(), known) or f"the checks are {', '.join(known)}"
-                raise UsageError(f"there is no check named {name!r}", hint=hint, code="unknown-check")
-        both = sorted(set(kept) & set(left_out))
-        if both:
-            raise UsageError(f"{both[0]} is both selected and left out", hint="name it with --only or with --skip")
-        names = frozenset((*(kept or cls().names), *further))
-        if HERMETIC in names and {HERMETIC, PROOF} & set(left_out):
-            raise UsageError(
-                f"hermetic implies {PROOF}, and one of them is left out",
-                hint="skip neither",
-                code="hermetic-without-proof",
-            )
-        names = (names | {PROOF} if HERMETIC in names else names) - set(left_out)
-        if not names:
-            raise UsageError("every check is left out", hint="skip fewer of them")
-        return cls(names)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.names
-
-    @property
-    def needs_worker(self) -> bool:
-        """Whether one of them runs the model."""
-        return any(each.asks for each in CHECKS if each.name in self.names)
+    The check `hermetic` includes the proof; those that compare two archives come with `further` only.
+    Raises UsageError for an unknown name, and if no check is left.
+    """
+    kept, left_out = tuple(only), set(skip)
+    known = [each.name for each in CHECKS if each.name not in COMPARISONS or each.name in further]
+    for name in (*kept, *sorted(left_out)):
+        if name not in known:
+            hint = did_you_mean(name.lower(), known) or f"the checks are {', '.join(known)}"
+            raise UsageError(f"there is no check named {name!r}", hint=hint, code="unknown-check")
+    both = sorted(left_out.intersection(kept))
+    if both:
+        raise UsageError(f"{both[0]} is both selected and left out", hint="name it with --only or with --skip")
+    names = frozenset((*(kept or DEFAULT_CHECKS), *further))
+    if HERMETIC in names:
+        if {HERMETIC, PROOF} & left_out:
+            what = f"hermetic implies {PROOF}, and one of them is left out"
+            raise UsageError(what, hint="skip neither", code="hermetic-without-proof")
+        names |= {PROOF}
+    if not names - left_out:
+        raise UsageError("every check is left out", hint="skip fewer of them")
+    return names - left_out
 
 
 def list_as_markdown() -> str:
@@ -113,13 +99,13 @@ def list_as_markdown() -> str:
 
 
 def check(
-    candidate: Candidate, choice: CheckSelection | None = None, listener: CheckProgress | None = None
+    candidate: Candidate, choice: frozenset[str] = DEFAULT_CHECKS, listener: CheckProgress | None = None
 ) -> GateReport:
     """Examine an archive; whatever its handler does, the report is complete.
 
     A KeyboardInterrupt ends the examination: the remaining checks are reported as skipped.
     """
-    examination = _Examination(candidate, choice or CheckSelection(), listener or CheckProgress())
+    examination = _Examination(candidate, choice, listener or CheckProgress())
     start = time.perf_counter()
     try:
         examination.run()
@@ -132,7 +118,7 @@ def check(
 class _Examination:
     """One archive being checked."""
 
-    def __init__(self, candidate: Candidate, choice: CheckSelection, listener: CheckProgress) -> None:
+    def __init__(self, candidate: Candidate, choice: frozenset[str], listener: CheckProgress) -> None:
         self._candidate = candidate
         self._choice = choice
         self._listener = listener
@@ -145,7 +131,7 @@ class _Examination:
     def run(self) -> None:
         """Open the archive, whichever checks were selected, then run them in order."""
         candidate = self._candidate
-        if self._choice.needs_worker:
+        if any(each.asks for each in self._checks if each.name in self._choice):
             candidate.prepare(hermetic=HERMETIC in self._choice)
         try:
             _ = candidate.archive
@@ -166,7 +152,7 @@ class _Examination:
                 outcome = self._outcome(each)
             elif each.name in (PROOF, HERMETIC) and why != LEFT_OUT and not self._blocking:
                 # A downgraded failure kept the model from running: there is no proof.
-                outcome = judge("", [NOTHING_ASKED.at(reason=why)])
+                outcome = judge("", [codes.NOTHING_ASKED.at(reason=why)])
             else:
                 outcome = skip(why)
             self._note(each, outcome, time.perf_counter() - start)
@@ -199,7 +185,7 @@ class _Examination:
         except MarpackError as error:
             outcome = judge("", [problem_of(error)])
         if each.asks and self._candidate.sample_runner.lost:  # the model could not be loaded, or not once more
-            self._stopped = outcome.reason if outcome.skipped else f"{each.name} failed"
+            self._stopped = outcome.reason if outcome.verdict is Verdict.SKIPPED else f"{each.name} failed"
         return outcome
 
     def _note(self, each: Check, outcome: CheckOutcome, seconds: float) -> None:
@@ -257,7 +243,7 @@ class _Examination:
         )
 
 
-def _find_reservations(candidate: Candidate, choice: CheckSelection) -> Iterator[str]:
+def _find_reservations(candidate: Candidate, choice: frozenset[str]) -> Iterator[str]:
     """Yield the options and settings that make a yes weaker than that of a plain `marpack check`."""
     options = candidate.options
     for each in CHECKS:

@@ -9,21 +9,11 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from marpack import finding_codes as codes
 from marpack.errors import TorchrunError, WorkerError
-from marpack.finding_codes import (
-    ALLOWED_NEED,
-    DOES_NOT_LOAD,
-    LACKING_HERE,
-    MEMORY_GROWS,
-    MEMORY_UNDECIDED,
-    MODEL_FOLDER_WRITTEN,
-    NOT_HERMETIC,
-    WORN_OUT,
-)
 from marpack.findings import Finding, Severity
-from marpack.gate.candidate import Candidate
-from marpack.gate.samples import SampleRunner
-from marpack.gate.verdicts import CheckOutcome, judge, problem_of, skip
+from marpack.gate.candidate import Candidate, SampleRunner
+from marpack.gate.verdicts import CheckOutcome, append_cause, judge, problem_of, skip
 from marpack.project.schema import Allowance
 from marpack.protocol.messages import Access, Touched
 from marpack.runner.client import LoadError
@@ -58,10 +48,12 @@ def check_loading(candidate: Candidate) -> CheckOutcome:
     except LoadError as error:
         place = candidate.place(error.trouble.frames)
         if error.trouble.only_here:  # no fault of the archive, and no proof either
-            return skip("the model cannot be loaded here", LACKING_HERE.at(place, hint=error.hint, reason=error.what))
-        return judge("", [DOES_NOT_LOAD.at(place, hint=error.hint, reason=error.what)])
+            return skip(
+                "the model cannot be loaded here", codes.LACKING_HERE.at(place, hint=error.hint, reason=error.what)
+            )
+        return judge("", [codes.DOES_NOT_LOAD.at(place, hint=error.hint, reason=error.what)])
     except WorkerError as error:
-        return judge("", [DOES_NOT_LOAD.at(hint=error.hint, reason=error.what)])
+        return judge("", [codes.DOES_NOT_LOAD.at(hint=error.hint, reason=error.what)])
     findings = [
         Finding(
             code=trouble.kind,
@@ -85,7 +77,7 @@ def check_model_folder(candidate: Candidate) -> CheckOutcome:
     """
     runner = candidate.sample_runner
     _ = runner.pool, runner.successful  # loading and handling requests are what might write
-    return judge("unchanged", [MODEL_FOLDER_WRITTEN.at(name=name) for name in runner.written()[:_WRITTEN_SHOWN]])
+    return judge("unchanged", [codes.MODEL_FOLDER_WRITTEN.at(name=name) for name in runner.written()[:_WRITTEN_SHOWN]])
 
 
 def check_hermetic(candidate: Candidate) -> CheckOutcome:
@@ -101,9 +93,9 @@ def check_hermetic(candidate: Candidate) -> CheckOutcome:
             pack = "pack it, or " if need.kind is Access.READ else ""
             file = "marpack.yaml" if candidate.resolved.project else "its project's marpack.yaml, and check the project"
             hint = f"{pack}allow it in {file}: hermetic: {_KEYS.get(need.kind, need.kind)}: […]"
-        findings.append(NOT_HERMETIC.at(hint=hint, target=need.target, kind=need.kind, stage=need.stage))
+        findings.append(codes.NOT_HERMETIC.at(hint=hint, target=need.target, kind=need.kind, stage=need.stage))
     needs = needs_of(allowed)
-    findings += [ALLOWED_NEED.at(target=need.target, kind=need.kind, stage=need.stage) for need in needs]
+    findings += [codes.ALLOWED_NEED.at(target=need.target, kind=need.kind, stage=need.stage) for need in needs]
     network = "in a network namespace of its own"
     if not runner.pool.is_offline:
         why = "marpack.yaml allows some" if allowance.connect else "this user or system may not"
@@ -196,8 +188,8 @@ def check_memory(candidate: Candidate) -> CheckOutcome:
         if len(windows) > _WINDOWS:  # not clear: judge half as many windows of twice the requests
             windows, judged, count = windows[::2], count, count * 2
     if load.failure is not None:
-        why = f": {load.failure.troubles[0].message}" if load.failure.troubles else ""
-        return judge("", [WORN_OUT.at(requests=load.sent, status=load.failure.status, reason=why)])
+        why = append_cause(load.failure.troubles)
+        return judge("", [codes.WORN_OUT.at(requests=load.sent, status=load.failure.status, reason=why)])
     if judged >= requests_to_notice(wavering):
         why, patience = f"after {load.sent} requests it grows in some windows only", 2 * load.seconds
     else:
@@ -243,7 +235,7 @@ def judge_windows(windows: list[Window], count: int, wavering: int, sent: int) -
     growth, least = _growth(windows), max(wavering, _LEAK * count)
     if all(grown > least for grown in growth):
         rate = sum(growth) / len(growth) / count / 1024
-        return judge("", [MEMORY_GROWS.at(size=rate)])
+        return judge("", [codes.MEMORY_GROWS.at(size=rate)])
     if count < requests_to_notice(wavering) or sum(growth[-2:]) > least:
         return None
     return judge(f"{sent} requests, {sum(growth) / (1 << 20):+.1f} MiB")
@@ -255,4 +247,4 @@ def _growth(windows: list[Window]) -> list[int]:
 
 
 def _undecided(why: str, *, hint: str) -> CheckOutcome:
-    return skip("undecided", MEMORY_UNDECIDED.at(hint=hint, reason=why))
+    return skip("undecided", codes.MEMORY_UNDECIDED.at(hint=hint, reason=why))

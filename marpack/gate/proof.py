@@ -11,25 +11,12 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
+from marpack import finding_codes as codes
 from marpack.errors import MarpackError
-from marpack.finding_codes import (
-    ALLOWED_UNPROVED,
-    BATCH_UNPROVED,
-    CPU_DIFFERS,
-    GENERATED_SAMPLE,
-    GPU_UNPROVED,
-    NO_ANSWER,
-    NO_INPUTS,
-    NO_STAND_IN,
-    ONE_INPUT,
-    STAND_IN_ANSWERED,
-    STAND_IN_FAILED,
-    UNEXPECTED_STATUS,
-)
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
-from marpack.gate.expectations import find_status_shortfalls
-from marpack.gate.verdicts import CheckOutcome, judge, pluralize, problem_of
+from marpack.gate.compare import find_status_shortfalls
+from marpack.gate.verdicts import CheckOutcome, append_cause, judge, pluralize, problem_of
 from marpack.inspection.lint.source import Broken, parse
 from marpack.project.scaffold.proposal import channels_of, width_of
 from marpack.project.scaffold.template import templates
@@ -69,14 +56,14 @@ def check_proof(candidate: Candidate) -> CheckOutcome:
     proving, batch_size = candidate.sample_runner.proving, candidate.batch_size
     found = [*_find_unproved(candidate), *(_send_pair(candidate) if proving and batch_size > 1 else ())]
     if str(candidate.config.get("deviceType", "")).lower() == "gpu" and candidate.options.load.gpu_id is None:
-        found.append(GPU_UNPROVED.at())
+        found.append(codes.GPU_UNPROVED.at())
     warning = sequence_warning(candidate.config)
     if warning is not None:
         found.append(replace(warning, severity=Severity.ERROR))
     for number, finding in enumerate(found):
         waiver = _WAIVERS.get(finding.code)
         if waiver in candidate.options.allow_unproved:
-            found[number] = ALLOWED_UNPROVED.at(reason=finding.message, name=waiver)
+            found[number] = codes.ALLOWED_UNPROVED.at(reason=finding.message, name=waiver)
     seen = [f"{pluralize(len(proving), 'request')} got a 2xx"]
     if proving and batch_size > 1:
         seen.append("a batch of 2 also")
@@ -96,14 +83,14 @@ def _find_unproved(candidate: Candidate) -> Iterator[Finding]:
     name = shlex.quote(str(candidate.resolved.project.folder if candidate.resolved.project else candidate.source))
     hint = f"marpack check {name} --input FILE; or marpack run {name} --input FILE --record, which keeps it as a sample"
     if not total:
-        yield NO_INPUTS.at(hint=hint)
+        yield codes.NO_INPUTS.at(hint=hint)
     elif missed:
-        yield UNEXPECTED_STATUS.at(missed=missed, requests=pluralize(total, "request"))
+        yield codes.UNEXPECTED_STATUS.at(missed=missed, requests=pluralize(total, "request"))
     elif not runner.successful:
-        yield NO_ANSWER.at(hint=hint)
+        yield codes.NO_ANSWER.at(hint=hint)
     elif not runner.proving:
         names = ", ".join(sample.short_name for sample in runner.successful)
-        yield GENERATED_SAMPLE.at(names=names, command=f"marpack run {name} --input FILE --record")
+        yield codes.GENERATED_SAMPLE.at(names=names, command=f"marpack run {name} --input FILE --record")
 
 
 def _send_pair(candidate: Candidate) -> Iterator[Finding]:
@@ -112,10 +99,9 @@ def _send_pair(candidate: Candidate) -> Iterator[Finding]:
     results = candidate.sample_runner.replay(pair * (3 - len(pair)), size=2)
     refused = next((result for result in results if not result.ok), None)
     if refused is not None:
-        why = f": {refused.troubles[0].message}" if refused.troubles else ""
-        yield BATCH_UNPROVED.at(status=refused.status, reason=why)
+        yield codes.BATCH_UNPROVED.at(status=refused.status, reason=append_cause(refused.troubles))
     elif len(pair) == 1:
-        yield ONE_INPUT.at()
+        yield codes.ONE_INPUT.at()
 
 
 def _compare_with_cpu(candidate: Candidate) -> list[Finding] | None:
@@ -129,19 +115,18 @@ def _compare_with_cpu(candidate: Candidate) -> list[Finding] | None:
     except MarpackError:
         return None
     return [
-        CPU_DIFFERS.at(sample=sample.short_name, difference=sentence, tolerance=candidate.options.tolerance)
-        for sample, result in zip(runner.comparable, results, strict=True)
-        for sentence in runner.contradictions(sample, result)[:1]
+        codes.CPU_DIFFERS.at(sample=sample.short_name, difference=sentence, tolerance=candidate.options.tolerance)
+        for sample, sentence in runner.deviations(runner.comparable, results)
     ]
 
 
 def _try_stand_ins(candidate: Candidate) -> Iterator[Finding]:
     """Where there are no samples and inputs, send stand-ins in a worker of their own, and yield what they show."""
-    if candidate.samples or candidate.packed.problems or candidate.stand_ins is False:
+    if not candidate.uses_stand_ins:
         return
     why = find_stand_in_risk(candidate) if candidate.stand_ins is None else None
     if why is not None:
-        yield NO_STAND_IN.at(reason=why)
+        yield codes.NO_STAND_IN.at(reason=why)
         return
     inputs = make_stand_ins(candidate)
     names = " and ".join(each.name for each in inputs)
@@ -241,5 +226,7 @@ def _send_stand_in(candidate: Candidate, pool: LocalPool, each: Input) -> Findin
             calls = " > ".join(f"{frame.function}:{frame.line}" for frame in trouble.frames if frame.user)
             reason = f": {trouble.kind}: {trouble.message}{f' ({calls})' if calls else ''}"
             place, hint = candidate.place(trouble.frames), trouble.hint
-        return STAND_IN_FAILED.at(place, hint=hint, input=each.name, way=way, status=failure.status, reason=reason)
-    return STAND_IN_ANSWERED.at(input=each.name, ways=" and ".join(seen))
+        return codes.STAND_IN_FAILED.at(
+            place, hint=hint, input=each.name, way=way, status=failure.status, reason=reason
+        )
+    return codes.STAND_IN_ANSWERED.at(input=each.name, ways=" and ".join(seen))

@@ -15,8 +15,7 @@ from msgspec import UNSET, Struct, to_builtins
 from marpack.archive.protocol import Archive
 from marpack.archive.staging import replace_file, staged_folder
 from marpack.errors import ProjectError, convert_os_errors
-from marpack.gate.compare import NOTHING, TOLERANCE, value_of
-from marpack.gate.expectations import find_shortfalls, shape_of
+from marpack.gate.compare import NOTHING, TOLERANCE, find_shortfalls, shape_of, value_of
 from marpack.project.load import load_project
 from marpack.project.scaffold.from_archive import read_project
 from marpack.project.scaffold.write_files import new_folder, write_files
@@ -138,32 +137,26 @@ class Recorder:
             self.done.append(self._record(answered_input))
             yield answered_input
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to write."""
-        return not self._expected
-
     def _record(self, answered_input: AnsweredInput) -> RecordingSummary:
-        request, result = answered_input.input.request, answered_input.result
-        if answered_input.input.refused is not None or len(request.parts) != 1 or request.parts[0].name != "body":
-            return RecordingSummary(
-                result.input, SavedSample.REFUSED, "only a request with a plain body can be a sample"
-            )
-        data = request.parts[0].value
-        name, is_present = self._locate(result.input, data, request.parts[0].content_type)
+        parts, result = answered_input.input.request.parts, answered_input.result
+        if answered_input.input.refused is not None or len(parts) != 1 or parts[0].name != "body":
+            why = "only a request with a plain body can be a sample"
+            return RecordingSummary(result.input, SavedSample.REFUSED, why)
+        data = parts[0].value
+        name, is_present = self._locate(result.input, data, parts[0].content_type)
         expected = expectation_of(result)
-        if expected is None or result.status >= 500:
+        if result.status >= 500:
+            why = f"{result.status} is not worth expecting; fix the handler, or write the expectation by hand"
+            return RecordingSummary(name, SavedSample.REFUSED, why)
+        if expected is None:
             why = "the connection broke off" if result.reset else f"{result.status} cannot be expected"
-            if result.status >= 500:
-                why = f"{result.status} is not worth expecting; fix the handler, or write the expectation by hand"
             return RecordingSummary(name, SavedSample.REFUSED, why)
         if not is_present:
             file = self._folder / name
             existing = self._files.get(name) if name in self._files or not file.exists() else file.read_bytes()
             if existing not in (None, data):
                 return RecordingSummary(name, SavedSample.REFUSED, "the project has another file of that name")
-        known = self._known.get(self._full_path(name))
-        kept = SavedSample.ADDED
+        known, kept = self._known.get(self._full_path(name)), SavedSample.ADDED
         if known is not None:
             name, kept = known.input, _update_of(known.expect, expected, result)
         if kept is SavedSample.MET:
@@ -189,19 +182,22 @@ class Recorder:
         digest = hashlib.sha256(data).hexdigest()[:8]
         return f"{_FOLDER}/recorded-{digest}{suffix_of_type(content_type) or ''}", False
 
-    def write(self) -> None:
-        """Write what was recorded. Raises ProjectError, with marpack.yaml unchanged, if it cannot be written."""
-        if self.is_empty:
-            return
+    def write(self) -> bool:
+        """Write what was recorded, and return whether there was anything.
+
+        Raises ProjectError, with marpack.yaml unchanged, if it cannot be written.
+        """
+        if not self._expected:
+            return False
         for name, data in self._files.items():
             file = self._folder / name
             failure = "the sample cannot be written"
             with convert_os_errors(ProjectError, failure, where=str(file), code="unwritable-sample"):
                 file.parent.mkdir(parents=True, exist_ok=True)
                 replace_file(file, data)
-        update_samples(
-            Path(self._project.file), {name: to_builtins(expected) for name, expected in self._expected.items()}
-        )
+        expected = {name: to_builtins(expected) for name, expected in self._expected.items()}
+        update_samples(Path(self._project.file), expected)
+        return True
 
 
 def _update_of(known: Expectation | None, expected: Expectation, result: Result) -> SavedSample:
@@ -215,7 +211,7 @@ def _update_of(known: Expectation | None, expected: Expectation, result: Result)
 
 
 class _NothingRecordedError(Exception):
-    """No response can be recorded; private to `NewProject`."""
+    """No response can be recorded, so the new project is not kept."""
 
 
 class NewProject:
@@ -238,8 +234,8 @@ class NewProject:
             self._answers.append(answered_input)
             yield answered_input
 
-    def write(self) -> None:
-        """Write the whole project, or nothing if no response can be recorded.
+    def write(self) -> bool:
+        """Write the whole project, or nothing if no response can be recorded; return whether it was written.
 
         Raises ScaffoldError, ProjectError and OutputExistsError, with nothing written.
         """
@@ -249,7 +245,7 @@ class NewProject:
             self.done = recorder.done
             for _ in recorder.through(self._answers):
                 pass
-            if recorder.is_empty:
+            if not recorder.write():
                 raise _NothingRecordedError
-            recorder.write()
-        self.made = not recorder.is_empty
+            self.made = True
+        return self.made

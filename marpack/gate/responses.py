@@ -5,37 +5,18 @@ import json
 import re
 import time
 from collections.abc import Collection, Iterator
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.finding_codes import (
-    BATCH_DIFFERS,
-    BATCH_REFUSED,
-    COMPILED_DIFFERS,
-    DIFFERS,
-    FORM_BREAKS,
-    FORM_DIFFERS,
-    FORM_IGNORED,
-    FORM_KILLS,
-    FORM_NOT_ACCEPTED,
-    IDLE_LABEL,
-    MISSING_LABEL,
-    NOT_COMPARED,
-    NOT_REPEATABLE,
-    SAMPLE_MISSED,
-    SAMPLE_RAISED,
-    UNKNOWN_LABEL,
-    UNUSED_LABELS,
-)
+from marpack import finding_codes as codes
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate, compiles
-from marpack.gate.compare import compare, value_of
-from marpack.gate.expectations import find_shortfalls
+from marpack.gate.compare import compare, find_shortfalls, value_of
 from marpack.gate.samples import Sample
-from marpack.gate.verdicts import CheckOutcome, Verdict, judge, pluralize, skip
+from marpack.gate.verdicts import CheckOutcome, Verdict, append_cause, judge, pluralize, skip
 from marpack.protocol.messages import ModelOutput, Trouble
 from marpack.torchserve.http import Part, Request
 from marpack.torchserve.labels import LABELS_NAME, parse_labels
@@ -65,18 +46,13 @@ def check_samples(candidate: Candidate) -> CheckOutcome:
     samples, unsent = candidate.samples, candidate.packed.problems
     if not samples and not unsent:
         return skip("the archive has no samples")
-    found: list[Finding] = []
-    first = None  # the first sample with a problem
-    for sample in samples:
-        findings = _judge_sample(candidate, sample)
-        found += findings
-        if first is None and any(finding.severity is Severity.ERROR for finding in findings):
-            first = sample.short_name
+    found = {sample.short_name: _judge_sample(candidate, sample) for sample in samples}
     packed = len(candidate.packed.samples)
     counts = {"sample": packed, "input": len(samples) - packed}
     seen = ", ".join(pluralize(count, what) for what, count in counts.items() if count)
-    outcome = judge(seen, (*unsent, *found))
+    outcome = judge(seen, (*unsent, *chain.from_iterable(found.values())))
     if outcome.verdict is Verdict.FAILED and not unsent:
+        first = next(name for name, findings in found.items() if judge("", findings).verdict is Verdict.FAILED)
         return replace(outcome, reason=f"{first}: {outcome.reason}")
     return outcome
 
@@ -91,10 +67,10 @@ def _judge_sample(candidate: Candidate, sample: Sample) -> list[Finding]:
             hint = find_missing_label(candidate, trouble) or trouble.hint
             why = f"{trouble.kind}: {trouble.message}{f'; {hint}' if hint else ''}"
         where = f"{candidate.source}!{sample.name}" if sample.is_packed else sample.name
-        return [SAMPLE_MISSED.at(where, hint=why, difference=sentence) for sentence in shortfalls]
+        return [codes.SAMPLE_MISSED.at(where, hint=why, difference=sentence) for sentence in shortfalls]
     # An exception may cause the expected response. A handler states its response with PredictionException.
     return [
-        SAMPLE_RAISED.at(
+        codes.SAMPLE_RAISED.at(
             candidate.line_of(trouble.frames),
             severity=Severity.ERROR if trouble.code_fault else Severity.NOTE,
             hint=trouble.hint,
@@ -126,6 +102,7 @@ def check_batches(candidate: Candidate) -> CheckOutcome:
     samples = runner.successful
     if not samples:
         return skip(_NO_RESPONSE)
+    _ = runner.comparable  # sends each sample again, before any batch
     # As many requests as there is time and memory for.
     weight = max(len(part.value) for sample in samples for part in sample.request.parts)
     requests = min(int(runner.seconds_per_check / max(runner.pace, 1e-6)), _BATCH_BYTES // max(weight, 1))
@@ -136,18 +113,15 @@ def check_batches(candidate: Candidate) -> CheckOutcome:
     for size in tried:
         batch = list(islice(cycle(samples), start, start + size))
         start = (start + size) % len(samples)
-        comparable = runner.comparable
         results = runner.replay(batch, size=size)
         refused = next((result for result in results if not result.ok), None)
         if refused is not None:
-            why = f": {refused.troubles[0].message}" if refused.troubles else ""
-            problems.append(BATCH_REFUSED.at(size=size, status=refused.status, reason=why))
+            why = append_cause(refused.troubles)
+            problems.append(codes.BATCH_REFUSED.at(size=size, status=refused.status, reason=why))
             break  # larger batches are refused also, and waiting for each may take long
         problems += [
-            BATCH_DIFFERS.at(sample=sample.short_name, size=size, difference=sentence)
-            for sample, result in zip(batch, results, strict=True)
-            if sample in comparable
-            for sentence in runner.contradictions(sample, result)[:1]
+            codes.BATCH_DIFFERS.at(sample=sample.short_name, size=size, difference=sentence)
+            for sample, sentence in runner.deviations(batch, results)
         ]
     if problems:
         return judge("", problems[:_BATCH_PROBLEMS])
@@ -270,24 +244,24 @@ def _try_form(candidate: Candidate, sample: Sample, form: BodyVariant) -> FormRe
     runner, place = candidate.sample_runner, f"{sample.short_name} {form.name}"
     (result,) = runner.send([(sample.name, form.request)])
     if result.restarted:
-        return FormResult(FORM_KILLS.at(place=place, reason=result.troubles[0].message), is_fault=True)
+        return FormResult(codes.FORM_KILLS.at(place=place, reason=result.troubles[0].message), is_fault=True)
     broken = next((trouble for trouble in result.troubles if trouble.code_fault), None)
     if broken is not None:  # code that fails for every request
         where, reason = candidate.line_of(broken.frames), f"{broken.kind}: {broken.message}"
-        return FormResult(FORM_BREAKS.at(where, hint=broken.hint, place=place, reason=reason), is_fault=True)
+        return FormResult(codes.FORM_BREAKS.at(where, hint=broken.hint, place=place, reason=reason), is_fault=True)
     if not result.ok:
         trouble = next((trouble for trouble in result.troubles if trouble.frames), None)
         where = candidate.line_of(trouble.frames) if trouble else None
         line = f", {where.rpartition('!')[2]}" if where else ""
         refusal = f"{trouble.kind if trouble else result.status}{line}"
-        return FormResult(FORM_NOT_ACCEPTED.at(where, place=place, reason=refusal), refusal)
+        return FormResult(codes.FORM_NOT_ACCEPTED.at(where, place=place, reason=refusal), refusal)
     sentences = runner.contradictions(sample, result)
     if not sentences:
         return FormResult()
     (empty,) = runner.send([(sample.name, form.empty)])
     if runner.differences(result, empty):
-        return FormResult(FORM_DIFFERS.at(place=place, difference=sentences[0]))
-    return FormResult(FORM_IGNORED.at(place=place))
+        return FormResult(codes.FORM_DIFFERS.at(place=place, difference=sentences[0]))
+    return FormResult(codes.FORM_IGNORED.at(place=place))
 
 
 def check_repetition(candidate: Candidate) -> CheckOutcome:
@@ -298,7 +272,7 @@ def check_repetition(candidate: Candidate) -> CheckOutcome:
     again = runner.comparable  # were sent in reversed order
     runner.repeat(again)
     problems = [
-        NOT_REPEATABLE.at(sample=name.removeprefix("MAR-INF/"), difference=sentence)
+        codes.NOT_REPEATABLE.at(sample=name.removeprefix("MAR-INF/"), difference=sentence)
         for name, sentence in runner.unsteady.items()
     ]
     return judge(f"{pluralize(len(again), 'sample')}, each sent three times", problems)
@@ -316,9 +290,8 @@ def check_compiled(candidate: Candidate) -> CheckOutcome:
     with runner.other(compile=False) as eager:
         results = runner.replay(runner.comparable, pool=eager)
     problems = [
-        COMPILED_DIFFERS.at(sample=sample.short_name, difference=sentence)
-        for sample, result in zip(runner.comparable, results, strict=True)
-        for sentence in runner.contradictions(sample, result)[:1]
+        codes.COMPILED_DIFFERS.at(sample=sample.short_name, difference=sentence)
+        for sample, sentence in runner.deviations(runner.comparable, results)
     ]
     return judge(f"{pluralize(len(results), 'sample')}, compiled and not", problems)
 
@@ -330,9 +303,11 @@ def check_alike(candidate: Candidate) -> CheckOutcome:
         compare(others[sample.name], runner.result_of(sample), candidate.options.tolerance)
         for sample in candidate.samples
     ]
-    problems = [DIFFERS.at(sample=each.input, difference=each.differences[0]) for each in compared if not each.alike]
+    problems = [
+        codes.DIFFERS.at(sample=each.input, difference=each.differences[0]) for each in compared if not each.alike
+    ]
     if not problems and not candidate.successful_in_both:
-        problems.append(NOT_COMPARED.at())
+        problems.append(codes.NOT_COMPARED.at())
     return judge(f"{pluralize(len(compared), 'response')} as from {candidate.old.source}", problems)
 
 
@@ -340,17 +315,24 @@ def check_labels(candidate: Candidate) -> CheckOutcome:
     """Find classes in the responses that the labels do not name, and labels that are no class."""
     if LABELS_NAME not in candidate.archive.entries:
         return skip("the archive has no labels")
-    data = candidate.read(LABELS_NAME)
-    known = known_labels(data)
+    names = parse_labels(candidate.read(LABELS_NAME)).names
+    known = set(map(str, names.values()))
     if not known:
         return skip(f"{LABELS_NAME} has no labels that can be read")
     runner = candidate.sample_runner
-    handler = candidate.archive.manifest.model.handler
+    row = BUILT_INS.get(candidate.archive.manifest.model.handler)
     results = [runner.result_of(sample) for sample in runner.samples]
-    answers = [named for result in results if result.ok for named in find_named(value_of(result), handler)]
-    findings = [*_unknown_labels(answers, known, handler)]
+    detects = row is not None and row.detects
+    answers = [named for result in results if result.ok for named in find_named(value_of(result), detects=detects)]
+    findings: list[Finding] = []
+    certain = detects or (row is not None and row.classifies)
+    wrong = sorted({name for answer in answers for name in unknown_labels(answer, known, certain=certain)})
+    if wrong:
+        findings.append(codes.UNKNOWN_LABEL.at(names=", ".join(wrong[:5]), file=LABELS_NAME))
+    elif any(_is_distribution(answer) and not answer.keys() & known for answer in answers):
+        findings.append(codes.UNUSED_LABELS.at(file=LABELS_NAME))
     # Compare the labels with the width of the model's output, where that is certainly the number of its classes.
-    numbers = parse_labels(data).names.keys()
+    numbers = names.keys()
     if numbers == {str(number) for number in range(len(numbers))}:
         lacking = any(trouble.kind == "labels-gap" for result in results for trouble in result.troubles)
         shares = bool(answers) and all(
@@ -366,29 +348,13 @@ def check_labels(candidate: Candidate) -> CheckOutcome:
     return judge(f"{len(known)} labels, {used} of them in the responses", findings)
 
 
-def known_labels(data: bytes) -> set[str]:
-    """Return the labels of a file; none if it is not of a form that the server reads (contract §6)."""
-    return set(map(str, parse_labels(data).names.values()))
-
-
-def find_named(value: Any, handler: str) -> Iterator[Named]:  # Any: JSON
+def find_named(value: Any, *, detects: bool) -> Iterator[Named]:  # Any: JSON
     """Yield the parts of a response that have the form `{label: number}`; a detector's boxes count as numbers."""
-    row = BUILT_INS.get(handler)
-    if row and row.detects and isinstance(value, list):
+    if detects and isinstance(value, list):
         items = (item for item in value if isinstance(item, dict))
         yield from ({key: 0.0 for key in item if key != "score"} for item in items)
     elif isinstance(value, dict) and value and all(isinstance(number, float) for number in value.values()):
         yield value
-
-
-def _unknown_labels(answers: list[Named], known: set[str], handler: str) -> Iterator[Finding]:
-    row = BUILT_INS.get(handler)
-    certain = row is not None and (row.classifies or row.detects)
-    wrong = sorted({name for answer in answers for name in unknown_labels(answer, known, certain=certain)})
-    if wrong:
-        yield UNKNOWN_LABEL.at(names=", ".join(wrong[:5]), file=LABELS_NAME)
-    elif any(_is_distribution(answer) and not answer.keys() & known for answer in answers):
-        yield UNUSED_LABELS.at(file=LABELS_NAME)
 
 
 def _compare_with_outputs(
@@ -406,19 +372,16 @@ def _compare_with_outputs(
     (width,) = widths
     sure = any(output.classes for output in outputs)
     if width < count and (sure or (shares and width > 1)):
-        yield IDLE_LABEL.at(outputs=width, labels=count, file=LABELS_NAME)
+        yield codes.IDLE_LABEL.at(outputs=width, labels=count, file=LABELS_NAME)
     if width > count and (sure or lacking):
-        yield MISSING_LABEL.at(outputs=width, labels=count, file=LABELS_NAME)
+        yield codes.MISSING_LABEL.at(outputs=width, labels=count, file=LABELS_NAME)
 
 
 def unknown_labels(answer: Named, known: set[str], *, certain: bool) -> set[str]:
-    """Return the names in a response that are no labels but in the place of one.
+    """Return the names in a response that are not labels but in the place of one.
 
-    Args:
-        answer: Names with their numbers.
-        known: The labels.
-        certain: Whether every name is a class, as in the responses of the built-in classifiers. Another handler may
-            return other numbers beside its classes; a class is what makes the probabilities add up.
+    `certain`: every name is a class, as in the responses of the built-in classifiers. Another handler may return other
+    numbers beside its classes; a class is what makes the probabilities add up.
     """
     others = answer.keys() - known
     if certain:

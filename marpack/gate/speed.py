@@ -12,10 +12,10 @@ from contextlib import ExitStack
 from operator import truediv
 from statistics import median
 
+from marpack import finding_codes as codes
 from marpack.errors import HandlerError
-from marpack.finding_codes import NOT_COMPARED, SLOWER, SLOWER_UNDECIDED
 from marpack.gate.candidate import Candidate
-from marpack.gate.verdicts import CheckOutcome, Cost, Costs, Speed, judge, pluralize, skip
+from marpack.gate.verdicts import CheckOutcome, Cost, Costs, Speed, append_cause, judge, pluralize, skip
 from marpack.runner.pool import LocalPool
 
 # Numbers of starts after which the result is judged. Fewer than twelve that all agree may be chance.
@@ -67,7 +67,7 @@ def speed_of(costs: Sequence[Cost], slower: float) -> Speed:
 def check_speed(candidate: Candidate) -> CheckOutcome:
     """Start both archives again and again until it is clear whether the new one is slower, or the time is up."""
     if not candidate.successful_in_both:
-        return judge("", [NOT_COMPARED.at()])
+        return judge("", [codes.NOT_COMPARED.at()])
     candidate.stop()  # the worker used so far must not run beside those that are measured
     meter, begin, spent = _Meter(candidate), time.monotonic(), 0.0
     while meter.starts < LOOKS[-1] and spent * (meter.starts + 1) <= candidate.options.slower_time * meter.starts:
@@ -81,10 +81,10 @@ def check_speed(candidate: Candidate) -> CheckOutcome:
     if costs.speed is Speed.NOT_SLOWER:
         return judge(figures)
     if costs.speed is Speed.SLOWER:
-        return judge("", [SLOWER.at(share=100 * costs.slower, figures=figures)])
+        return judge("", [codes.SLOWER.at(share=100 * costs.slower, figures=figures)])
     needed = next((look / meter.starts for look in LOOKS if look > meter.starts), 0) * spent
     hint = f"Give it more time: --slower-time {math.ceil(1.2 * needed)}." if needed else None
-    return skip("undecided", SLOWER_UNDECIDED.at(hint=hint, starts=pluralize(costs.starts, "start")))
+    return skip("undecided", codes.SLOWER_UNDECIDED.at(hint=hint, starts=pluralize(costs.starts, "start")))
 
 
 class _Meter:
@@ -146,7 +146,7 @@ class _Meter:
                 for outcome in pool.outcomes(((sample.request,),)):
                     response = outcome.responses[0]
                     if not 200 <= response.status < 300 or response.reset:
-                        why = f": {outcome.troubles[0].message}" if outcome.troubles else ""
+                        why = append_cause(outcome.troubles)
                         what = f"{sample.short_name} gets {response.status} while it is measured{why}"
                         raise HandlerError(what, where=self._both[side].source)
         asked = passes * len(self._samples)

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from marpack import finding_codes as codes
 from marpack.archive.index import Index, index_of
 from marpack.archive.protocol import INDEX_NAME, require_files
 from marpack.errors import DamagedArchiveError, ManifestError
-from marpack.finding_codes import WEIGHTS_PICKLED
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.verdicts import CheckOutcome, judge, pluralize, problem_of, skip
@@ -70,7 +70,7 @@ def check_preflight(candidate: Candidate) -> CheckOutcome:
     findings = [
         finding
         for finding in lint(archive, archive.manifest, target=candidate.target, vendored=vendored)
-        if finding.code != WEIGHTS_PICKLED.name
+        if finding.code != codes.WEIGHTS_PICKLED.name
         or not any(where.startswith(f"{candidate.source}!{finding.where}") for where in refused)
     ]
     count = sum(finding.severity is Severity.WARNING for finding in findings)

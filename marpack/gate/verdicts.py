@@ -8,6 +8,7 @@ from msgspec import Struct
 from marpack.errors import ExitCode, MarpackError
 from marpack.findings import Finding, Severity
 from marpack.project.schema import PROOF, Check
+from marpack.protocol.messages import Trouble
 
 LEFT_OUT = "left out"  # by --only or --skip
 CAVEATS = frozenset({"allowed-unproved", "one-input", "slower-undecided"})  # findings that a yes mentions
@@ -132,22 +133,9 @@ class GateReport(Struct, frozen=True, kw_only=True):
         return [checked for checked in self.checks if checked.verdict is Verdict.FAILED and not checked.blocks]
 
     @property
-    def unproved(self) -> str:
-        """Why no request shows that the model responds, as a sentence; empty if one does."""
-        return next((checked.reason for checked in self.checks if checked.name == PROOF and checked.blocks), "")
-
-    @property
     def caveats(self) -> list[str]:
         """The findings that a yes mentions."""
         return [note.message for checked in self.checks for note in checked.findings if note.code in CAVEATS]
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many checks ended in which way."""
-        found = {str(verdict): 0 for verdict in Verdict} | {LEFT_OUT: 0}
-        for checked in self.checks:
-            found[LEFT_OUT if checked.left_out else checked.verdict] += 1
-        return {how: count for how, count in found.items() if count}
 
 
 class CheckProgress:
@@ -163,36 +151,34 @@ class CheckProgress:
 class CheckOutcome(Struct, frozen=True, kw_only=True):
     """What one check found."""
 
+    verdict: Verdict
     reason: str
     findings: tuple[Finding, ...] = ()
-    skipped: bool = False
-
-    @property
-    def verdict(self) -> Verdict:
-        """How the check ended: failed if one of the findings is an error."""
-        if self.skipped:
-            return Verdict.SKIPPED
-        wrong = any(finding.severity is Severity.ERROR for finding in self.findings)
-        return Verdict.FAILED if wrong else Verdict.PASSED
 
 
 def judge(reason: str, findings: Iterable[Finding] = ()) -> CheckOutcome:
-    """Return the outcome of some findings: its reason is the first error among them, otherwise `reason`."""
+    """Return the outcome of some findings: failed by the errors among them, otherwise passed for `reason`."""
     findings = tuple(findings)
     wrong = [finding for finding in findings if finding.severity is Severity.ERROR]
-    if wrong:
-        reason = wrong[0].message + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else "")
-    return CheckOutcome(reason=reason, findings=findings)
+    if not wrong:
+        return CheckOutcome(verdict=Verdict.PASSED, reason=reason, findings=findings)
+    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+    return CheckOutcome(verdict=Verdict.FAILED, reason=wrong[0].message + more, findings=findings)
 
 
 def skip(reason: str, *findings: Finding) -> CheckOutcome:
     """Return the outcome of a check that cannot decide anything."""
-    return CheckOutcome(reason=reason, findings=findings, skipped=True)
+    return CheckOutcome(verdict=Verdict.SKIPPED, reason=reason, findings=findings)
 
 
 def pluralize(count: int, noun: str) -> str:
     """Return "1 sample", "2 samples"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def append_cause(troubles: Iterable[Trouble]) -> str:
+    """Return the first trouble as the end of a message; empty if there is none."""
+    return next((f": {trouble.message}" for trouble in troubles), "")
 
 
 def problem_of(error: MarpackError) -> Finding:

@@ -19,9 +19,18 @@ from rich.filesize import decimal
 from marpack.errors import printable
 from marpack.findings import Finding, Severity
 from marpack.gate.compare import Comparison, InputComparison, Similarity
-from marpack.gate.verdicts import CheckProgress, CheckResult, Costs, GateReport, GateVerdict, Verdict, pluralize
+from marpack.gate.verdicts import (
+    LEFT_OUT,
+    CheckProgress,
+    CheckResult,
+    Costs,
+    GateReport,
+    GateVerdict,
+    Verdict,
+    pluralize,
+)
 from marpack.json_text import to_json
-from marpack.project.schema import Check
+from marpack.project.schema import PROOF, Check
 from marpack.protocol.targets import Target
 from marpack.render.console import (
     duration,
@@ -155,7 +164,10 @@ def _one_line(text: str) -> str:
 
 def count_checks(report: GateReport) -> str:
     """Return how many checks ended in which way."""
-    return ", ".join(f"{count} {how}" for how, count in report.counts.items())
+    found = dict.fromkeys((*map(str, Verdict), LEFT_OUT), 0)
+    for checked in report.checks:
+        found[LEFT_OUT if checked.left_out else checked.verdict] += 1
+    return ", ".join(f"{count} {how}" for how, count in found.items() if count)
 
 
 def describe_verdict(report: GateReport) -> str:
@@ -166,7 +178,8 @@ def describe_verdict(report: GateReport) -> str:
         case GateVerdict.REFUSED:
             return "must not be deployed"
         case GateVerdict.NOT_PROVED:
-            verdict = f"is not proved: {report.unproved}"
+            (why,) = (checked.reason for checked in report.checks if checked.name == PROOF)
+            verdict = f"is not proved: {why}"
         case GateVerdict.PARTIAL:
             passed = [checked.name for checked in report.checks if checked.verdict is Verdict.PASSED]
             names = ", ".join(passed) if len(passed) <= _NAMED else "the selected checks"

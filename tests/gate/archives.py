@@ -9,11 +9,12 @@ import yaml
 from conformance.forking import shared
 
 from marpack.gate.candidate import Candidate, CheckOptions
-from marpack.gate.check import CheckSelection, check
-from marpack.gate.verdicts import GateReport, Verdict
+from marpack.gate.check import DEFAULT_CHECKS, check
+from marpack.gate.verdicts import CheckResult, GateReport, Verdict
 from marpack.project.load import load_project
 from marpack.project.plan import pack
 from marpack.project.planning import plan_project
+from marpack.project.schema import PROOF
 from marpack.project.source import resolve
 from marpack.runner.client import Worker
 from marpack.runner.pool import PoolSettings
@@ -91,12 +92,20 @@ def archive(folder: Path, handler: str = HANDLER, **options: Any) -> Path:
     return pack(plan_project(load_project(project(folder, handler, **options)), check=False).plan).path
 
 
+def shapes(folder: Path, labels: Any) -> Path:
+    """Pack the built-in classifier of six shapes with these labels."""
+    example = Path(__file__).parents[2] / "examples" / "image_classifier"
+    files = {"model.pt": (example / "shapes.pt").read_bytes(), "labels.json": json.dumps(labels)}
+    samples = {"ring.jpg": (example / "samples" / "ring.jpg").read_bytes()}
+    return archive(folder, samples=samples, files=files, entry="image_classifier", weights="model.pt", config=None)
+
+
 def launch() -> Worker:
     """Return a worker that waits for a model, forked from a process that has torch imported."""
     return Worker(shared().launch())
 
 
-def examine(source: Path, *, choice: CheckSelection | None = None, **options: Any) -> GateReport:
+def examine(source: Path, *, choice: frozenset[str] = DEFAULT_CHECKS, **options: Any) -> GateReport:
     """Put one SOURCE through the gate, with patience enough for a busy machine; what hangs brings a shorter time."""
     pools = {name: options.pop(name) for name in PoolSettings.__struct_fields__ if name in options}
     settings = PoolSettings(**{"timeout": 30.0, "launch": launch} | pools)
@@ -114,18 +123,14 @@ def failures(report: GateReport) -> dict[str, list[str]]:
     }
 
 
+def found(report: GateReport, name: str = PROOF) -> CheckResult:
+    """Return one check's result."""
+    return next(checked for checked in report.checks if checked.name == name)
+
+
 def result(body: str | bytes, *, status: int = 200, reset: bool = False, content_type: str | None = None) -> Result:
     """Return an answer."""
     told = body_of(body.encode() if isinstance(body, str) else body)
-    return Result(
-        input="sample",
-        status=status,
-        phrase="",
-        headers={},
-        content_type=content_type,
-        body=told.content,
-        body_encoding=told.encoding,
-        reset=reset,
-        stages={},
-        seconds=0.01,
-    )
+    values: dict[str, Any] = {"input": "sample", "status": status, "phrase": "", "headers": {}, "stages": {}}
+    values |= {"body": told.content, "body_encoding": told.encoding, "content_type": content_type}
+    return Result(**values, reset=reset, seconds=0.01)

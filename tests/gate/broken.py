@@ -15,16 +15,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 INDEX, MANIFEST = "MAR-INF/marpack.json", "MAR-INF/MANIFEST.json"
 
 
-class Fault(NamedTuple):
-    """How to break an archive, and what must be said of it."""
+class Slow(NamedTuple):
+    """How to break an archive whose workers need other times."""
 
-    code: str  # of the first finding
     make: Callable[[Path], Path]
-    settings: dict[str, Any]  # of the workers
-
-
-def fault(code: str, make: Callable[[Path], Path], **settings: Any) -> Fault:
-    return Fault(code, make, settings)
+    timeout: float = 30.0  # seconds
+    startup_timeout: float | None = None
 
 
 def built(handler: str = HANDLER, **options: Any) -> Callable[[Path], Path]:
@@ -246,188 +242,188 @@ class Handler:
         return {"bytes": len(body)}
 """
 
-FAULTS: dict[str, dict[str, Fault]] = {
-    "safe-to-open": {
-        "a member outside the folder": fault("unsafe-archive", by_hand(zipped(("../evil.py", b"")))),
-        "a member from the root": fault("unsafe-archive", by_hand(zipped(("/etc/evil", b"")))),
-        "a link": fault("unsafe-archive", by_hand(zipped((link("link"), b"/etc/passwd")))),
-        "names that collide": fault("unsafe-archive", by_hand(zipped(("a", b""), ("A", b"")))),
-        "a bomb": fault("limit-exceeded", by_hand(bomb)),
-        "cut off": fault("damaged-archive", cut),
-        "no archive": fault("not-an-archive", by_hand(lambda path: path.write_text("hello"))),
-        "no bytes": fault("not-an-archive", by_hand(lambda path: path.write_bytes(b""))),
-        "an unknown compression": fault("unsafe-archive", by_hand(bzipped)),
-        "all under one folder": fault("mar-root-folder", by_hand(rooted)),
-        "bytes before it": fault("unsafe-archive", by_hand(prefixed)),
-        "a flat tar": fault("tgz-no-root-folder", by_hand(flat_tar, "probe.tar.gz")),
-        "a zip by another name": fault("archive-suffix", by_hand(zipped(), "probe.zip")),
+# The check that fails and the code of its first finding → the faults.
+FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
+    ("safe-to-open", "unsafe-archive"): {
+        "a member outside the folder": by_hand(zipped(("../evil.py", b""))),
+        "a member from the root": by_hand(zipped(("/etc/evil", b""))),
+        "a link": by_hand(zipped((link("link"), b"/etc/passwd"))),
+        "names that collide": by_hand(zipped(("a", b""), ("A", b""))),
+        "an unknown compression": by_hand(bzipped),
+        "bytes before it": by_hand(prefixed),
     },
-    "digests": {
-        "a flipped byte": fault("damaged-member", flipped("handler.py")),
-        "a flipped byte in the manifest": fault("damaged-member", flipped(MANIFEST)),
-        "a flipped byte in the index": fault("damaged-member", flipped(INDEX)),
-        "a changed member": fault("digest-mismatch", rewritten(add("handler.py", HANDLER.encode() + b"#"))),
-        "a member more": fault("unlisted-member", rewritten(add("more.txt", b"x"))),
-        "a member less": fault("missing-member", rewritten(drop("index_to_name.json"))),
-        "no manifest any more": fault("missing-member", rewritten(drop(MANIFEST))),
-        "an index that is no index": fault("damaged-archive", rewritten(add(INDEX, b"[]"))),
-        "an index of the future": fault("damaged-archive", rewritten(index_with(format=99))),
-        "an unknown target": fault("unknown-target", rewritten(index_with(target="mars"))),
+    ("safe-to-open", "limit-exceeded"): {
+        "a bomb": by_hand(bomb),
     },
-    "manifest": {
-        "no manifest": fault("manifest", by_hand(lambda p: zipfile.ZipFile(p, "w").writestr("handler.py", b""))),
-        "weights that are absent": fault("manifest", by_hand(zipped(serializedFile="gone.pt"))),
-        "weights outside": fault("manifest", by_hand(zipped(serializedFile="../gone.pt"))),
-        "a handler that is absent": fault("manifest", by_hand(zipped(handler="gone.py"))),
-        "no handler's name": fault("manifest", by_hand(zipped(handler=None))),
-        "an unknown runtime": fault("manifest", by_hand(with_manifest({"runtime": "ruby"}))),
-        "a manifest that is no JSON": fault("manifest", by_hand(with_manifest(b"{"))),
-        "a manifest with a BOM": fault("manifest", by_hand(with_manifest(b"\xef\xbb\xbf" + manifest_of()))),
+    ("safe-to-open", "damaged-archive"): {
+        "cut off": cut,
     },
-    "preflight": {
-        "a handler that does not parse": fault("source-syntax", built("def broken(:\n")),
-        "no handle": fault("handler-no-entry", built("x = 1\n")),
-        "a name that its module lacks": fault(
-            "import-name-missing", built("from words import gone\n" + HANDLER, files={"words.py": "here = 1\n"})
-        ),
-        "a config that is a list": fault(
-            "config-root", built(config="model-config.yaml", files={"model-config.yaml": "[1]\n"})
-        ),
-        "weights of another kind": fault(
-            "weights-need-model-file", pictured("state_dict.pt", dict.fromkeys("012345", "x"))
-        ),
-        "a pointer to weights": fault("weights-absent", pictured(b"version https://git-lfs.github.com/spec/v1\n", {})),
+    ("safe-to-open", "not-an-archive"): {
+        "no archive": by_hand(lambda path: path.write_text("hello")),
     },
-    "pickles": {
-        "a pickle that runs a command": fault("dangerous-pickle", built(files={"vocab.pkl": pickle.dumps(Evil())})),
-        "a pickle that needs trust": fault("untrusted-pickle", built(files={"vocab.pkl": pickle.dumps(Runs())})),
-        "a file that hides files": fault("unscanned", built(files={"assets.zip": nested(9)})),
-        "a pickle that breaks off": fault("unscanned", built(files={"vocab.pkl": pickle.dumps({"a": 1})[:-1]})),
-        "weights that run a command": fault(
-            "dangerous-pickle", built(files={"model.pt": stored_pickle(Evil())}, weights="model.pt")
-        ),
+    ("safe-to-open", "mar-root-folder"): {
+        "all under one folder": by_hand(rooted),
     },
-    "requirements": {
-        "a package that is not here": fault(
-            "requirement-unmet",
-            built(files={"requirements.txt": "a-package-of-nobody\n"}, requirements="requirements.txt"),
-        ),
-        "a version that is not here": fault(
-            "requirement-unmet", built(files={"requirements.txt": "click<1\n"}, requirements="requirements.txt")
-        ),
+    ("safe-to-open", "tgz-no-root-folder"): {
+        "a flat tar": by_hand(flat_tar, "probe.tar.gz"),
     },
-    "loads": {
-        "raises when imported": fault("does-not-load", built("{}['gone']\n" + HANDLER)),
-        "imports what is not installed": fault("does-not-load", built("import nowhere_at_all\n" + HANDLER)),
-        "raises when constructed": fault(
-            "does-not-load", instead("class Handler:", "class Handler:\n    def __init__(self):\n        {}['gone']\n")
-        ),
-        "raises when initialized": fault("does-not-load", at_load('open("gone.txt")')),
-        "hangs when initialized": fault("does-not-load", at_load("import time", "time.sleep(60)"), startup_timeout=1.0),
-        "exits when initialized": fault("does-not-load", at_load("os._exit(3)")),
-        "leaves when initialized": fault("does-not-load", at_load("raise SystemExit")),
-        "is killed when initialized": fault("does-not-load", at_load("os.kill(os.getpid(), 9)")),
-        "imports nothing when initialized": fault("does-not-load", at_load('__import__("nowhere_at_all")')),
+    ("safe-to-open", "archive-suffix"): {
+        "a zip by another name": by_hand(zipped(), "probe.zip"),
     },
-    "samples": {
-        "another status": fault("sample-missed", expecting(status=404)),
-        "another body": fault("sample-missed", expecting(body="sky")),
-        "another number": fault("sample-missed", expecting(json={"vowel": {"min": 0.5}})),
-        "another label": fault("sample-missed", expecting(json={"consonant": {"min": 0.5}})),
-        "a number too far": fault("sample-missed", expecting(json={"vowel": {"approx": 0.2, "tolerance": 0.1}})),
-        "another text": fault("sample-missed", expecting(text="consonant")),
-        "no match": fault("sample-missed", expecting(text={"regex": "^cons"})),
-        "another shape": fault("sample-missed", expecting(shape=[2, 2])),
-        "raises on a sample": fault("sample-missed", at_answer('if "sky" in text or "why" in text: {}["gone"]')),
-        "dies on a sample": fault("sample-missed", at_answer('if "why" in text: os._exit(1)')),
-        "hangs on a sample": fault(
-            "sample-missed", at_answer('if "why" in text: __import__("time").sleep(60)'), timeout=1.5
-        ),
-        "an answer that is no JSON": fault("sample-missed", at_answer('if "why" in text: return {text}')),
-        "a sample that is not packed": fault(
-            "sample-missing", rewritten(index_with(samples=[{"input": "MAR-INF/samples/gone.txt"}]))
-        ),
-        "an expectation of the future": fault(
-            "sample-unreadable",
-            rewritten(index_with(samples=[{"input": "MAR-INF/samples/sky.txt", "expect": {"colour": "blue"}}])),
-        ),
+    ("digests", "damaged-member"): {
+        "a flipped byte": flipped("handler.py"),
+        "a flipped byte in the manifest": flipped(MANIFEST),
+        "a flipped byte in the index": flipped(INDEX),
     },
-    "batch-contract": {
-        "a batch one short": fault("batch-refused", batch("if len(data) > 1: found.pop()")),
-        "a batch's answers as one": fault("batch-refused", batch("if len(data) > 1: return [found]")),
-        "a batch that raises": fault("batch-refused", batch("if len(data) == 3: raise ValueError(3)")),
-        "a batch that dies": fault("batch-refused", batch("if len(data) == 3: os._exit(1)")),
-        "a batch that hangs": fault(
-            "batch-refused", batch('if len(data) > 1: __import__("time").sleep(60)'), timeout=3.0
+    ("digests", "digest-mismatch"): {
+        "a changed member": rewritten(add("handler.py", HANDLER.encode() + b"#")),
+    },
+    ("digests", "unlisted-member"): {
+        "a member more": rewritten(add("more.txt", b"x")),
+    },
+    ("digests", "missing-member"): {
+        "no manifest any more": rewritten(drop(MANIFEST)),
+    },
+    ("digests", "damaged-archive"): {
+        "an index that is no index": rewritten(add(INDEX, b"[]")),
+        "an index of the future": rewritten(index_with(format=99)),
+    },
+    ("digests", "unknown-target"): {
+        "an unknown target": rewritten(index_with(target="mars")),
+    },
+    ("manifest", "manifest"): {
+        "no manifest": by_hand(lambda p: zipfile.ZipFile(p, "w").writestr("handler.py", b"")),
+        "weights that are absent": by_hand(zipped(serializedFile="gone.pt")),
+        "weights outside": by_hand(zipped(serializedFile="../gone.pt")),
+        "a handler that is absent": by_hand(zipped(handler="gone.py")),
+        "no handler's name": by_hand(zipped(handler=None)),
+        "an unknown runtime": by_hand(with_manifest({"runtime": "ruby"})),
+        "a manifest that is no JSON": by_hand(with_manifest(b"{")),
+        "a manifest with a BOM": by_hand(with_manifest(b"\xef\xbb\xbf" + manifest_of())),
+    },
+    ("preflight", "source-syntax"): {
+        "a handler that does not parse": built("def broken(:\n"),
+    },
+    ("preflight", "handler-no-entry"): {
+        "no handle": built("x = 1\n"),
+    },
+    ("preflight", "import-name-missing"): {
+        "a name that its module lacks": built("from words import gone\n" + HANDLER, files={"words.py": "here = 1\n"}),
+    },
+    ("preflight", "config-root"): {
+        "a config that is a list": built(config="model-config.yaml", files={"model-config.yaml": "[1]\n"}),
+    },
+    ("preflight", "weights-need-model-file"): {
+        "weights of another kind": pictured("state_dict.pt", dict.fromkeys("012345", "x")),
+    },
+    ("preflight", "weights-absent"): {
+        "a pointer to weights": pictured(b"version https://git-lfs.github.com/spec/v1\n", {}),
+    },
+    ("pickles", "dangerous-pickle"): {
+        "a pickle that runs a command": built(files={"vocab.pkl": pickle.dumps(Evil())}),
+        "weights that run a command": built(files={"model.pt": stored_pickle(Evil())}, weights="model.pt"),
+    },
+    ("pickles", "untrusted-pickle"): {
+        "a pickle that needs trust": built(files={"vocab.pkl": pickle.dumps(Runs())}),
+    },
+    ("pickles", "unscanned"): {
+        "a file that hides files": built(files={"assets.zip": nested(9)}),
+        "a pickle that breaks off": built(files={"vocab.pkl": pickle.dumps({"a": 1})[:-1]}),
+    },
+    ("requirements", "requirement-unmet"): {
+        "a package that is not here": built(
+            files={"requirements.txt": "a-package-of-nobody\n"}, requirements="requirements.txt"
         ),
-        "rows that share": fault(
-            "batch-differs",
-            instead(
-                EACH, "return [self.answer(max(self.preprocess(data)), context, index) for index in range(len(data))]"
-            ),
+        "a version that is not here": built(files={"requirements.txt": "click<1\n"}, requirements="requirements.txt"),
+    },
+    ("loads", "does-not-load"): {
+        "raises when imported": built("{}['gone']\n" + HANDLER),
+        "imports what is not installed": built("import nowhere_at_all\n" + HANDLER),
+        "raises when constructed": instead(
+            "class Handler:", "class Handler:\n    def __init__(self):\n        {}['gone']\n"
         ),
-        "rows in another order": fault("batch-differs", batch("found.reverse()")),
-        "a type for the first row only": fault(
-            "batch-differs", batch('context.set_response_content_type(0, "application/json")')
+        "raises when initialized": at_load('open("gone.txt")'),
+        "hangs when initialized": Slow(at_load("import time", "time.sleep(60)"), startup_timeout=1.0),
+        "exits when initialized": at_load("os._exit(3)"),
+        "is killed when initialized": at_load("os.kill(os.getpid(), 9)"),
+    },
+    ("samples", "sample-missed"): {
+        "another status": expecting(status=404),
+        "another body": expecting(body="sky"),
+        "raises on a sample": at_answer('if "sky" in text or "why" in text: {}["gone"]'),
+        "dies on a sample": at_answer('if "why" in text: os._exit(1)'),
+        "hangs on a sample": Slow(at_answer('if "why" in text: __import__("time").sleep(60)'), timeout=1.5),
+        "an answer that is no JSON": at_answer('if "why" in text: return {text}'),
+    },
+    ("samples", "sample-missing"): {
+        "a sample that is not packed": rewritten(index_with(samples=[{"input": "MAR-INF/samples/gone.txt"}])),
+    },
+    ("samples", "sample-unreadable"): {
+        "an expectation of the future": rewritten(
+            index_with(samples=[{"input": "MAR-INF/samples/sky.txt", "expect": {"colour": "blue"}}])
         ),
     },
-    "body-forms": {
-        "a form's field is read otherwise": fault(
-            "form-differs", instead('row.get("data") or row.get("body")', 'row.get("body") or row["data"][1:]')
-        ),
-        "bytes are read otherwise": fault("form-differs", instead("bytes(body).decode()", "str(body)")),
-        "a form that kills": fault(
-            "form-kills", instead('self.text_of(row.get("data") or', 'self.text_of(os._exit(1) if "data" in row else')
-        ),
-        "base64 is read otherwise": fault("form-differs", built(BASE64, samples=PICTURE, labels=None)),
+    ("batch-contract", "batch-refused"): {
+        "a batch one short": batch("if len(data) > 1: found.pop()"),
+        "a batch's answers as one": batch("if len(data) > 1: return [found]"),
+        "a batch that raises": batch("if len(data) == 3: raise ValueError(3)"),
+        "a batch that dies": batch("if len(data) == 3: os._exit(1)"),
+        "a batch that hangs": Slow(batch('if len(data) > 1: __import__("time").sleep(60)'), timeout=3.0),
     },
-    "repeatable": {
-        "it counts its requests": fault(
-            "not-repeatable", at_answer('self.seen = getattr(self, "seen", 0) + 1', 'return {"n": self.seen}')
+    ("batch-contract", "batch-differs"): {
+        "rows that share": instead(
+            EACH, "return [self.answer(max(self.preprocess(data)), context, index) for index in range(len(data))]"
         ),
-        "it rolls dice": fault("not-repeatable", at_answer('return {"dice": __import__("random").random()}')),
-        "it tosses a coin": fault(
-            "not-repeatable",
-            at_answer('return __import__("random").choice("ab")', samples={f"{n}.txt": f"{n}" for n in range(12)}),
-        ),
-        "it remembers the last one": fault(
-            "not-repeatable", at_answer('last, self.last = getattr(self, "last", None), text', 'return {"last": last}')
-        ),
-        "it drifts after a while": fault(
-            "not-repeatable", at_answer('self.seen = getattr(self, "seen", 0) + 1', 'return {"n": max(self.seen, 12)}')
-        ),
+        "rows in another order": batch("found.reverse()"),
+        "a type for the first row only": batch('context.set_response_content_type(0, "application/json")'),
     },
-    "labels": {
-        "a label of its own": fault(
-            "unknown-label", at_answer('return {self.labels["0"]: vowels, "Other": 1 - vowels}')
+    ("body-forms", "form-differs"): {
+        "a form's field is read otherwise": instead(
+            'row.get("data") or row.get("body")', 'row.get("body") or row["data"][1:]'
         ),
-        "a number for a label": fault("unknown-label", at_answer('return {self.labels["0"]: vowels, "class 1": 0.25}')),
+        "bytes are read otherwise": instead("bytes(body).decode()", "str(body)"),
+        "base64 is read otherwise": built(BASE64, samples=PICTURE, labels=None),
     },
-    "memory": {
-        "it keeps its requests": fault(
-            "memory-grows", at_answer('self.kept = [*getattr(self, "kept", ()), bytearray(50_000)]')
-        ),
-        "it keeps its requests, and has little time": fault(
-            "memory-grows",
-            at_answer('__import__("time").sleep(0.02)', 'self.kept = [*getattr(self, "kept", ()), bytearray(50_000)]'),
-        ),
-        "it wears out": fault(
-            "worn-out", at_answer('self.seen = getattr(self, "seen", 0) + 1', "if self.seen > 60: os._exit(1)")
+    ("body-forms", "form-kills"): {
+        "a form that kills": instead(
+            'self.text_of(row.get("data") or', 'self.text_of(os._exit(1) if "data" in row else'
         ),
     },
-    "model-folder": {
-        "it writes when loaded": fault("model-folder-written", at_load('open("state.txt", "w").write("x")')),
-        "it writes when asked": fault("model-folder-written", at_answer('open("log.txt", "a").write("x")')),
-        "it takes a member away": fault(
-            "model-folder-written",
-            built(HANDLER.replace(INIT, INIT + '        os.unlink(folder + "/notes.txt")\n'), files={"notes.txt": "x"}),
+    ("repeatable", "not-repeatable"): {
+        "it counts its requests": at_answer('self.seen = getattr(self, "seen", 0) + 1', 'return {"n": self.seen}'),
+        "it rolls dice": at_answer('return {"dice": __import__("random").random()}'),
+        "it tosses a coin": at_answer(
+            'return __import__("random").choice("ab")', samples={f"{n}.txt": f"{n}" for n in range(12)}
         ),
-        "it changes a member": fault(
-            "model-folder-written",
-            built(
-                HANDLER.replace(INIT, INIT + '        open(folder + "/notes.txt", "w").write("y")\n'),
-                files={"notes.txt": "x"},
-            ),
+        "it remembers the last one": at_answer(
+            'last, self.last = getattr(self, "last", None), text', 'return {"last": last}'
+        ),
+        "it drifts after a while": at_answer(
+            'self.seen = getattr(self, "seen", 0) + 1', 'return {"n": max(self.seen, 12)}'
+        ),
+    },
+    ("labels", "unknown-label"): {
+        "a label of its own": at_answer('return {self.labels["0"]: vowels, "Other": 1 - vowels}'),
+        "a number for a label": at_answer('return {self.labels["0"]: vowels, "class 1": 0.25}'),
+    },
+    ("memory", "memory-grows"): {
+        "it keeps its requests": at_answer('self.kept = [*getattr(self, "kept", ()), bytearray(50_000)]'),
+        "it keeps its requests, and has little time": at_answer(
+            '__import__("time").sleep(0.02)', 'self.kept = [*getattr(self, "kept", ()), bytearray(50_000)]'
+        ),
+    },
+    ("memory", "worn-out"): {
+        "it wears out": at_answer('self.seen = getattr(self, "seen", 0) + 1', "if self.seen > 60: os._exit(1)"),
+    },
+    ("model-folder", "model-folder-written"): {
+        "it writes when loaded": at_load('open("state.txt", "w").write("x")'),
+        "it writes when asked": at_answer('open("log.txt", "a").write("x")'),
+        "it takes a member away": built(
+            HANDLER.replace(INIT, INIT + '        os.unlink(folder + "/notes.txt")\n'), files={"notes.txt": "x"}
+        ),
+        "it changes a member": built(
+            HANDLER.replace(INIT, INIT + '        open(folder + "/notes.txt", "w").write("y")\n'),
+            files={"notes.txt": "x"},
         ),
     },
 }

@@ -1,18 +1,16 @@
 """Faults that only show with a real model: labels, compiling, whole pickled models."""
 
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from days import by_day
-from gate.archives import archive, examine, failures
+from gate.archives import archive, examine, failures, shapes
 
 from marpack.gate.verdicts import Verdict
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 MODEL = """
 import torch
 
@@ -33,14 +31,6 @@ class Handler(BaseHandler):
     def preprocess(self, data):
         return super().preprocess([row.get("data") or row.get("body") for row in data])
 """
-
-
-def pictured(folder: Path, labels: dict[str, str]) -> Path:
-    """Pack the shapes' classifier with other labels."""
-    shapes = EXAMPLES / "image_classifier"
-    files = {"model.pt": (shapes / "shapes.pt").read_bytes(), "labels.json": json.dumps(labels)}
-    samples = {"ring.jpg": (shapes / "samples" / "ring.jpg").read_bytes()}
-    return archive(folder, samples=samples, files=files, entry="image_classifier", weights="model.pt", config=None)
 
 
 def modelled(folder: Path, behaviour: str = "", *, whole: bool = False, **config: Any) -> Path:
@@ -67,7 +57,7 @@ GAP = dict(enumerate(["circle", "cross", "ring", "square", "star", "triangle"]))
 COMPILES = "a compiled model that differs"
 CASES: dict[str, tuple[str, str, Callable[[Path], Path]]] = {
     "a label that is missing": (
-        "samples", "sample-missed", lambda folder: pictured(folder, {k: v for k, v in GAP.items() if k != 2})
+        "samples", "sample-missed", lambda folder: shapes(folder, {k: v for k, v in GAP.items() if k != 2})
     ),
     COMPILES: (
         "compiled", "compiled-differs",

@@ -12,10 +12,10 @@ from gate.archives import HANDLER, archive, examine, failures, project
 from marpack import finding_codes
 from marpack.archive.cache import Cache
 from marpack.archive.reader import open_archive
-from marpack.errors import ExitCode, NotAnArchiveError, UsageError
+from marpack.errors import ExitCode, UsageError
 from marpack.findings import Code, Finding, Severity
 from marpack.gate.candidate import Candidate, CheckOptions
-from marpack.gate.check import RUNS, CheckSelection, check, list_as_markdown
+from marpack.gate.check import DEFAULT_CHECKS, check, list_as_markdown, select_checks
 from marpack.gate.verdicts import (
     CheckProgress,
     CheckResult,
@@ -23,9 +23,6 @@ from marpack.gate.verdicts import (
     GateVerdict,
     Verdict,
     judge,
-    pluralize,
-    problem_of,
-    skip,
 )
 from marpack.project.schema import CHECKS, Check, Severities
 from marpack.project.source import ResolvedSource, resolve
@@ -40,7 +37,7 @@ def reasons(report) -> dict[str, str]:
 
 def test_a_failure_is_the_exit_code_that_every_command_has_for_it(tmp_path: Path):
     whole = archive(tmp_path / "whole")
-    assert examine(whole, choice=CheckSelection.of(["samples"])).exit_code is ExitCode.OK
+    assert examine(whole, choice=select_checks(["samples"])).exit_code is ExitCode.OK
     (tmp_path / "no.mar").write_text("no")
     assert examine(tmp_path / "no.mar").exit_code is ExitCode.ARCHIVE
     (tmp_path / "cut.mar").write_bytes(whole.read_bytes().replace(b"vowels", b"VOWELS"))
@@ -51,7 +48,7 @@ def test_a_failure_is_the_exit_code_that_every_command_has_for_it(tmp_path: Path
 
 def test_what_cannot_be_opened_still_has_a_whole_report(tmp_path: Path):
     (tmp_path / "no.mar").write_text("no")
-    report = examine(tmp_path / "no.mar", choice=CheckSelection.of(["samples"]))
+    report = examine(tmp_path / "no.mar", choice=select_checks(["samples"]))
     assert [checked.name for checked in report.checks] == [each.name for each in CHECKS if not each.optional]
     assert failures(report) == {"safe-to-open": ["not-an-archive"]}
     assert reasons(report)["samples"] == "safe-to-open failed"
@@ -72,7 +69,7 @@ def test_what_is_trusted_may_be_unread_but_not_dangerous(tmp_path: Path):
     trusting = CheckOptions(load=Load(model_dir="", trust_pickle=True))
     for path, options, passes in [(cut, CheckOptions(), False), (cut, trusting, True), (evil, trusting, False)]:
         with Candidate(ResolvedSource(path=path), options) as candidate:
-            report = check(candidate, CheckSelection.of(["pickles"]))
+            report = check(candidate, select_checks(["pickles"]))
         assert report.verdict is (GateVerdict.PARTIAL if passes else GateVerdict.REFUSED)
         assert not report.deployable
 
@@ -86,11 +83,11 @@ def test_a_bound_of_opcodes_is_the_users_to_raise(tmp_path: Path):
 
 def test_what_was_not_all_chosen_is_no_yes(tmp_path: Path):
     whole = archive(tmp_path)
-    every, some = examine(whole), examine(whole, choice=CheckSelection.of(skip=["memory"]))
+    every, some = examine(whole), examine(whole, choice=select_checks(skip=["memory"]))
     assert (every.verdict, every.deployable) == (GateVerdict.DEPLOYABLE, True)
     assert (some.verdict, some.deployable, some.exit_code) == (GateVerdict.PARTIAL, False, ExitCode.OK)
     (tmp_path / "no.mar").write_text("no")
-    assert examine(tmp_path / "no.mar", choice=CheckSelection.of(["samples"])).verdict is GateVerdict.REFUSED
+    assert examine(tmp_path / "no.mar", choice=select_checks(["samples"])).verdict is GateVerdict.REFUSED
 
 
 @pytest.mark.parametrize(
@@ -99,17 +96,15 @@ def test_what_was_not_all_chosen_is_no_yes(tmp_path: Path):
 def test_weights_that_no_server_loads_are_named(name: str, suffix: str | None, tmp_path: Path):
     leaves_it = "from ts.torch_handler.base_handler import BaseHandler\n\n\nclass Handler(BaseHandler):\n    pass\n"
     path = archive(tmp_path / "p", leaves_it, weights=name, files={name: b"x"})
-    assert examine(path, choice=CheckSelection.of(["safe-to-open"])).unserved == suffix
+    assert examine(path, choice=select_checks(["safe-to-open"])).unserved == suffix
     loads_itself = archive(tmp_path / "q", weights=name, files={name: b"x"})
-    assert examine(loads_itself, choice=CheckSelection.of(["safe-to-open"])).unserved is None
+    assert examine(loads_itself, choice=select_checks(["safe-to-open"])).unserved is None
 
 
 def test_checks_are_chosen_by_name():
-    assert CheckSelection.of().names == {each.name for each in CHECKS if not each.optional}
-    assert CheckSelection.of(["samples", "loads"]).names == {"samples", "loads"}
-    assert "memory" not in CheckSelection.of(skip=["memory"])
-    assert not CheckSelection.of(["digests"]).needs_worker
-    assert CheckSelection.of(["loads"]).needs_worker
+    assert {each.name for each in CHECKS if not each.optional} == DEFAULT_CHECKS
+    assert select_checks(["samples", "loads"]) == {"samples", "loads"}
+    assert "memory" not in select_checks(skip=["memory"])
 
 
 @pytest.mark.parametrize(
@@ -124,7 +119,7 @@ def test_checks_are_chosen_by_name():
 )
 def test_a_wrong_choice_is_said(only: list[str], skip: list[str], what: str, hint: str):
     with pytest.raises(UsageError) as caught:
-        CheckSelection.of(only, skip)
+        select_checks(only, skip)
     assert caught.value.what == what
     assert hint in str(caught.value.hint)
 
@@ -132,7 +127,7 @@ def test_a_wrong_choice_is_said(only: list[str], skip: list[str], what: str, hin
 def test_a_failure_that_weighs_less_does_not_close_the_gate(tmp_path: Path):
     broken = HANDLER.replace("return {self", 'open("log.txt", "a")\n        return {self')
     folder = project(tmp_path / "p", broken, checks={"model-folder": "warning"})
-    with Candidate(resolve(str(folder))) as candidate:
+    with Candidate(resolve(str(folder)), CheckOptions()) as candidate:
         report = check(candidate)
     assert failures(report) == {"model-folder": ["model-folder-written"]}
     assert report.deployable
@@ -146,13 +141,6 @@ def test_every_check_can_be_weighed_and_says_there_what_it_says_here():
     told = {field.encode_name: field.type.extra_json_schema["description"] for field in info.fields}
     assert list(told) == [each.name for each in CHECKS]
     assert [text.rstrip(".").casefold() for text in told.values()] == [each.title.casefold() for each in CHECKS]
-
-
-def test_what_others_stand_on_comes_before_them():
-    seen: set[str] = set()
-    for each in CHECKS:
-        assert set(each.needs) <= seen, each.name
-        seen.add(each.name)
 
 
 ONCE = """
@@ -199,7 +187,7 @@ class Interrupting(CheckProgress):
 @pytest.mark.parametrize("name", ["digests", "loads", "batch-contract"])
 def test_an_interrupted_check_tells_what_is_done(tmp_path: Path, name: str):
     listener = Interrupting(name)
-    with Candidate(ResolvedSource(path=archive(tmp_path / "p"))) as candidate:
+    with Candidate(ResolvedSource(path=archive(tmp_path / "p")), CheckOptions()) as candidate:
         report = check(candidate, listener=listener)
     place = [each.name for each in CHECKS].index(name)
     assert [checked.verdict for checked in report.checks[:place]].count(Verdict.FAILED) == 0
@@ -234,7 +222,7 @@ def test_what_is_checked_is_what_is_packed(tmp_path: Path):
     handler.write_text(HANDLER.replace("vowels, self", "voyels, self"))
     os.utime(handler, ns=(before.st_atime_ns, before.st_mtime_ns))
     with Candidate(ResolvedSource(path=path), CheckOptions(cache=Cache(cache))) as candidate:
-        assert failures(check(candidate, CheckSelection.of(["digests", "samples"]))) == {}
+        assert failures(check(candidate, select_checks(["digests", "samples"]))) == {}
 
 
 def test_what_only_the_server_refuses_is_a_note_under_the_other_target(tmp_path: Path):
@@ -242,7 +230,7 @@ def test_what_only_the_server_refuses_is_a_note_under_the_other_target(tmp_path:
     other = path.rename(path.with_suffix(".zip"))
     assert failures(examine(other)) == {"safe-to-open": ["archive-suffix"]}
     with Candidate(ResolvedSource(path=other), CheckOptions(target=Target.MARPACK)) as candidate:
-        report = check(candidate, CheckSelection.of(["safe-to-open"]))
+        report = check(candidate, select_checks(["safe-to-open"]))
     assert report.verdict is GateVerdict.PARTIAL
     assert [finding.severity for finding in report.checks[0].findings] == [Severity.NOTE]
 
@@ -265,7 +253,7 @@ def test_a_sample_larger_than_the_server_takes_falls_short(tmp_path: Path):
     assert "6,553,501 bytes" in str(found.hint)
     larger = CheckOptions(shape=RequestDefaults(max_request_size=7_000_000))
     with Candidate(ResolvedSource(path=path), larger) as candidate:
-        assert check(candidate, CheckSelection.of(["samples"])).exit_code is ExitCode.OK
+        assert check(candidate, select_checks(["samples"])).exit_code is ExitCode.OK
 
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "check.md").read_text()
@@ -276,10 +264,6 @@ def test_the_table_is_printed_from_the_registry():
     found = TABLE.search(DOCUMENT)
     assert found is not None
     assert found["table"] == list_as_markdown(), f"print it again: {found['print']}"
-
-
-def test_every_check_has_its_function():
-    assert list(RUNS) == [each.name for each in CHECKS]
 
 
 @pytest.mark.parametrize("name", [each.name for each in CHECKS])
@@ -302,24 +286,13 @@ def test_every_code_of_the_checks_is_documented():
 NOTE = Finding(code="fyi", severity=Severity.NOTE, message="by the way")
 WARNING = Finding(code="odd", severity=Severity.WARNING, message="it is odd")
 BAD = Finding(code="bad", severity=Severity.ERROR, message="it is bad", where="x", hint="mend it")
-WORSE = Finding(code="worse", severity=Severity.ERROR, message="it is worse")
 
 
 def test_the_outcome_of_a_check():
-    assert (judge("fine", [NOTE]).verdict, judge("fine", [NOTE]).findings) == (Verdict.PASSED, (NOTE,))
-    assert (skip("no samples").verdict, skip("no samples").reason) == (Verdict.SKIPPED, "no samples")
-    assert judge("fine", (NOTE, WARNING)).reason == "fine"
-    outcome = judge("fine", (NOTE, BAD))
-    assert (outcome.verdict, outcome.reason, outcome.findings) == (Verdict.FAILED, "it is bad", (NOTE, BAD))
-    assert judge("", [BAD, WORSE]).reason == "it is bad (and 1 more)"
-    assert judge("", [WORSE, BAD, BAD]).reason == "it is worse (and 2 more)"
-
-
-def test_an_error_is_a_problem_with_its_place():
-    error = NotAnArchiveError("no zip", where="x.mar", hint="build it")
-    assert problem_of(error) == Finding(
-        code="not-an-archive", severity=Severity.ERROR, message="no zip", where="x.mar", hint="build it"
-    )
+    passed, failed = judge("fine", (NOTE, WARNING)), judge("fine", (NOTE, BAD))
+    assert (passed.verdict, passed.reason, passed.findings) == (Verdict.PASSED, "fine", (NOTE, WARNING))
+    assert (failed.verdict, failed.reason, failed.findings) == (Verdict.FAILED, "it is bad", (NOTE, BAD))
+    assert judge("", [BAD, BAD]).reason == "it is bad (and 1 more)"
 
 
 def done(verdict: Verdict, reason: str = "", **values: Any) -> CheckResult:
@@ -355,14 +328,3 @@ UNLOADED = done(Verdict.FAILED, exit_code=ExitCode.HANDLER)
 def test_the_first_failure_that_counts_is_the_exit_code(checks: tuple[CheckResult, ...], code: ExitCode):
     assert report(*checks).exit_code is code
     assert report(*checks, interrupted=True).exit_code is ExitCode.INTERRUPTED
-
-
-def test_one_is_no_plural():
-    assert [pluralize(count, "sample") for count in (0, 1, 2)] == ["0 samples", "1 sample", "2 samples"]
-
-
-def test_checks_are_counted_by_how_they_ended():
-    left_out = done(Verdict.SKIPPED, "left out")
-    counts = report(SHORT, left_out, done(Verdict.PASSED), LIGHT, done(Verdict.SKIPPED, "no samples"), left_out).counts
-    assert list(counts.items()) == [("passed", 1), ("failed", 2), ("skipped", 1), ("left out", 2)]
-    assert report(SHORT).counts == {"failed": 1}

@@ -149,23 +149,11 @@ def test_what_an_answer_calls_its_input(body: str, label: str | None):
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "likeness"),
-    [
-        ('{"cat": 0.9, "dog": 0.1}', '{"cat": 0.9, "dog": 0.1}', Similarity.EXACT),
-        ('{"cat": 0.9, "dog": 0.1}', '{"cat": 0.9001, "dog": 0.0999}', Similarity.ROUNDED),
-        ('{"cat": 0.9, "dog": 0.1}', '{"cat": 0.7, "dog": 0.3}', Similarity.LABEL),
-        ('{"cat": 0.9, "dog": 0.1}', '{"cat": 0.2, "dog": 0.8}', Similarity.DIFFERENT),
-        ("[0.1]", "[0.2]", Similarity.DIFFERENT),
-        ("text", "other", Similarity.DIFFERENT),
-    ],
+    ("one", "other"),
+    [('{"cat": 0.9, "dog": 0.1}', '{"cat": 0.2, "dog": 0.8}'), ("[0.1]", "[0.2]"), ("text", "other")],
 )
-def test_how_much_alike_two_answers_are(one: str, other: str, likeness: Similarity):
-    assert compare(result(one), result(other)).likeness is likeness
-
-
-def test_another_status_is_the_least_alike():
-    compared = compare(result("x"), result("x", status=503))
-    assert (compared.likeness, compared.statuses, compared.alike) == (Similarity.STATUS, (200, 503), False)
+def test_another_label_is_another_answer(one: str, other: str):
+    assert compare(result(one), result(other)).likeness is Similarity.DIFFERENT
 
 
 class Saying:
@@ -229,13 +217,6 @@ def test_what_was_stopped_early_counts_as_far_as_it_went():
     assert (nothing.alike, nothing.largest, nothing.sides[0].milliseconds) == (True, None, 0.0)
 
 
-@pytest.mark.parametrize(("tolerance", "is_alike"), [(0.1, True), (0.0001, False)])
-def test_alike_is_what_lies_within_the_tolerance(tolerance: float, is_alike: bool):
-    compared = runner([(0.5, 0.0)], [(0.51, 0.0)], tolerance=tolerance)
-    assert [done.alike for done in compared.run(inputs(1))] == [is_alike]
-    assert (compared.comparison().alike, compared.comparison().tolerance) == (is_alike, tolerance)
-
-
 def saved(value: Any) -> bytes:
     import torch
 
@@ -262,15 +243,6 @@ def test_a_tensor_of_torchs(dtype: str):
 
     tensor = torch.tensor([[0, 1, 1], [1, 0, 1]]).to(getattr(torch, dtype))
     assert value_of(result(saved(tensor))) == {"shape": [2, 3], "numbers": tensor.flatten().tolist()}
-
-
-def test_numbers_may_differ_by_rounding_there_as_well():
-    import torch
-
-    for pack, one in ((saved, torch.tensor([0.5, 0.25])), (npy, np.array([0.5, 0.25]))):
-        assert find_differences(result(pack(one)), result(pack(one + 1e-4))) == []
-        assert find_differences(result(pack(one)), result(pack(one + 1.0))) != []
-        assert find_differences(result(pack(one)), result(pack(one[:1]))) != []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from inspection.payloads import Payload, payloads
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError
 from marpack.gate.candidate import Candidate, CheckOptions
-from marpack.gate.check import CheckSelection, check
+from marpack.gate.check import check, select_checks
 from marpack.gate.verdicts import GateVerdict
 from marpack.inspection.inspect import inspect
 from marpack.inspection.pickles import PickleVerdict
@@ -42,7 +42,7 @@ def accepting(path: Path) -> set[str]:
         AdmissionRules(require_safe=True).check(archive)
         found.add("serve")
     with Candidate(ResolvedSource(path=path), CheckOptions()) as candidate:
-        if check(candidate, CheckSelection.of(["pickles"])).verdict is not GateVerdict.REFUSED:
+        if check(candidate, select_checks(["pickles"])).verdict is not GateVerdict.REFUSED:
             found.add("check")
     return found
 

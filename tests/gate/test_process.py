@@ -16,7 +16,7 @@ from marpack.errors import UsageError
 from marpack.findings import Severity
 from marpack.gate import process
 from marpack.gate.candidate import Candidate, CheckOptions
-from marpack.gate.check import CheckSelection, check
+from marpack.gate.check import DEFAULT_CHECKS, check, select_checks
 from marpack.gate.process import Window, check_memory, is_allowed, judge_windows, requests_per_window
 from marpack.gate.verdicts import CheckOutcome, CheckResult, GateReport, GateVerdict, Verdict
 from marpack.project.schema import HERMETIC, PROOF, Allowance
@@ -27,7 +27,7 @@ from marpack.runner.results import Result
 
 MIB = 1 << 20
 STEADY = [100, 110, 120, 130, 140]
-ONLY = CheckSelection.of(["memory"])
+ONLY = select_checks(["memory"])
 
 
 def outcome(
@@ -241,7 +241,7 @@ def test_what_cannot_be_told_is_no_yes(tmp_path: Path, handler: str, patience: f
 
 READS = HANDLER.replace("        folder =", "        open('/etc/passwd').close()\n        folder =")
 DIES = HANDLER.replace("return [self", "len(data) > 1 and os._exit(1)\n        return [self")
-HERMETIC_ONLY = CheckSelection.of(only=[HERMETIC])
+HERMETIC_ONLY = select_checks(only=[HERMETIC])
 
 
 def hermetic_outcome(report: GateReport) -> tuple[Verdict, str, list[str]]:
@@ -257,7 +257,7 @@ def test_nobody_misses_it_who_did_not_ask_for_it(tmp_path: Path):
 
 
 def test_what_needs_nothing_passes(tmp_path: Path):
-    report = examine(archive(tmp_path / "p"), choice=CheckSelection.of(further=[HERMETIC]))
+    report = examine(archive(tmp_path / "p"), choice=select_checks(further=[HERMETIC]))
     verdict, reason, findings = hermetic_outcome(report)
     assert (report.verdict, verdict, findings) == (GateVerdict.DEPLOYABLE, Verdict.PASSED, [])
     assert "native code" in reason  # the tests' workers are forked, so its connections were not cut off
@@ -272,7 +272,7 @@ def test_what_is_not_packed_fails(tmp_path: Path):
 
 def test_a_project_may_allow_it_and_the_report_says_so(tmp_path: Path):
     source = project(tmp_path / "p", READS, hermetic={"read": ["/etc/pass*"]})
-    report = examine(source, choice=CheckSelection.of(further=[HERMETIC]))
+    report = examine(source, choice=select_checks(further=[HERMETIC]))
     verdict, _, findings = hermetic_outcome(report)
     assert (report.verdict, verdict) == (GateVerdict.DEPLOYABLE, Verdict.PASSED)
     assert findings == [
@@ -289,7 +289,7 @@ def test_an_archive_does_not_vouch_for_itself(tmp_path: Path):
 
 def test_without_a_proof_there_is_no_yes(tmp_path: Path):
     source = project(tmp_path / "p", samples={}, checks={PROOF: "warning"})
-    report = examine(source, choice=CheckSelection.of(further=[HERMETIC]), stand_ins="off")
+    report = examine(source, choice=select_checks(further=[HERMETIC]), stand_ins="off")
     assert failures(report)[HERMETIC] == ["nothing-asked"]
     assert not report.deployable
 
@@ -305,7 +305,7 @@ def test_where_the_proof_is_missing_that_is_what_is_said(tmp_path: Path):
 
 def test_of_a_worker_that_died_unseen_nothing_is_said(tmp_path: Path):
     lighter = {"proved": "note", "batch-contract": "note", "body-forms": "note", "repeatable": "note"}
-    report = examine(project(tmp_path / "p", DIES, checks=lighter), choice=CheckSelection.of(further=[HERMETIC]))
+    report = examine(project(tmp_path / "p", DIES, checks=lighter), choice=select_checks(further=[HERMETIC]))
     assert not report.deployable
     assert HERMETIC in failures(report)
 
@@ -356,13 +356,13 @@ def test_a_pattern_is_for_its_kind(kind: str, target: str, allowance: dict[str, 
 
 
 def test_it_brings_the_proof_along():
-    assert CheckSelection.of(only=[HERMETIC]).names == {HERMETIC, PROOF}
-    assert CheckSelection.of(further=[HERMETIC]).names == {HERMETIC} | CheckSelection.of().names
-    assert HERMETIC not in CheckSelection.of().names
+    assert select_checks(only=[HERMETIC]) == {HERMETIC, PROOF}
+    assert select_checks(further=[HERMETIC]) == {HERMETIC} | DEFAULT_CHECKS
+    assert HERMETIC not in DEFAULT_CHECKS
 
 
 @pytest.mark.parametrize("skip", [PROOF, HERMETIC])
 def test_it_is_not_asked_for_and_left_out(skip: str):
     with pytest.raises(UsageError) as caught:
-        CheckSelection.of(skip=[skip], further=[HERMETIC])
+        select_checks(skip=[skip], further=[HERMETIC])
     assert caught.value.code == "hermetic-without-proof"

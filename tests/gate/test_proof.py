@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import yaml
-from gate.archives import HANDLER, SAMPLES, archive, examine, failures, project
+from gate.archives import HANDLER, SAMPLES, archive, examine, failures, found, project
 
 from marpack.archive.reader import open_archive
 from marpack.errors import ExitCode, ProjectError
 from marpack.gate.candidate import Candidate, CheckOptions
-from marpack.gate.check import CheckSelection
+from marpack.gate.check import select_checks
 from marpack.gate.proof import find_stand_in_risk, make_stand_ins
 from marpack.gate.samples import given_samples, packed_samples
 from marpack.gate.verdicts import GateReport, GateVerdict, Verdict
@@ -45,27 +45,23 @@ def test_without_samples_it_is_not_proved(tmp_path: Path):
 
 def test_an_input_proves_it_and_every_check_asks_it(tmp_path: Path):
     report = examine(archive(tmp_path / "p", samples={}), inputs=given("a bee", "out at sea"))
-    reasons = {checked.name: checked.reason for checked in report.checks}
     assert (report.verdict, report.caveats) == (GateVerdict.DEPLOYABLE, [])
-    assert reasons["samples"] == "2 inputs"
-    assert reasons["batch-contract"] == "batches of 2 to 4"
-    assert reasons["repeatable"].startswith("2 samples, ")
-    assert reasons["proved"].startswith("2 requests ")
-    assert "batch of 2" in reasons["proved"]
-
-
-def test_inputs_stand_beside_samples(tmp_path: Path):
-    report = examine(archive(tmp_path / "p"), inputs=given("a bee"))
-    assert next(checked for checked in report.checks if checked.name == "samples").reason == "3 samples, 1 input"
+    reasons = {name: found(report, name).reason for name in ("samples", "batch-contract", "repeatable", "proved")}
+    assert list(reasons.values()) == [
+        "2 inputs",
+        "batches of 2 to 4",
+        "2 samples, each sent three times",
+        "2 requests got a 2xx, a batch of 2 also",
+    ]
 
 
 def test_an_input_that_falls_short_is_a_no(tmp_path: Path):
     report = examine(archive(tmp_path / "p", REFUSES, samples={}), inputs=given("a bee"))
     assert failures(report) == {"samples": ["sample-missed"]}
     assert report.verdict is GateVerdict.REFUSED
-    found = next(checked for checked in report.checks if checked.name == "samples").findings[0]
-    assert found.where == "one.txt"
-    assert "ValueError: no" in str(found.hint)
+    (missed,) = found(report, "samples").findings
+    assert missed.where == "one.txt"
+    assert "ValueError: no" in str(missed.hint)
 
 
 def test_samples_that_are_to_fail_prove_nothing(tmp_path: Path):
@@ -79,7 +75,7 @@ def test_a_sample_that_fails_proves_nothing_however_little_it_weighs(tmp_path: P
     report = examine(project(tmp_path / "p", REFUSES, checks={"samples": "note"}))
     assert unproved(report) == ["unexpected-status"]
     assert report.verdict is GateVerdict.NOT_PROVED
-    assert report.unproved.startswith("3 of 3 requests ")
+    assert found(report).reason.startswith("3 of 3 requests ")
     assert [checked.name for checked in report.downgraded] == ["samples"]
 
 
@@ -98,10 +94,10 @@ def test_it_weighs_as_the_project_says(tmp_path: Path):
 
 def test_a_batch_must_be_answered_too(tmp_path: Path):
     one_for_all = HANDLER.replace("enumerate(self.preprocess(data))]", "enumerate(self.preprocess(data))][:1]")
-    report = examine(archive(tmp_path / "p", one_for_all), choice=CheckSelection.of(["proved"]))
+    report = examine(archive(tmp_path / "p", one_for_all), choice=select_checks(["proved"]))
     assert failures(report) == {"proved": ["batch-unproved"]}
     assert report.verdict is GateVerdict.NOT_PROVED
-    assert re.findall(r"\d+", report.unproved)[:2] == ["2", "503"]  # requests in the batch; the status
+    assert re.findall(r"\d+", found(report).reason)[:2] == ["2", "503"]  # requests in the batch; the status
     whole = examine(archive(tmp_path / "q", one_for_all))
     assert (list(failures(whole)), whole.verdict) == (["batch-contract"], GateVerdict.REFUSED)
     assert whole.checks[-1].reason == "batch-contract failed"
@@ -150,7 +146,7 @@ def test_forms_and_headers_reach_the_handler_in_every_check(tmp_path: Path, targ
     shape = RequestDefaults(headers=(("X-Key", "7"),))
     report = examine(path, target=target, inputs=(shape.input("a", 0, "text/plain", b"a bee"),))
     assert failures(report) == {}
-    assert "form" in next(each.reason for each in report.checks if each.name == "body-forms")
+    assert "form" in found(report, "body-forms").reason
     assert list(failures(examine(path, inputs=given("a bee")))) == ["samples"]
 
 
@@ -199,20 +195,20 @@ def test_a_model_that_needs_its_gpu_is_compared_with_nothing(tmp_path: Path):
 def test_what_only_this_machine_lacks_is_no_fault_and_no_proof(tmp_path: Path):
     lacking = next(name for name in ("captum", "pynvml", "torchaudio", "torchvision") if find_spec(name) is None)
     report = examine(archive(tmp_path / "p", f"import {lacking}\n{HANDLER}"))
-    found = {checked.name: checked for checked in report.checks}
-    assert found["loads"].verdict == found["samples"].verdict == Verdict.SKIPPED
-    assert found["loads"].reason == found["samples"].reason
-    assert [finding.code for finding in found["loads"].findings] == ["lacking-here"]
-    assert f"pip install {lacking}" in str(found["loads"].findings[0].hint).replace("nvidia-ml-py", "pynvml")
+    loads = found(report, "loads")
+    assert loads.verdict == found(report, "samples").verdict == Verdict.SKIPPED
+    assert loads.reason == found(report, "samples").reason
+    assert [finding.code for finding in loads.findings] == ["lacking-here"]
+    assert f"pip install {lacking}" in str(loads.findings[0].hint).replace("nvidia-ml-py", "pynvml")
     assert (report.verdict, report.exit_code) == (GateVerdict.NOT_PROVED, ExitCode.SHORT)
-    assert found["loads"].reason in report.unproved
+    assert loads.reason in found(report).reason
 
 
 def test_a_model_that_waits_for_other_ranks_is_not_proved(tmp_path: Path):
     config = {"parallelType": "tp", "torchrun": {"nproc-per-node": 2}}
     report = examine(archive(tmp_path / "p", "import time\ntime.sleep(600)\n" + HANDLER, config=config))
-    found = {checked.name: checked for checked in report.checks}
-    assert (found["loads"].verdict, [each.code for each in found["loads"].findings]) == ("skipped", ["torchrun-ranks"])
+    loads = found(report, "loads")
+    assert (loads.verdict, [each.code for each in loads.findings]) == ("skipped", ["torchrun-ranks"])
     assert failures(report) == {"proved": ["nothing-asked"]}
     assert (report.verdict, report.exit_code) == (GateVerdict.NOT_PROVED, ExitCode.SHORT)
     assert report.seconds < 20
@@ -220,7 +216,7 @@ def test_a_model_that_waits_for_other_ranks_is_not_proved(tmp_path: Path):
 
 def test_a_model_with_sequences_is_not_proved(tmp_path: Path):
     config = {"sequenceBatching": True, "sequenceMaxIdleMSec": 1000}
-    report = examine(archive(tmp_path / "p", config=config), choice=CheckSelection.of(["proved"]))
+    report = examine(archive(tmp_path / "p", config=config), choice=select_checks(["proved"]))
     assert failures(report) == {"proved": ["sequence-batching"]}
     assert report.verdict is GateVerdict.NOT_PROVED
 
@@ -332,13 +328,6 @@ def test_what_is_withheld_is_said_and_can_be_asked_for(tmp_path: Path):
     assert failures(examine(path, stand_ins="off")) == {"proved": ["no-inputs"]}
 
 
-@pytest.mark.nightly
-def test_none_is_sent_where_there_are_samples(tmp_path: Path):
-    said: list[str] = []
-    assert examine(archive(tmp_path / "p"), announce=said.append, stand_ins="on").deployable
-    assert said == []
-
-
 PICTURES = "from PIL import Image\nimport io\nImage.open(io.BytesIO(b'')) if 0 else None\n"
 
 
@@ -415,7 +404,7 @@ def test_the_mark_is_packed_and_a_confirmed_sample_makes_the_archive_stale(tmp_p
     folder = marked(tmp_path / "p", {"sky.txt": mark(SKY)})
     path = resolve(str(folder)).path
     with open_archive(path) as opened:
-        assert packed_samples(opened).generated == {mark(SKY)}
+        assert packed_samples(opened, RequestDefaults()).generated == {mark(SKY)}
     assert generated(path) == ["sky.txt"]
     file = folder / "marpack.yaml"
     file.write_text(file.read_text().replace(f"generated: {mark(SKY)}", ""))
@@ -439,10 +428,10 @@ def test_what_is_not_a_digest_is_refused(tmp_path: Path, value: Any):
 
 def test_generated_samples_alone_prove_nothing(tmp_path: Path):
     path = marked(tmp_path / "p", {"bee.txt": mark(BEE)}, {"bee.txt": BEE, "copy.txt": BEE})
-    report = examine(path, choice=CheckSelection.of(skip=["memory"]), stand_ins="on")
+    report = examine(path, choice=select_checks(skip=["memory"]), stand_ins="on")
     assert failures(report) == {"proved": ["generated-sample"]}
     assert (report.verdict, report.samples, report.generated) == (GateVerdict.NOT_PROVED, 2, 2)
-    some = CheckSelection.of(["samples", "proved"])
+    some = select_checks(["samples", "proved"])
     beside = examine(path, choice=some, inputs=(typed(SKY),))
     assert (failures(beside), beside.samples, beside.generated) == ({}, 3, 2)
     # The batch of two holds the real input alone.
@@ -458,6 +447,4 @@ def test_a_real_sample_must_succeed_itself(tmp_path: Path):
     file.write_text(
         file.read_text().replace("- input: samples/no.txt", "- expect: {status: 503}\n  input: samples/no.txt")
     )
-    assert failures(examine(folder, choice=CheckSelection.of(["samples", "proved"]))) == {
-        "proved": ["generated-sample"]
-    }
+    assert failures(examine(folder, choice=select_checks(["samples", "proved"]))) == {"proved": ["generated-sample"]}

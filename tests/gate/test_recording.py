@@ -69,7 +69,6 @@ def test_a_sample_of_the_projects_is_kept_under_the_name_it_has_there(folder: Pa
         ({"status": 404}, "5", UPDATED, {"status": 200, "json": 5}),
         ({"status": 200}, "\0", MET, {"status": 200}),  # no more can be said of it
         ({"status": 200, "shape": []}, "5", MET, {"status": 200, "shape": []}),
-        ({"text": "5"}, "5", MET, {"text": "5"}),
     ],
 )
 def test_what_expects_a_status_alone_is_filled_in(
@@ -134,10 +133,6 @@ def test_a_response_that_cannot_be_expected_is_not_recorded(folder: Path, values
     assert (folder / "marpack.yaml").read_bytes() == before
 
 
-def test_an_answer_of_the_clients_own_making_is_recorded(folder: Path):
-    assert recorded(folder, answered("samples/bee.txt", status=499)) == [("samples/bee.txt", FILLED, "")]
-
-
 @pytest.mark.parametrize(
     "asked",
     [
@@ -182,7 +177,6 @@ def deep(value: Any, levels: int) -> Any:
         (json.dumps({str(key): key for key in range(24)}), {"json": {str(key): key for key in range(24)}}),
         (json.dumps({str(key): key for key in range(25)}), {"json": {str(key): key for key in range(24)}}),
         (json.dumps({"list": [1] * 24, "n": 1}), {"json": {"n": 1}}),
-        (json.dumps({"list": [1] * 23, "n": 1}), {"json": {"list": [1] * 23, "n": 1}}),
         (json.dumps({"a": {"b": [1] * 25}}), {"json": {}}),
         (json.dumps(deep(1, 8)), {"json": deep(1, 8)}),
         (json.dumps(deep(1, 9)), {"shape": [1] * 9}),
@@ -194,13 +188,7 @@ def deep(value: Any, levels: int) -> Any:
         ('{"\\ud800": 1, "a": "\\udfff", "b": "\\ud7ff\\ue000"}', {"json": {"b": "\ud7ff\ue000"}}),
         ('{"min": 1, "max": 2}', {}),  # it would be read as a range
         ('{"min": 1, "other": 2}', {"json": {"min": 1, "other": 2}}),
-        ("-0.5", {"json": {"approx": -0.5, "tolerance": 0.001}}),
     ],
 )
 def test_what_is_small_is_expected_whole_and_of_the_rest_a_part(body: str, told: dict[str, Any]):
     assert msgspec.to_builtins(expectation_of(result(body))) == {"status": 200} | told
-
-
-@pytest.mark.parametrize(("status", "is_recorded"), [(99, False), (100, True), (599, True), (600, False)])
-def test_a_status_is_one_that_a_server_sends(status: int, is_recorded: bool):
-    assert (expectation_of(result("x", status=status)) is not None) == is_recorded

@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 from days import by_day
-from gate.archives import HANDLER, archive, examine, failures
+from gate.archives import HANDLER, archive, examine, failures, found, shapes
 
 from marpack.archive.reader import open_archive
 from marpack.gate.candidate import Candidate, CheckOptions, compiles
-from marpack.gate.check import CheckSelection, check
+from marpack.gate.check import check, select_checks
 from marpack.gate.responses import (
     affordable,
     decodes,
     find_missing_label,
     find_named,
-    known_labels,
     list_forms,
     list_sizes,
     unknown_labels,
@@ -38,36 +37,19 @@ PETS = {"cat", "dog"}
 
 
 @pytest.mark.parametrize(
-    ("data", "labels"),
+    ("value", "detects", "named"),
     [
-        (b'{"0": "cat", "1": "dog"}', PETS),
-        (b'{"0": ["n01", "cat"], "1": ["n02", "dog"]}', PETS),
-        (b'{"object_type_names": ["cat", "dog"]}', PETS),
-        (b'{"0": 5}', {"5"}),
-        (b"[]", set()),
-        (b"{", set()),
-        (b"[" * 100_000, set()),
-        (b"\xff", set()),
+        ({"cat": 0.9}, False, [{"cat": 0.9}]),
+        ({"cat": 0.9, "n": 3}, False, []),  # a count is not a probability
+        ({"cat": [1, 2]}, False, []),
+        ({}, False, []),
+        ("cat", False, []),
+        ([{"cat": [1, 2, 3, 4], "score": 0.9}, 5], True, [{"cat": 0.0}]),
+        ([{"cat": [1, 2, 3, 4], "score": 0.9}], False, []),
     ],
 )
-def test_the_labels_of_a_file(data: bytes, labels: set[str]):
-    assert known_labels(data) == labels
-
-
-@pytest.mark.parametrize(
-    ("value", "handler", "named"),
-    [
-        ({"cat": 0.9}, "handler.py", [{"cat": 0.9}]),
-        ({"cat": 0.9, "n": 3}, "handler.py", []),  # a count is no probability
-        ({"cat": [1, 2]}, "handler.py", []),
-        ({}, "handler.py", []),
-        ("cat", "handler.py", []),
-        ([{"cat": [1, 2, 3, 4], "score": 0.9}, 5], "object_detector", [{"cat": 0.0}]),
-        ([{"cat": [1, 2, 3, 4], "score": 0.9}], "handler.py", []),
-    ],
-)
-def test_what_of_an_answer_may_name_labels(value: Any, handler: str, named: list[dict[str, float]]):
-    assert list(find_named(value, handler)) == named
+def test_what_of_an_answer_may_name_labels(value: Any, detects: bool, named: list[dict[str, float]]):
+    assert list(find_named(value, detects=detects)) == named
 
 
 @pytest.mark.parametrize(
@@ -112,14 +94,9 @@ def test_the_label_that_an_exception_missed_is_named(labels: str | None, kind: s
     assert hint is None if named is None else named in str(hint)
 
 
-def test_numbers_are_labels_like_any_other():
-    assert unknown_labels({"3": 0.6, "4": 0.3}, {"3", "4"}, certain=False) == set()
-    assert unknown_labels({"3": 0.6, "4": 0.4}, {"3"}, certain=False) == {"4"}
-
-
 def test_classes_none_of_which_is_a_label_are_a_warning(tmp_path):
     other = HANDLER.replace('self.labels["0"]: vowels, self.labels["1"]', '"Yes": vowels, "No"')
-    report = examine(archive(tmp_path, other), choice=CheckSelection.of(["labels"]))
+    report = examine(archive(tmp_path, other), choice=select_checks(["labels"]))
     assert failures(report) == {}
     assert [finding.code for checked in report.checks for finding in checked.findings] == ["unused-labels"]
 
@@ -127,13 +104,12 @@ def test_classes_none_of_which_is_a_label_are_a_warning(tmp_path):
 @pytest.mark.parametrize("labels", ["[]", "{", '{"object_type_names": []}'])
 def test_labels_that_cannot_be_read_are_not_compared(make_mar, labels: str):
     handler = "def handle(data, context):\n    return None\n"
-    report = examine(make_mar(handler, files={"index_to_name.json": labels}), choice=CheckSelection.of(["labels"]))
-    (checked,) = [checked for checked in report.checks if checked.name == "labels"]
+    report = examine(make_mar(handler, files={"index_to_name.json": labels}), choice=select_checks(["labels"]))
+    checked = found(report, "labels")
     assert checked.verdict is Verdict.SKIPPED
     assert checked.reason.startswith("index_to_name.json ")
 
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 MODEL = """
 import torch
 
@@ -164,15 +140,7 @@ class Handler(BaseHandler):
 EVERY = "{self.mapping[str(index)]: share for index, share in enumerate(row)}"
 LIKELIEST = "dict(sorted(zip(self.mapping.values(), row), key=lambda pair: -pair[1])[:1])"
 LABELS = ["cat", "dog", "bird", "fish"]
-
-
-def shapes(folder: Path, count: int) -> Path:
-    """Pack a built-in classifier of six shapes with so many labels."""
-    example = EXAMPLES / "image_classifier"
-    labels = json.dumps([f"shape {number}" for number in range(count)])
-    files = {"model.pt": (example / "shapes.pt").read_bytes(), "labels.json": labels}
-    samples = {"ring.jpg": (example / "samples" / "ring.jpg").read_bytes()}
-    return archive(folder, samples=samples, files=files, entry="image_classifier", weights="model.pt", config=None)
+SHAPES = [f"shape {number}" for number in range(7)]
 
 
 def linear(folder: Path, labels: Any, body: str) -> Path:
@@ -188,9 +156,9 @@ def linear(folder: Path, labels: Any, body: str) -> Path:
 
 
 COUNTED = {
-    "a classifier, one more": (lambda folder: shapes(folder, 7), "idle-label", (6, 7)),
-    "a classifier, one fewer": (lambda folder: shapes(folder, 5), "missing-label", (6, 5)),
-    "a classifier": (lambda folder: shapes(folder, 6), None, None),
+    "a classifier, one more": (lambda folder: shapes(folder, SHAPES), "idle-label", (6, 7)),
+    "a classifier, one fewer": (lambda folder: shapes(folder, SHAPES[:5]), "missing-label", (6, 5)),
+    "a classifier": (lambda folder: shapes(folder, SHAPES[:6]), None, None),
     "all classes, one more": (lambda folder: linear(folder, LABELS, EVERY), "idle-label", (3, 4)),
     "all classes, one fewer": (lambda folder: linear(folder, LABELS[:2], EVERY), "missing-label", (3, 2)),
     "all classes": (lambda folder: linear(folder, LABELS[:3], EVERY), None, None),
@@ -216,7 +184,7 @@ COUNTED = {
 @pytest.mark.parametrize("case", by_day(COUNTED, "a classifier, one more", "all classes, one fewer", "an embedding"))
 def test_labels_are_as_many_as_the_models_outputs(tmp_path: Path, case: str):
     pack, code, counts = COUNTED[case]
-    report = examine(pack(tmp_path / "p"), choice=CheckSelection.of(["labels"]))
+    report = examine(pack(tmp_path / "p"), choice=select_checks(["labels"]))
     found = [finding for checked in report.checks for finding in checked.findings]
     assert [finding.code for finding in found] == ([code] if code else [])
     if counts:
@@ -280,13 +248,13 @@ DERIVED = "from ts.torch_handler.image_classifier import ImageClassifier\n\nclas
     ],
 )
 def test_what_a_handler_decodes_its_source_tells(tmp_path: Path, handler: str, found: set[str]):
-    with Candidate(ResolvedSource(path=archive(tmp_path / "p", handler))) as candidate:
+    with Candidate(ResolvedSource(path=archive(tmp_path / "p", handler)), CheckOptions()) as candidate:
         assert decodes(candidate) == found
 
 
 def test_forms_are_tried_with_more_than_the_first_sample(tmp_path: Path):
     odd = HANDLER.replace("self.text_of(row", 'self.text_of("aeiou" if "why" in str(row.get("data")) else row')
-    report = examine(archive(tmp_path / "p", odd), choice=CheckSelection.of(["body-forms"]))
+    report = examine(archive(tmp_path / "p", odd), choice=select_checks(["body-forms"]))
     assert failures(report) == {"body-forms": ["form-differs", "form-differs"]}
 
 
@@ -325,12 +293,12 @@ def test_broken_code_in_another_form_is_a_finding_and_a_refusal_is_shown(
     more = "class Own(ImportError): ...\n\ndef unbound():\n    one = two\n    two = one\n"
     odd = f"from more import Own, unbound\n{odd}"
     path = archive(tmp_path / "p", odd, files={"more.py": more})
-    report = examine(path, choice=CheckSelection.of(["body-forms"]))
+    report = examine(path, choice=select_checks(["body-forms"]))
     line = 1 + odd.splitlines().index(f"        return body if isinstance(body, str) else {way}")
-    (checked,) = [each for each in report.checks if each.name == "body-forms"]
-    found = {finding.message.split(": ")[1].split(",")[0] for finding in checked.findings}
+    checked = found(report, "body-forms")
+    kinds = {finding.message.split(": ")[1].split(",")[0] for finding in checked.findings}
     assert failures(report).get("body-forms", []) == codes
-    assert found == {field, bare}
+    assert kinds == {field, bare}
     assert all(str(finding.where).startswith(f"{path}!") for finding in checked.findings)
     if not codes:
         assert {finding.code for finding in checked.findings} == {"form-not-accepted"}
@@ -339,7 +307,7 @@ def test_broken_code_in_another_form_is_a_finding_and_a_refusal_is_shown(
 
 def test_a_form_is_tried_with_every_sample_though_one_is_refused(tmp_path: Path):
     odd = HANDLER.replace("bytes(body).decode()", "(int('x') if b'bee' in body else absent)")
-    report = examine(archive(tmp_path / "p", odd), choice=CheckSelection.of(["body-forms"]))
+    report = examine(archive(tmp_path / "p", odd), choice=select_checks(["body-forms"]))
     assert failures(report) == {"body-forms": ["form-breaks", "form-breaks", "form-not-accepted", "form-not-accepted"]}
 
 
@@ -348,8 +316,8 @@ def test_an_exception_behind_the_expected_status_is_a_finding(tmp_path: Path):
         "return body if", "if 'bee' in body: absent\n        if 'try' in body: int('x')\n        return body if"
     )
     expect = {"bee.txt": {"status": 503}, "sky.txt": {"status": 503}}
-    report = examine(archive(tmp_path / "p", odd, expect=expect), choice=CheckSelection.of(["samples"]))
-    (checked,) = [each for each in report.checks if each.name == "samples"]
+    report = examine(archive(tmp_path / "p", odd, expect=expect), choice=select_checks(["samples"]))
+    checked = found(report, "samples")
     assert [(each.code, each.severity) for each in checked.findings] == [
         ("sample-raised", "error"),
         ("sample-raised", "note"),

@@ -17,7 +17,7 @@ from marpack.cli.session import tell_findings
 from marpack.errors import ArchiveError, ExitCode, UsageError
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate, CheckOptions
-from marpack.gate.check import CheckSelection, check
+from marpack.gate.check import check, select_checks
 from marpack.gate.verdicts import CheckResult, Verdict
 from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load
@@ -38,14 +38,9 @@ def unread(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return archive(tmp_path_factory.mktemp("unread"), files=UNREAD)
 
 
-def code_of(*words: str) -> int:
-    result = CliRunner().invoke(command, words)
-    return int(getattr(result.exception, "exit_code", result.exit_code))
-
-
 def pickles_of(path: Path, **options: Any) -> CheckResult:
     with Candidate(ResolvedSource(path=path), CheckOptions(**options)) as candidate:
-        report = check(candidate, CheckSelection.of(["pickles"]))
+        report = check(candidate, select_checks(["pickles"]))
     return next(checked for checked in report.checks if checked.name == "pickles")
 
 
@@ -70,7 +65,7 @@ def test_trust_in_pickles_does_not_make_them_safe(unread: Path) -> None:
 def test_a_project_cannot_weaken_it(tmp_path: Path) -> None:
     folder = project(tmp_path, files=NATIVE, checks={"pickles": "warning"})
     for required, exit_code in [(False, ExitCode.OK), (True, ExitCode.SHORT)]:
-        assert examine(folder, choice=CheckSelection.of(["pickles"]), require_safe=required).exit_code is exit_code
+        assert examine(folder, choice=select_checks(["pickles"]), require_safe=required).exit_code is exit_code
 
 
 def test_run_and_score_report_programs(native: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,24 +113,16 @@ def test_the_python_function_has_the_options(native: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        ([], 0),
-        (["--require-safe"], 1),
-        (["--require-safe", "--trust-native"], 0),
-        (["--trust-native"], 2),
+        (["check", "--only", "pickles"], 0),
+        (["check", "--only", "pickles", "--require-safe"], 1),
+        (["check", "--only", "pickles", "--require-safe", "--trust-native"], 0),
+        (["check", "--only", "pickles", "--trust-native"], 2),
+        (["check", "--require-safe", "--skip", "pickles"], 2),
+        (["check", "--require-safe", "--only", "digests"], 2),
+        (["serve", "--port", "0", "--trust-native"], 2),
+        (["serve", "--port", "0", "--require-safe"], 1),
     ],
 )
-def test_the_command_has_the_options(native: Path, words: list[str], code: int) -> None:
-    assert code_of("check", str(native), "--only", "pickles", *words) == code
-
-
-@pytest.mark.parametrize("left_out", [["--skip", "pickles"], ["--only", "digests"]])
-def test_what_is_required_cannot_be_left_out(native: Path, left_out: list[str]) -> None:
-    assert code_of("check", str(native), "--require-safe", *left_out) == 2
-
-
-def test_serve_refuses_trust_without_a_requirement(native: Path) -> None:
-    assert code_of("serve", str(native), "--port", "0", "--trust-native") == 2
-
-
-def test_serve_ends_with_the_code_of_a_finding(native: Path) -> None:
-    assert code_of("serve", str(native), "--port", "0", "--require-safe") == 1
+def test_the_commands_have_the_options(native: Path, words: list[str], code: int) -> None:
+    result = CliRunner().invoke(command, [*words, str(native)])
+    assert int(getattr(result.exception, "exit_code", result.exit_code)) == code
