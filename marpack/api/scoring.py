@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from marpack.archive.protocol import Archive
     from marpack.runner.session import PreparedModel, Session
     from marpack.scoring.mapping import RowMapping
-    from marpack.scoring.on_ray.actors import ActorModel
-    from marpack.scoring.on_ray.driver import ClusterOptions
+    from marpack.scoring.on_ray.driver import ActorModel, ClusterOptions
     from marpack.scoring.parts import OutputFolder
     from marpack.scoring.plan import ScorePlan, ScoreProgress, ScoreSettings, ScoreSummary
 
@@ -180,7 +179,7 @@ def ray_cluster(options: ScoreOptions, device: Device) -> ClusterOptions:
 def actor_model(options: ScoreOptions, prepared: PreparedModel) -> ActorModel:
     """Return how actors load an archive that was opened here."""
     from marpack.archive.index import content_identity
-    from marpack.scoring.on_ray.actors import ActorModel
+    from marpack.scoring.on_ray.driver import ActorModel
 
     load = prepared.load
     metrics = None if load.metrics_config is None else os.path.abspath(load.metrics_config)  # noqa: PTH100 - a text

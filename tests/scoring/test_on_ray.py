@@ -369,7 +369,7 @@ class TestActor:
     """What an actor makes of a node that is not like the driver's; here it is this process."""
 
     def job(self, mar: str, output: Path, **details: Any) -> Any:
-        from marpack.scoring.on_ray.actors import ActorJob, ActorModel
+        from marpack.scoring.on_ray.driver import ActorJob, ActorModel
 
         path = str(output.parent / "1.parquet")
         model = ActorModel(path=mar, digest="", open=lambda _: None, cache=lambda: output.parent / "cache")
@@ -379,7 +379,7 @@ class TestActor:
         )
 
     def outcome(self, job: Any) -> Any:
-        from marpack.scoring.on_ray.actors import PartScorer
+        from marpack.scoring.on_ray.driver import PartScorer
 
         ranges = pa.table({"input": [0], "first": [0], "stop": pa.array([None], pa.int64())})
         return pickle.loads(PartScorer(job)(ranges)["outcome"][0].as_py())
@@ -400,7 +400,7 @@ class TestActor:
         assert error.code == "archive-not-found"
 
     def test_an_archive_that_is_not_there_comes_as_bytes(self, connected: Any, mar: str, tmp_path: Path) -> None:
-        from marpack.scoring.on_ray.actors import ActorModel
+        from marpack.scoring.on_ray.driver import ActorModel
 
         with open_archive(mar) as archive:
             digest = content_identity(archive)

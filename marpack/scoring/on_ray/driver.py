@@ -1,32 +1,131 @@
-"""The driver: connects to a cluster, has the missing parts made by actors, and adds up their results."""
+"""Bulk scoring on a cluster: the driver distributes the missing ranges, and actors score them as one machine does."""
 
 import logging
+import os
 import pickle
 import signal
 import socket
 import time
 import warnings
-from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import ray
 import ray.data
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from marpack.errors import ClusterError, MarpackError, UsageError, first_line
-from marpack.scoring.local import RowRange, ranges_left
-from marpack.scoring.on_ray.actors import OUTCOME, ActorJob, ActorModel, PartScorer
+from marpack.archive.index import content_identity
+from marpack.archive.reader import open_archive
+from marpack.archive.staging import staged_file
+from marpack.errors import (
+    ArchiveError,
+    ClusterError,
+    MarpackError,
+    OutputError,
+    UsageError,
+    convert_os_errors,
+    first_line,
+)
+from marpack.runner.session import Session
+from marpack.scoring.local import RowRange, ranges_left, score_range
 from marpack.scoring.parts import OutputFolder
 from marpack.scoring.plan import ScoredRows, ScorePlan, ScoreSettings, ScoreSummary, ScoreTotals
+from marpack.version import __version__
 
+OUTCOME = "outcome"  # the column of the results: for each range a ScoredRows or an error, pickled
 _PIECE = 64 << 20  # bytes of an archive that are sent at once
 RETRIES = 5  # of a part whose actor died or cannot be reached
 _STORE = 128 << 20  # bytes of the object store of a cluster started here: figures are all that goes through it
 _CONNECT_SECONDS = 5.0
 _RESUME = "whole parts are kept: run the same command with --resume"
+
+
+class ActorModel(Struct, frozen=True, kw_only=True):
+    """The archive that actors load."""
+
+    path: str  # on nodes that share the files
+    digest: str
+    open: Callable[[str], Session]  # of an archive's path
+    cache: Callable[[], Path]  # returns the folder for copies of archives
+    pieces: tuple[Any, ...] = ()  # Any: references to Ray's objects, its bytes in order
+
+    def located(self) -> str:
+        """Return the archive's path on this node; copy it here if necessary. Raises OutputError, UsageError."""
+        if _has_digest(Path(self.path), self.digest):
+            return self.path
+        if not self.pieces:
+            what = "the archive is missing on this node, or another one"
+            hint = "put it where every node finds it under this name, or score from a .mar"
+            raise UsageError(what, where=self.path, hint=hint, code="archive-not-found")
+        copy = self.cache() / "copies" / f"{self.digest.rpartition(':')[2]}.mar"
+        if not _has_digest(copy, self.digest):
+            failure = "the archive cannot be copied to this node"
+            with convert_os_errors(OutputError, failure, where=str(copy)), staged_file(copy, replace=True) as file:
+                for piece in self.pieces:
+                    file.write(ray.get(piece))
+        return str(copy)
+
+
+def _has_digest(path: Path, digest: str) -> bool:
+    with suppress(ArchiveError, OSError):
+        if path.exists():
+            with open_archive(path) as archive:
+                return content_identity(archive) == digest
+    return False
+
+
+class ActorJob(Struct, frozen=True, kw_only=True):
+    """The common part of all ranges of a run."""
+
+    plan: ScorePlan
+    model: ActorModel
+    output: str
+    isolate: bool
+    folder: str  # that names of inputs are relative to
+    version: str = __version__
+
+    def enter(self) -> None:
+        """Go to the run's folder; raise UsageError on a node that differs from the driver's."""
+        if self.version != __version__:
+            what = f"marpack {__version__} is installed on this node, and {self.version} on the driver's"
+            raise UsageError(what, hint="install the same version on all nodes", code="version-mismatch")
+        with suppress(OSError):  # files below it are then reported as missing
+            os.chdir(self.folder)
+        if not Path(self.output).is_dir():
+            what, hint = "the output folder does not exist on this node", "name one that every node can reach"
+            raise UsageError(what, where=self.output, hint=hint, code="output-folder-not-found")
+
+
+class PartScorer:
+    """Scores ranges of rows, for as long as its actor lives."""
+
+    def __init__(self, job: ActorJob) -> None:
+        """Take a run; its model is loaded with the first rows, so that its errors are returned as all others."""
+        self._job = job
+        self._session: Session | None = None
+
+    def __call__(self, ranges: Any) -> Any:  # Any: pyarrow's tables
+        """Return the outcome of each range, pickled: a ScoredRows, or the error that ended it."""
+        outcomes = [pickle.dumps(self._score(RowRange(**row))) for row in ranges.to_pylist()]
+        return pa.table({OUTCOME: pa.array(outcomes, pa.binary())})
+
+    def _score(self, rows: RowRange) -> ScoredRows | MarpackError:
+        job = self._job
+        try:
+            if self._session is None:
+                job.enter()
+                self._session = job.model.open(job.model.located())
+            output = OutputFolder(Path(job.output), job.plan)
+            return score_range(self._session.pool, job.plan, output, rows, isolate=job.isolate)
+        except MarpackError as error:  # returned: Ray would log it and wrap it into an error of its own
+            node = f"on node {ray.util.get_node_ip_address()}"
+            error.where = f"{error.where} {node}" if error.where else node
+            return error
 
 
 class ClusterOptions(Struct, frozen=True, kw_only=True):
@@ -38,35 +137,24 @@ class ClusterOptions(Struct, frozen=True, kw_only=True):
     gpu: bool | None = None  # whether an actor has one; None: if the cluster has any
 
 
-class ActorRoom(Struct, frozen=True):
-    """The number of actors, and the resources of each."""
-
-    actors: int
-    cpus: int  # of each
-    gpus: int
-
-
-def _room_for(cluster: ClusterOptions, parts: int) -> ActorRoom:
-    """Return the number of actors; raise UsageError if some would wait for ever."""
+def _room_for(cluster: ClusterOptions, parts: int) -> tuple[int, int]:
+    """Return the number of actors, and of GPUs for each; raise UsageError if some actors would wait for ever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     has_gpu = any(node.get("GPU") for node in nodes) if cluster.gpu is None else cluster.gpu
     each = {"CPU": cluster.cpus} | ({"GPU": 1} if has_gpu else {})
     needs = " and ".join(f"{count} {name}{'s' if count > 1 else ''}" for name, count in each.items())
-    most = sum(_fitting(each, node) for node in nodes)
+
+    def fitting(resources: dict[str, float]) -> int:
+        return min(int(resources.get(name, 0) // count) for name, count in each.items())
+
+    most = sum(map(fitting, nodes))
     if not most:
         raise UsageError(f"no node of the cluster has {needs} for an actor", hint="see --workers and --device")
-    if cluster.actors is None:
-        actors = min(most, max(1, _fitting(each, ray.available_resources())))
-    elif cluster.actors <= most:
-        actors = cluster.actors
-    else:
+    actors = cluster.actors or min(most, max(1, fitting(ray.available_resources())))
+    if actors > most:
         what = f"the cluster has room for {most} actors of {needs} each: others would wait for ever"
         raise UsageError(what, where=f"--actors {cluster.actors}", hint="ask for fewer, or add nodes first")
-    return ActorRoom(min(actors, parts), cluster.cpus, int(has_gpu))
-
-
-def _fitting(each: dict[str, int], resources: dict[str, float]) -> int:
-    return min(int(resources.get(name, 0) // count) for name, count in each.items())
+    return min(actors, parts), int(has_gpu)
 
 
 def score(
@@ -86,7 +174,11 @@ def score(
     try:
         with closing(_scored(cluster, model, plan, output, missing, isolate=settings.isolate)) as parts:
             for scored in parts:
-                _check_visible(output, scored)
+                for name in scored.parts:
+                    if not (output.path / name).is_file():
+                        what = f"an actor wrote the part {name} to another folder of this name, on its own node"
+                        hint = "name an output folder that every node can reach"
+                        raise UsageError(what, where=str(output.path), hint=hint, code="part-not-found")
                 left -= 1
                 totals.add(scored)
                 progress.scored(scored.rows, scored.failed)
@@ -114,14 +206,6 @@ def _missing(plan: ScorePlan, output: OutputFolder) -> Iterator[RowRange]:
             yield RowRange(rows.input, max(rows.first, first), min(rows.stop, first + plan.part_rows))
 
 
-def _check_visible(output: OutputFolder, scored: ScoredRows) -> None:
-    for name in scored.parts:
-        if not (output.path / name).is_file():
-            what = f"an actor wrote the part {name} to another folder of this name, on its own node"
-            hint = "name an output folder that every node can reach"
-            raise UsageError(what, where=str(output.path), hint=hint, code="part-not-found")
-
-
 def _scored(
     cluster: ClusterOptions,
     model: ActorModel,
@@ -135,7 +219,7 @@ def _scored(
     if not missing:
         return
     with _connected(cluster):
-        room = _room_for(cluster, len(missing))
+        actors, gpus = _room_for(cluster, len(missing))
         path = Path(model.path)
         if cluster.address is not None and path.is_file():  # other nodes may not have the file
             with path.open("rb") as file:
@@ -151,9 +235,9 @@ def _scored(
                 batch_size=1,
                 batch_format="pyarrow",
                 # Parts take long: none of them waits for another while an actor is idle.
-                compute=ray.data.ActorPoolStrategy(size=room.actors, max_tasks_in_flight_per_actor=1),
-                num_cpus=room.cpus,
-                num_gpus=room.gpus,
+                compute=ray.data.ActorPoolStrategy(size=actors, max_tasks_in_flight_per_actor=1),
+                num_cpus=cluster.cpus,
+                num_gpus=gpus,
                 max_task_retries=RETRIES,
             )
         for batch in results.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
