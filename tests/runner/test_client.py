@@ -38,8 +38,6 @@ HANDLER = textwrap.dedent(
 
         def count_(self): return str(self.count)
         def raises(self): return {}["missing"]
-        def lists(self): return [{}[word] for word in ["missing"]]
-        def joins(self): return "".join({}[word] for word in ["missing"])
         def chosen(self): raise PredictionException("no such cat", 404)
         def memory(self): raise MemoryError
         def cuda(self): raise RuntimeError("CUDA error: out of memory")
@@ -151,13 +149,6 @@ def test_a_model_is_loaded_once_in_its_own_folder(worker: Worker):
     assert worker.logs == "ready in probe-folder\n"
 
 
-def test_half_a_line_is_told_with_what_printed_it(make_folder):
-    half = "def handle(data, context):\n if data is None: print('half', end='')\n return ['x']"
-    with started(Load(model_dir=str(make_folder(half)))) as worker:
-        assert worker.logs == "half"
-        assert not predict(worker, one("x")).logs.startswith("half")
-
-
 def test_an_answer_comes_with_its_stages_and_its_prints(worker: Worker):
     outcome = predict(worker, one("hello"))
     assert outcome.responses[0].body == b"hello"
@@ -226,20 +217,6 @@ def test_failures_cost_one_batch_and_name_their_reason(worker: Worker, word: str
     assert outcome.troubles[0].kind == kind
     assert not outcome.died
     assert predict(worker, one("count_")).responses[0].body == b"2"
-
-
-def test_a_traceback_begins_at_the_authors_own_frame(worker: Worker):
-    (trouble,) = predict(worker, one("raises")).troubles
-    functions = [frame.function for frame in trouble.frames]
-    assert (functions[0], functions[-2:]) == ("Handler.handle", ["Handler.answer", "Handler.raises"])
-    assert trouble.frames[-1].code == 'def raises(self): return {}["missing"]'
-    assert all(frame.user for frame in trouble.frames)
-
-
-@pytest.mark.parametrize("word", ["lists", "joins"])
-def test_a_line_that_loops_inside_is_told_once(worker: Worker, word: str):
-    (trouble,) = predict(worker, one(word)).troubles
-    assert [frame.function for frame in trouble.frames][-2:] == ["Handler.answer", f"Handler.{word}"]
 
 
 @pytest.mark.parametrize(
@@ -392,13 +369,6 @@ def test_as_much_is_taken_as_the_answers_may_have(make_folder):
     assert len(outcome.responses[0].body) == size
 
 
-def test_out_of_memory_while_loading_is_507(make_folder):
-    folder = make_folder("def handle(data, context): raise MemoryError\n")
-    with pytest.raises(LoadError) as caught:
-        started(Load(model_dir=str(folder)))
-    assert caught.value.status == 507
-
-
 @pytest.mark.parametrize("entry", ["handler.py", "handler", "handler.py:handle", "handler:handle"])
 def test_a_function_is_initialised_with_none(make_folder, entry: str):
     source = (
@@ -428,18 +398,3 @@ def test_a_config_that_the_server_refuses_is_refused(make_folder, config: object
     with pytest.raises(LoadError) as caught:
         started(Load(model_dir=str(folder)))
     assert caught.value.trouble.stage == "config"
-
-
-@pytest.mark.parametrize(
-    ("source", "asynchronous", "status"),
-    [
-        ("async def handle(data, context): return ['x']", True, 200),
-        ("async def handle(data, context): return ['x']", False, 503),
-        ("def handle(data, context): return ['x'] if data else None", True, 503),
-    ],
-)
-def test_async_handles_need_async_communication_and_the_other_way_round(make_folder, source, asynchronous, status):
-    config = f"asyncCommunication: {str(asynchronous).lower()}\n"
-    folder = make_folder(source, files={"config.yaml": config}, configFile="config.yaml")
-    with started(Load(model_dir=str(folder))) as worker:
-        assert status_of(predict(worker, one("x"))) == status

@@ -1,4 +1,3 @@
-import fcntl
 import json
 import os
 from collections import Counter
@@ -189,10 +188,6 @@ def test_places_and_what_only_observes_are_not_in_the_runs_digest(prepared: Prep
     assert one == same != other
 
 
-def test_another_archive_has_another_digest(prepared: PreparedModel, make_mar):
-    assert digests(prepared, archive=make_mar("x = 2")).archive != digests(prepared).archive
-
-
 @pytest.mark.parametrize("cut", [1, 30, 100, -1])
 def test_a_torn_line_is_cut_off_and_asked_again(tmp_path: Path, cut: int):
     path = tmp_path / "r.jsonl"
@@ -320,12 +315,6 @@ def test_a_file_that_grows_while_it_is_read_is_left_as_it_is(
     assert path.read_bytes() == before + more
 
 
-def test_the_lock_is_on_the_file_itself(tmp_path: Path):
-    path = tmp_path / "r.jsonl"
-    with ResultsLog(str(path)), path.open() as file, pytest.raises(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
 def answered(name: str, body: bytes, status: int = 200) -> Result:
     return results_of((name,), BatchResult(responses=(Response(status=status, body=body),)))[0]
 
@@ -361,15 +350,6 @@ def answered(name: str, body: bytes, status: int = 200) -> Result:
 )
 def test_a_suffix_goes_by_type_then_by_content(content_type: str | None, body: bytes, suffix: str):
     assert suffix_of(content_type, body) == suffix
-
-
-def test_what_torch_saves_is_a_pt_file():
-    torch = pytest.importorskip("torch")
-    import io
-
-    buffer = io.BytesIO()
-    torch.save(torch.zeros(2), buffer)
-    assert suffix_of(None, buffer.getvalue()) == ".pt"
 
 
 @pytest.mark.parametrize(

@@ -69,19 +69,6 @@ def test_batches_are_asked_for_only_as_they_are_needed(make_folder):
         assert asked < 500 + 200
 
 
-def test_two_workers_share_slow_work(make_folder):
-    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(workers=2, launch=launch)) as pool:
-        pool.start()
-        outcomes = list(pool.outcomes(batches(["slow", "a", "slow", "b"])))
-    assert [outcome.responses[0].body for outcome in outcomes] == [b"slow", b"a", b"slow", b"b"]
-
-
-def test_no_batches_no_outcomes(make_folder):
-    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(launch=launch)) as pool:
-        pool.start()
-        assert list(pool.outcomes([])) == []
-
-
 def test_an_error_of_the_inputs_own_leaves_no_process_behind(make_folder):
     def broken() -> Iterator[tuple[Request, ...]]:
         yield from batches(["a"])

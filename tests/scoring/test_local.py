@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conformance.forking import shared
 from lazy import pa, pq
-from scoring.small_tables import TEXT, InProcessPool, echo, plan_of, table, written
+from scoring.small_tables import InProcessPool, echo, plan_of, table, written
 
 from marpack.errors import OutputError, UsageError
 from marpack.protocol.messages import Load
@@ -55,11 +55,6 @@ def test_every_row_is_there_once_and_in_order(tmp_path: Path, batch_size: int) -
     ]
 
 
-def test_one_input_needs_no_column_to_tell_it(tmp_path: Path) -> None:
-    scored(plan_of(table(tmp_path / "1.parquet")), tmp_path / "out")
-    assert written(tmp_path / "out").column_names == ["row", "id", "answer", "status", "error"]
-
-
 def test_rows_that_cannot_be_asked_are_failures_among_the_others(tmp_path: Path) -> None:
     texts = ["a", None, "bad", None, "b", "worse", "bad", "bad", "bad"]
     pool = InProcessPool()
@@ -77,24 +72,6 @@ def test_rows_that_cannot_be_asked_are_failures_among_the_others(tmp_path: Path)
     assert [(each.row, each.message[-6:]) for each in first.examples] == [(2, "is bad"), (5, " worse"), (6, "is bad")]
     assert first.examples[0].input == str(tmp_path / "1.parquet")
     assert [each for batch in pool.batches for each in batch] == ["a", "bad", "b", "worse", "bad", "bad", "bad"]
-
-
-def test_answers_that_are_no_column_are_failures(tmp_path: Path) -> None:
-    def answer(batch: Batch) -> BatchResult:
-        return BatchResult(responses=tuple(Response(status=200, body=b"\xff") for _ in batch))
-
-    summary = scored(plan_of(table(tmp_path / "1.parquet", 3)), tmp_path / "out", InProcessPool(answer))
-    assert (summary.failed, summary.causes[0].kind) == (3, "answer-no-text")
-    assert written(tmp_path / "out")["status"].to_pylist() == [200] * 3
-
-
-def test_causes_are_bounded_in_number(tmp_path: Path) -> None:
-    def answer(batch: Batch) -> BatchResult:
-        phrase = batch[0].parts[0].value.decode()
-        return BatchResult(responses=(Response(status=500, body=b"", phrase=phrase),))
-
-    summary = scored(plan_of(table(tmp_path / "1.parquet", 300)), tmp_path / "out", InProcessPool(answer))
-    assert (len(summary.causes), summary.causes[0].kind, summary.causes[0].rows) == (101, "other", 200)
 
 
 @pytest.mark.parametrize("texts", [[None] * 40_000, ["a", *[None] * 40_000, "b", *[None] * 100]])
@@ -319,31 +296,6 @@ def test_a_folder_of_files_is_sent_file_by_file(tmp_path: Path) -> None:
     assert found["path"].to_pylist() == ["a.txt", "b.txt"]
     assert found["echo"].to_pylist() == [None, "in b.txt"]
     assert (summary.failed, summary.causes[0].kind) == (1, "unreadable-input")
-
-
-def test_a_summary_has_a_shape_in_json(tmp_path: Path) -> None:
-    import msgspec
-
-    source = table(tmp_path / "1.parquet", texts=["bad"])
-    summary = scored(plan_of(source), tmp_path / "out")
-    told = json.loads(msgspec.json.encode(summary))
-    assert told["causes"] == [
-        {
-            "kind": "503 Sorry: ValueError",
-            "rows": 1,
-            "examples": [
-                {"input": str(tmp_path / "1.parquet"), "row": 0, "message": "503 Sorry: ValueError: it is bad"}
-            ],
-        }
-    ]
-    assert msgspec.json.decode(msgspec.json.encode(summary), type=ScoreSummary) == summary
-
-
-def test_nothing_to_do_asks_nobody(tmp_path: Path) -> None:
-    pool = InProcessPool()
-    pq.write_table(pa.table({"id": pa.array([], pa.int64()), "t": pa.array([], pa.string())}), tmp_path / "0.parquet")
-    summary = scored(plan_of(str(tmp_path / "0.parquet"), mapping=TEXT), tmp_path / "out", pool)
-    assert (summary.rows, summary.parts, summary.complete, pool.batches) == (0, 0, True, [])
 
 
 def test_a_real_model_scores_pictures(tmp_path: Path) -> None:

@@ -341,13 +341,6 @@ def test_addresses_are_asked_ahead_and_answered_in_order() -> None:
     assert "https://" in reason(items[-1])
 
 
-def test_inputs_are_made_as_they_are_asked_for(folder: Path) -> None:
-    items = RowRequests(RowMapping(path="p", root=str(folder))).inputs({"p": ["sub/a.txt", "later.txt"]})
-    assert body(next(items)) == b"inside"
-    (folder / "later.txt").write_bytes(b"written meanwhile")
-    assert body(next(items)) == b"written meanwhile"
-
-
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_times_are_the_same_from_numpy_and_arrow_with_pandas_or_without(unit: str) -> None:
     moments = np.array(["2020-01-02T03:04:05", "2021-01-01T00:00:00"], f"datetime64[{unit}]")

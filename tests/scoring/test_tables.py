@@ -6,7 +6,7 @@ import os
 import random
 import re
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -352,13 +352,3 @@ class TestElsewhere:
         assert isinstance(error.__cause__, FileNotFoundError)
         assert refused("memory://data/*.parquet").code == "no-files"
         assert refused("nowhere://data/x.parquet").where == "nowhere://data/x.parquet"
-
-
-def test_the_bounds_are_those_that_memory_was_measured_with() -> None:
-    assert (tables._BATCH_ROWS, tables._BATCH_BYTES) == (4096, 8 << 20)
-
-
-def test_other_columns_are_not_read(tmp_path: Path) -> None:
-    table = only(parquet(tmp_path / "a.parquet", nested=[{"a": 1}] * 10))
-    batch: Sequence[Any] = list(table.read(["nested"]))
-    assert batch[0].columns.schema.names == ["nested"]
