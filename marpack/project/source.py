@@ -76,8 +76,8 @@ def resolve(
         from marpack.archive.oci.transfer import fetch_archive  # noqa: PLC0415 - as above
 
         most = Limits().total if maximum is None else maximum
-        fetched = fetch_archive(source, cache or Cache(), maximum=most, bar=bar)
-        return ResolvedSource(path=fetched.path, reference=fetched.reference)
+        fetched, reference = fetch_archive(source, cache or Cache(), maximum=most, bar=bar)
+        return ResolvedSource(path=fetched, reference=reference)
     path = Path(source if source is not None else ".")
     if source is not None and "://" in source and not path.exists():
         return _resolve_address(source, bar, cache, maximum, trusted=trust_url)

@@ -4,10 +4,10 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from http import HTTPStatus
-from typing import Annotated, Any, BinaryIO, Literal, Protocol, TypeVar
+from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 from urllib.parse import urljoin
 
 import msgspec
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from marpack.archive.http import HttpResponse, WaitBudget
 from marpack.archive.index import Size
-from marpack.archive.oci import AttachmentKind
+from marpack.archive.oci import Attachment, AttachmentKind
 from marpack.archive.oci.session import CutError, RegistrySession
 from marpack.archive.protocol import ArchiveForm, Progress
 from marpack.errors import DamagedArchiveError, NotAnArchiveError, RegistryError, UsageError, shortened
@@ -135,21 +135,6 @@ def kind_of(data: bytes, where: str) -> AttachmentKind:
     )
 
 
-def read_manifest(data: bytes, where: str) -> ImageManifest:
-    """Parse a manifest's bytes. Raises NotAnArchiveError for other kinds, DamagedArchiveError for invalid ones."""
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        hint = "check host and repository: this is a web server, or a proxy in between"
-        raise NotAnArchiveError("the host is not an OCI registry: it sends no manifest", where=where, hint=hint)
-    if content.get("mediaType") in (LIST_TYPE, _DOCKER_LIST):
-        what = "this is an index of several manifests, not an archive"
-        raise NotAnArchiveError(what, where=where, hint="name the archive's own tag")
-    return _decoded(data, ImageManifest, "the manifest", where, "push the archive again: marpack push")
-
-
 def _decoded(data: bytes | Raw, kind: type[_Kind], what: str, where: str, hint: str | None = None) -> _Kind:
     try:
         return msgspec.json.decode(data, type=kind)
@@ -162,7 +147,6 @@ class RemoteArchive(Struct, frozen=True):
     """An archive in a registry, by its digests: it stays the same when its tag moves."""
 
     digest: str  # of the manifest
-    manifest: ImageManifest
     layer: Descriptor  # of the archive's bytes
 
 
@@ -172,25 +156,25 @@ def find_archive(session: RegistrySession) -> RemoteArchive:
     Raises RegistryError, NotAnArchiveError for other content, DamagedArchiveError for other bytes than requested.
     """
     where, reference = session.where, session.reference
-    data = fetch_manifest(session, reference.digest or reference.tag or "")
-    manifest = read_manifest(data, where)
+    manifest, digest = fetch_manifest(session, reference.digest or reference.tag or "")
     if manifest.artifact_type != ARCHIVE_TYPE:
-        what = manifest.artifact_type or manifest.config.media_type
-        hint = "push the archive under another tag: marpack push"
-        raise NotAnArchiveError(f"this is not an archive, but {shortened(what)}", where=where, hint=hint)
+        what = f"this is not an archive, but {shortened(manifest.artifact_type or manifest.config.media_type)}"
+        raise NotAnArchiveError(what, where=where, hint="push the archive under another tag: marpack push")
     if len(manifest.layers) != 1:
         raise NotAnArchiveError(f"this has {len(manifest.layers)} layers, an archive has one", where=where)
     layer = manifest.layers[0]
     if layer.media_type not in LAYER_TYPES:
-        hint = "pip install --upgrade marpack"
-        raise NotAnArchiveError(
-            f"its layer is not an archive, but {shortened(layer.media_type)}", where=where, hint=hint
-        )
-    return RemoteArchive(describe(data, "").digest, manifest, layer)
+        what = f"its layer is not an archive, but {shortened(layer.media_type)}"
+        raise NotAnArchiveError(what, where=where, hint="pip install --upgrade marpack")
+    return RemoteArchive(digest, layer)
 
 
-def fetch_manifest(session: RegistrySession, name: str) -> bytes:
-    """Return the manifest of a tag or a digest, unchanged and checked against the digest."""
+def fetch_manifest(session: RegistrySession, name: str) -> tuple[ImageManifest, Digest]:
+    """Return the manifest of a tag or a digest, and its digest.
+
+    Raises NotAnArchiveError for another kind, DamagedArchiveError for an invalid one, or for other bytes.
+    """
+    where = session.where
     with session.request("GET", f"manifests/{name}", headers={"Accept": ACCEPTED}) as response:
         data = session.read_whole(response, MAX_MANIFEST)
         said = response.headers.get(_OWN_DIGEST, "")
@@ -198,8 +182,19 @@ def fetch_manifest(session: RegistrySession, name: str) -> bytes:
     for expected in (name, said):
         if expected.startswith("sha256:") and expected != digest:
             what = f"the registry sends another manifest: its digest is {digest}, it should be {expected}"
-            raise DamagedArchiveError(what, where=session.where, hint=_UNTRUSTED, code="digest-mismatch")
-    return data
+            raise DamagedArchiveError(what, where=where, hint=_UNTRUSTED, code="digest-mismatch")
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        hint = "check host and repository: this is a web server, or a proxy in between"
+        raise NotAnArchiveError("the host is not an OCI registry: it sends no manifest", where=where, hint=hint)
+    if content.get("mediaType") in (LIST_TYPE, _DOCKER_LIST):
+        what = "this is an index of several manifests, not an archive"
+        raise NotAnArchiveError(what, where=where, hint="name the archive's own tag")
+    hint = "push the archive again: marpack push"
+    return _decoded(data, ImageManifest, "the manifest", where, hint), digest
 
 
 def put_manifest(session: RegistrySession, manifest: Struct, name: str, media_type: str) -> bool:
@@ -264,86 +259,76 @@ def _entries(found: ReferrerList, where: str) -> list[ListedReferrer]:
     return [_decoded(entry, ListedReferrer, _LISTED, where) for entry in found.manifests]
 
 
-class BlobPart(Struct, frozen=True):
-    """Bytes that are being fetched."""
-
-    start: int  # their offset
-    size: int | None  # of the whole; None: unknown
-    version: str  # a strong ETag of the whole, or ""
-    read: Callable[[int], bytes]  # returns up to so many of the next bytes, none at the end; raises CutError
-
-
-class BlobSource(Protocol):
-    """A source of a blob's bytes: a registry, or a fake in tests."""
-
-    where: str  # its name in messages
-
-    def part(self, start: int, version: str) -> AbstractContextManager[BlobPart]:
-        """Give the bytes from `start` on if the version is still the same, otherwise all. Raises CutError."""
-
-
 def copy_verified(
-    source: BlobSource,
-    digest: str,
-    size: int,
-    destination: BinaryIO,
-    *,
-    progress: Progress | None = None,
-    pauses: Sequence[float] = _PAUSES,
+    session: RegistrySession, blob: Descriptor | Attachment, destination: BinaryIO, progress: Progress | None = None
 ) -> None:
-    """Copy a blob, and resume it where a connection broke off; accept only the bytes of the digest.
+    """Copy a blob into an empty file; resume where a connection broke off, and accept only the bytes of the digest.
 
-    Args:
-        source: Gives the bytes.
-        digest: "sha256:<hex>".
-        size: Bytes.
-        destination: An empty file; discard it when this raises.
-        progress: Is called with the number of bytes that arrived for the first time.
-        pauses: Seconds to wait, in turn, before attempts that follow one that brought little.
-
-    Raises DamagedArchiveError for other bytes, RegistryError for a blob that cannot be fetched.
+    Discard the file when this raises DamagedArchiveError for other bytes, or RegistryError.
     """
-    copy, left = _BlobCopy(source.where, size, destination, progress), iter(pauses)
+    copy, budget, left = _BlobCopy(session, blob.size, destination, progress), WaitBudget(), iter(_PAUSES)
     while True:
         before = copy.furthest
+        headers = {"Range": f"bytes={copy.done}-"} if copy.done else {}
+        if copy.done and copy.version:
+            headers["If-Range"] = copy.version
         try:
-            with source.part(copy.done, copy.version) as part:
-                copy.receive(part)
+            with _blob(session, blob, headers, budget) as response:
+                copy.receive(response)
             break
         except CutError as error:
             if copy.furthest - before >= _WORTH:
-                left = iter(pauses)
+                left = iter(_PAUSES)
             pause = next(left, None)
             if pause is None:
-                what = f"{error.what}; {copy.furthest:,} of {size:,} bytes arrived, and no attempt brought more"
-                raise RegistryError(
-                    what, where=error.where, hint="try again later", code="download-incomplete"
-                ) from None
+                what = f"{error.what}; {copy.furthest:,} of {blob.size:,} bytes arrived, and no attempt brought more"
+                hint = "try again later"
+                raise RegistryError(what, where=error.where, hint=hint, code="download-incomplete") from None
             time.sleep(pause)
-    if (found := f"sha256:{copy.sha.hexdigest()}") != digest:
-        what = f"the registry sends other bytes: their digest is {found}, it should be {digest}"
-        raise DamagedArchiveError(what, where=source.where, hint=_UNTRUSTED, code="digest-mismatch")
+    if (found := f"sha256:{copy.sha.hexdigest()}") != blob.digest:
+        what = f"the registry sends other bytes: their digest is {found}, it should be {blob.digest}"
+        raise DamagedArchiveError(what, where=session.where, hint=_UNTRUSTED, code="digest-mismatch")
+
+
+def _blob(
+    session: RegistrySession, blob: Descriptor | Attachment, headers: dict[str, str], budget: WaitBudget | None = None
+) -> AbstractContextManager[HttpResponse]:
+    expected = (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT) if headers else (HTTPStatus.OK,)
+    return session.request("GET", f"blobs/{blob.digest}", headers=headers, expected=expected, budget=budget)
+
+
+def _placed(response: HttpResponse, start: int, where: str) -> tuple[int, int | None]:
+    """Return the offset of a response's bytes, and the size of the whole blob. Raises DamagedArchiveError."""
+    if response.status == HTTPStatus.OK:
+        return 0, response.size
+    if response.content_range is None or response.content_range[0] != start:
+        said = response.headers.get("Content-Range") or "nothing"
+        what = f"the registry sends another part of the blob than the requested one: {said[:60]}"
+        raise DamagedArchiveError(what, where=where, hint=_UNTRUSTED, code="wrong-range")
+    return response.content_range
 
 
 class _BlobCopy:
     """The state of a copy over several attempts."""
 
-    def __init__(self, where: str, size: int, destination: BinaryIO, progress: Progress | None) -> None:
-        self._where, self._size, self._destination, self._progress = where, size, destination, progress
+    def __init__(self, session: RegistrySession, size: int, destination: BinaryIO, progress: Progress | None) -> None:
+        self._where, self._size, self._destination, self._progress = session.where, size, destination, progress
         self.done = self.furthest = 0  # bytes of this attempt, and of the best one
-        self.version = ""
+        self.version = ""  # a strong ETag: If-Range takes no other (RFC 9110, section 13.1.5)
         self.sha = hashlib.sha256()
 
-    def receive(self, part: BlobPart) -> None:
+    def receive(self, response: HttpResponse) -> None:
         """Write the bytes of one attempt; raise CutError if they end early."""
-        if part.size not in (None, self._size):
-            raise self._other_blob(f"it has {part.size:,} bytes, the manifest says {self._size:,}")
-        if part.start != self.done:  # from the beginning again
+        start, size = _placed(response, self.done, self._where)
+        if size not in (None, self._size):
+            raise self._other_blob(f"it has {size:,} bytes, the manifest says {self._size:,}")
+        if start != self.done:  # from the beginning again
             self._destination.seek(0)
             self._destination.truncate()
             self.done, self.sha = 0, hashlib.sha256()
-        self.version = part.version
-        while block := part.read(min(_BLOCK, self._size - self.done + 1)):
+        etag = response.headers.get("ETag", "")
+        self.version = etag if etag.startswith('"') else ""
+        while block := response.read(min(_BLOCK, self._size - self.done + 1)):
             if self.done + len(block) > self._size:
                 raise self._other_blob(f"it has more than the {self._size:,} bytes that the manifest says")
             self._destination.write(block)
@@ -361,52 +346,17 @@ class _BlobCopy:
         return DamagedArchiveError(f"the registry sends another blob: {what}", where=self._where, hint=_UNTRUSTED)
 
 
-class RegistryBlob:
-    """A blob of a registry; see `BlobSource`."""
-
-    def __init__(self, session: RegistrySession, digest: str) -> None:
-        """Take its address; nothing is requested yet."""
-        self._session = session
-        self._digest = digest
-        self.where = session.where
-        self._budget = WaitBudget()  # of all attempts together
-
-    @contextmanager
-    def part(self, start: int, version: str) -> Iterator[BlobPart]:
-        """Give the bytes from `start` on; see `BlobSource`."""
-        headers = {"Range": f"bytes={start}-"} if start else {}
-        if start and version:
-            headers["If-Range"] = version
-        expected = (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT) if start else (HTTPStatus.OK,)
-        with self._session.request(
-            "GET", f"blobs/{self._digest}", headers=headers, expected=expected, budget=self._budget
-        ) as response:
-            etag = response.headers.get("ETag", "")
-            strong = etag if etag.startswith('"') else ""  # If-Range takes no other (RFC 9110, section 13.1.5)
-            yield BlobPart(*self._placed(response, start), strong, response.read)
-
-    def ranged(self, start: int, stop: int) -> bytes | None:
-        """Return the bytes [start, stop), which no digest covers; None: the registry does not support ranges."""
-        headers, expected = {"Range": f"bytes={start}-{stop - 1}"}, (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT)
-        with self._session.request("GET", f"blobs/{self._digest}", headers=headers, expected=expected) as response:
-            if response.status != HTTPStatus.PARTIAL_CONTENT:
-                return None
-            self._placed(response, start)
-            data = self._session.read_whole(response, stop - start)
-        if len(data) != stop - start:
-            what = "the registry sends other bytes than the requested ones"
-            raise DamagedArchiveError(what, where=self.where, code="wrong-range")
-        return data
-
-    def _placed(self, response: HttpResponse, start: int) -> tuple[int, int | None]:
-        """Return the offset of a response's bytes, and the size of the whole blob."""
-        if response.status == HTTPStatus.OK:
-            return 0, response.size
-        if response.content_range is None or response.content_range[0] != start:
-            said = response.headers.get("Content-Range") or "nothing"
-            what = f"the registry sends another part of the blob than the requested one: {said[:60]}"
-            raise DamagedArchiveError(what, where=self.where, hint=_UNTRUSTED, code="wrong-range")
-        return response.content_range
+def blob_range(session: RegistrySession, blob: Descriptor, start: int, stop: int) -> bytes | None:
+    """Return the bytes [start, stop), which no digest covers; None: the registry does not support ranges."""
+    with _blob(session, blob, {"Range": f"bytes={start}-{stop - 1}"}) as response:
+        if response.status != HTTPStatus.PARTIAL_CONTENT:
+            return None
+        _placed(response, start, session.where)
+        data = session.read_whole(response, stop - start)
+    if len(data) != stop - start:
+        what = "the registry sends other bytes than the requested ones"
+        raise DamagedArchiveError(what, where=session.where, code="wrong-range")
+    return data
 
 
 def upload(

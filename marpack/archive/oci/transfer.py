@@ -5,6 +5,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,8 +30,8 @@ from marpack.archive.oci.repository import (
     TITLE,
     Descriptor,
     ImageManifest,
-    RegistryBlob,
     RemoteArchive,
+    blob_range,
     copy_verified,
     describe,
     encoded,
@@ -39,12 +40,11 @@ from marpack.archive.oci.repository import (
     kind_of,
     put_manifest,
     put_referrer,
-    read_manifest,
     referrers,
     upload,
 )
 from marpack.archive.oci.session import RegistrySession
-from marpack.archive.protocol import Bar, Limits, Progress, check_member_name, no_progress
+from marpack.archive.protocol import Bar, Limits, check_member_name, no_progress
 from marpack.archive.reader import open_archive
 from marpack.archive.remote import FetchedRange, RemoteFile
 from marpack.archive.staging import staged_file
@@ -59,6 +59,7 @@ from marpack.errors import (
     located,
 )
 
+_MAX_ATTACHMENTS = 64
 _BY_RANGE = ".mar"  # the form with a directory of its members
 
 
@@ -77,38 +78,22 @@ def title_of(layer: Descriptor, reference: Reference) -> str:
     return title
 
 
-class FetchedArchive(Struct, frozen=True):
-    """An archive of a registry in this user's cache."""
+def fetch_archive(address: str, cache: Cache, *, maximum: int, bar: Bar = no_progress) -> tuple[Path, str]:
+    """Return an archive as a file of the cache, and its reference by digest; fetch it if the cache does not have it.
 
-    path: Path
-    reference: str  # by digest
-
-
-def fetch_archive(address: str, cache: Cache, *, maximum: int, bar: Bar = no_progress) -> FetchedArchive:
-    """Return an archive as a file of the cache; fetch it unless it is there.
-
-    Args:
-        address: oci://HOST/REPOSITORY:TAG.
-        cache: The file is in its folder.
-        maximum: Bytes that the archive may have.
-        bar: Shows the progress.
-
-    Raises UsageError, RegistryError, ArchiveError; ExtractionError if the cache cannot be written.
+    Raises UsageError for an address that is not valid, RegistryError, NotAnArchiveError, DamagedArchiveError for other
+    bytes, LimitExceededError for an archive of more than `maximum` bytes.
     """
     with RegistrySession(Reference.parse(address)) as session:
-        return _fetch(session, find_archive(session), cache, maximum=maximum, bar=bar)
+        remote = find_archive(session)
+        return _fetch(session, remote.layer, cache, maximum, bar), str(session.reference.by_digest(remote.digest))
 
 
-def _fetch(session: RegistrySession, remote: RemoteArchive, cache: Cache, *, maximum: int, bar: Bar) -> FetchedArchive:
-    layer = remote.layer
+def _fetch(session: RegistrySession, layer: Descriptor, cache: Cache, maximum: int, bar: Bar) -> Path:
     check_size(layer.size, maximum, session.where)
     name = title_of(layer, session.reference)
-
-    def copy(file: BinaryIO, progress: Progress | None) -> None:
-        copy_verified(RegistryBlob(session, layer.digest), layer.digest, layer.size, file, progress=progress)
-
-    path = find_kept(cache, layer.hex, name) or keep(cache, layer.hex, name, copy, size=layer.size, bar=bar)
-    return FetchedArchive(path, str(session.reference.by_digest(remote.digest)))
+    copy = partial(copy_verified, session, layer)
+    return find_kept(cache, layer.hex, name) or keep(cache, layer.hex, name, copy, size=layer.size, bar=bar)
 
 
 def find_readable(address: str, *, limits: Limits, cache: Cache, whole: bool, bar: Bar) -> ZipArchive | Path:
@@ -120,14 +105,14 @@ def find_readable(address: str, *, limits: Limits, cache: Cache, whole: bool, ba
     """
     with ExitStack() as undo, located(address):
         session = undo.enter_context(RegistrySession(Reference.parse(address)))
-        remote = find_archive(session)
-        if not whole and LAYER_TYPES[remote.layer.media_type] == _BY_RANGE:
+        layer = find_archive(session).layer
+        if not whole and LAYER_TYPES[layer.media_type] == _BY_RANGE:
             with suppress(_NoRangesError):
-                file = RemoteFile(session.where, _BlobRanges(session, remote.layer))
+                file = RemoteFile(session.where, _BlobRanges(session, layer))
                 archive = ZipArchive(address, file, limits=limits, cache=cache)
                 undo.pop_all()
                 return archive
-        return _fetch(session, remote, cache, maximum=limits.total, bar=bar).path
+        return _fetch(session, layer, cache, limits.total, bar)
 
 
 class _NoRangesError(Exception):
@@ -138,7 +123,7 @@ class _BlobRanges:
     """Ranges of a blob; see `marpack.archive.remote.Fetch`."""
 
     def __init__(self, session: RegistrySession, layer: Descriptor) -> None:
-        self._blob = RegistryBlob(session, layer.digest)
+        self._session = session
         self._layer = layer
         self.close = session.close
 
@@ -146,13 +131,10 @@ class _BlobRanges:
         return self.part(max(0, self._layer.size - count), self._layer.size)
 
     def part(self, start: int, stop: int) -> FetchedRange:
-        data = self._blob.ranged(start, stop) if start < stop else None
+        data = blob_range(self._session, self._layer, start, stop) if start < stop else None
         if data is None:
             raise _NoRangesError
         return FetchedRange(data, start, self._layer.size, self._layer.digest)
-
-
-_MAX_ATTACHMENTS = 64
 
 
 class PushPlan(Struct, frozen=True, kw_only=True):
@@ -167,11 +149,7 @@ class PushPlan(Struct, frozen=True, kw_only=True):
 def plan_push(path: Path, attach: Sequence[Path] = (), *, beside: bool = True, bar: Bar = no_progress) -> PushPlan:
     """Read an archive and its attachments.
 
-    Args:
-        path: A .mar or a .tar.gz.
-        attach: Files to attach.
-        beside: Also attach the files beside it under the usual names: x.mar.sig, x.mar.intoto.json, x.mar.cdx.json.
-        bar: Shows the progress of reading.
+    With `beside`, also attach the files under the usual names: x.mar.sig, x.mar.intoto.json, x.mar.cdx.json.
 
     Raises UsageError for files that cannot be pushed, ArchiveError for a file that is not an archive.
     """
@@ -283,15 +261,9 @@ def pull(
     maximum: int,
     bar: Bar = no_progress,
 ) -> PullReport:
-    """Fetch an archive and its attachments beside it, each checked against its digest: all of them, or none.
+    """Fetch an archive of up to `maximum` bytes and, if `attached`, its attachments, all verified: all files or none.
 
-    Args:
-        session: Of the reference to fetch.
-        output: The file, or a folder (an existing one, or one with a final slash); None: the current folder.
-        replace: Whether existing files may be replaced.
-        attached: Whether to fetch signatures, attestations and SBOMs as well.
-        maximum: Bytes that the archive may have.
-        bar: Shows the progress.
+    The output is a file, or a folder (an existing one, or one with a final slash), by default the current one.
 
     Raises RegistryError, ArchiveError for other content, OutputExistsError, OutputError.
     """
@@ -345,7 +317,7 @@ def _fetch_all(
                 files.push(remember(path))
                 staged.append(files.enter_context(staged_file(path, replace=replace)))
             for (layer, _), file in zip(layers, staged, strict=True):
-                copy_verified(RegistryBlob(session, layer.digest), layer.digest, layer.size, file, progress=progress)
+                copy_verified(session, layer, file, progress)
         undo.pop_all()
 
 
@@ -362,7 +334,7 @@ def _find_attachments(
             left.append(name or "unknown")
             continue
         where, kind = f"{session.where}: {digest}", AttachmentKind(name)
-        manifest = read_manifest(fetch_manifest(session, digest), session.where)
+        manifest, _ = fetch_manifest(session, digest)
         if manifest.subject is None or manifest.subject.digest != remote.digest:
             what = "it is listed as a referrer, but refers to another manifest"
             raise DamagedArchiveError(what, where=where, code="referrer-mismatch")

@@ -1,8 +1,6 @@
 import hashlib
 import io
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
 
 import pytest
 from refusals import has_code
@@ -10,90 +8,13 @@ from registries import Asked, FakeRegistry, Reply, sha256
 
 from marpack.archive.addresses import Reference
 from marpack.archive.http import WaitBudget
-from marpack.archive.oci.repository import BlobPart, Descriptor, RegistryBlob, copy_verified, describe, upload
-from marpack.archive.oci.session import CutError, RegistrySession
-from marpack.errors import DamagedArchiveError, MarpackError, RegistryError
+from marpack.archive.oci.repository import Descriptor, blob_range, copy_verified, describe, upload
+from marpack.archive.oci.session import RegistrySession
+from marpack.errors import DamagedArchiveError, RegistryError
 
 DATA = bytes(range(256)) * 1000
 SIZE = len(DATA)
-
-
-class Scripted:
-    """A source whose every attempt is written down: where it begins, how many bytes come before it breaks off."""
-
-    where = "there"
-
-    def __init__(self, *attempts: tuple[int, int, str], data: bytes = DATA, size: int | None = None) -> None:
-        self.attempts = list(attempts)
-        self.asked: list[tuple[int, str]] = []
-        self._data = data
-        self._size = size
-
-    @contextmanager
-    def part(self, start: int, version: str) -> Iterator[BlobPart]:
-        self.asked.append((start, version))
-        begins, count, etag = self.attempts.pop(0)
-        stream = io.BytesIO(self._data[begins : begins + count])
-        yield BlobPart(begins, self._size, etag, stream.read)
-
-
-def copied(source: Scripted, **options: object) -> bytes:
-    output, seen = io.BytesIO(), [0]
-
-    def progress(count: int) -> None:
-        seen[0] += count
-
-    copy_verified(source, sha256(DATA), SIZE, output, progress=progress, pauses=(0, 0), **options)  # type: ignore[arg-type]
-    assert seen[0] == SIZE
-    return output.getvalue()
-
-
-FINE = {
-    "at once": ([(0, SIZE, "")], [(0, "")]),
-    "gone on with": ([(0, 100, '"1"'), (100, SIZE, '"1"')], [(0, ""), (100, '"1"')]),
-    "from the beginning again": ([(0, 100, '"1"'), (0, SIZE, '"2"')], [(0, ""), (100, '"1"')]),
-    "gone on with twice": ([(0, 100, ""), (100, 0, ""), (100, SIZE, "")], [(0, ""), (100, ""), (100, "")]),
-}
-
-
-@pytest.mark.parametrize("name", FINE)
-def test_bytes_arrive(name: str):
-    attempts, asked = FINE[name]
-    source = Scripted(*attempts)
-    assert copied(source) == DATA
-    assert source.asked == asked
-
-
-WRONG: dict[str, tuple[Callable[[], Scripted], type[MarpackError], str]] = {
-    "another byte": (partial(Scripted, (0, SIZE, ""), data=DATA[:-1] + b"x"), DamagedArchiveError, "other bytes"),
-    "a byte more": (
-        partial(Scripted, (0, SIZE + 1, ""), data=DATA + b"x"),
-        DamagedArchiveError,
-        "more than the 256,000",
-    ),
-    "another size": (
-        partial(Scripted, (0, SIZE, ""), size=7),
-        DamagedArchiveError,
-        "it has 7 bytes, the manifest says",
-    ),
-    "never more": (partial(Scripted, *[(0, 99, "")] * 3), RegistryError, "99 of 256,000 bytes arrived"),
-    "mixed": (partial(Scripted, (0, 9, ""), (9, SIZE, ""), data=b"x" + DATA[1:]), DamagedArchiveError, "other bytes"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_other_bytes_are_refused(name: str):
-    make, kind, message = WRONG[name]
-    with pytest.raises(kind) as caught:
-        copied(make())
-    assert message in str(caught.value)
-    assert caught.value.where == "there"
-
-
-def test_attempts_that_bring_much_count_as_the_first_again(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("marpack.archive.oci.repository._WORTH", 1000)
-    attempts = [(start, 1000, "") for start in range(0, SIZE, 1000)]
-    assert copied(Scripted(*attempts)) == DATA
+BLOB = describe(DATA, "application/x")
 
 
 @pytest.fixture
@@ -104,7 +25,9 @@ def session(fake: FakeRegistry) -> Iterator[RegistrySession]:
 
 def fetched(session: RegistrySession, digest: str = sha256(DATA), size: int = SIZE) -> bytes:
     output = io.BytesIO()
-    copy_verified(RegistryBlob(session, digest), digest, size, output)
+    seen: list[int] = []
+    copy_verified(session, Descriptor(media_type="x", digest=digest, size=size), output, seen.append)
+    assert sum(seen) == size
     return output.getvalue()
 
 
@@ -141,9 +64,28 @@ def test_a_blob_that_changed_begins_again(fake: FakeRegistry, session: RegistryS
     assert fetched(session) == DATA
 
 
-def test_without_ranges_it_begins_again(fake: FakeRegistry, session: RegistrySession, pauses: list[float]):
-    fake.rules = [once(Reply(200, DATA, cut=1000)), once(Reply(200, DATA))]
+def test_wrong_bytes_before_a_cut_are_refused(fake: FakeRegistry, session: RegistrySession, pauses: list[float]):
+    fake.rules = [
+        once(Reply(200, b"x" + DATA[1:], cut=1000)),
+        once(Reply(206, DATA[1000:], {"Content-Range": f"bytes 1000-{SIZE - 1}/{SIZE}"})),
+    ]
+    with pytest.raises(DamagedArchiveError, check=has_code("digest-mismatch")):
+        fetched(session)
+
+
+def test_attempts_that_bring_much_count_as_the_first_again(
+    fake: FakeRegistry, session: RegistrySession, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("marpack.archive.oci.repository._WORTH", 20_000)
+
+    def part(asked: Asked) -> Reply:
+        start = int(asked.headers.get("Range", "bytes=0-")[6:-1])
+        place = {"Content-Range": f"bytes {start}-{SIZE - 1}/{SIZE}"} if start else {}
+        return Reply(206 if start else 200, DATA[start:], place, cut=20_000 if SIZE - start > 20_000 else None)
+
+    fake.rules = [part]
     assert fetched(session) == DATA
+    assert len(fake.asked) == 13
 
 
 def test_without_ranges_it_ends_where_it_always_breaks_off(
@@ -213,16 +155,12 @@ def test_nothing_at_all_is_not_waited_for(
 
 def test_a_range_alone(fake: FakeRegistry, session: RegistrySession):
     fake.blobs[sha256(DATA)] = DATA
-    blob = RegistryBlob(session, sha256(DATA))
-    assert blob.ranged(5, 9) == DATA[5:9]
+    assert blob_range(session, BLOB, 5, 9) == DATA[5:9]
     fake.rules = [lambda asked: Reply(200, DATA)]
-    assert blob.ranged(5, 9) is None
+    assert blob_range(session, BLOB, 5, 9) is None
     fake.rules = [lambda asked: Reply(206, DATA[5:8], {"Content-Range": f"bytes 5-7/{SIZE}"})]
     with pytest.raises(DamagedArchiveError, check=has_code("wrong-range")):
-        blob.ranged(5, 9)
-
-
-BLOB = describe(DATA, "application/x")
+        blob_range(session, BLOB, 5, 9)
 
 
 def sent(session: RegistrySession, blob: Descriptor = BLOB) -> bool:
@@ -273,7 +211,3 @@ def test_a_registry_that_says_no_place(fake: FakeRegistry, session: RegistrySess
     fake.rules = [lambda asked: Reply(202) if asked.method == "POST" else None]
     with pytest.raises(RegistryError, check=has_code("upload-location-missing")):
         sent(session)
-
-
-def test_a_cut_is_an_error_of_registries():
-    assert issubclass(CutError, RegistryError)

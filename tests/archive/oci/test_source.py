@@ -11,7 +11,7 @@ from registries import Asked, FakeRegistry, Reply, sha256
 from marpack.archive.addresses import Reference
 from marpack.archive.cache import Cache
 from marpack.archive.oci.session import RegistrySession
-from marpack.archive.oci.transfer import FetchedArchive, fetch_archive, plan_push, push
+from marpack.archive.oci.transfer import fetch_archive, plan_push, push
 from marpack.archive.protocol import Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import DamagedArchiveError, ExtractionError, LimitExceededError
@@ -38,8 +38,8 @@ def cache(tmp_path: Path) -> Cache:
     return Cache(tmp_path / "cache")
 
 
-def fetched(address: str, cache: Cache, maximum: int = 1 << 30) -> FetchedArchive:
-    return fetch_archive(address, cache, maximum=maximum)
+def fetched(address: str, cache: Cache, maximum: int = 1 << 30) -> Path:
+    return fetch_archive(address, cache, maximum=maximum)[0]
 
 
 def test_an_archive_is_read_by_range(address: str, fake: FakeRegistry, cache: Cache):
@@ -69,7 +69,7 @@ def without_ranges(asked: Asked) -> Reply | None:
 def test_without_ranges_it_is_fetched_whole(address: str, fake: FakeRegistry, cache: Cache):
     fake.rules = [without_ranges]
     with open_archive(address, limits=Limits(), cache=cache) as archive:
-        assert archive.source == str(fetched(address, cache).path)
+        assert archive.source == str(fetched(address, cache))
     with pytest.raises(LimitExceededError, check=has_facts(" 100")):
         open_archive(address, limits=Limits(total=100), cache=cache)
 
@@ -85,8 +85,8 @@ def test_all_bytes_are_read_where_they_are_to_be_verified(address: str, fake: Fa
 
 def test_a_second_time_nothing_is_fetched(address: str, fake: FakeRegistry, cache: Cache, mar: Path):
     first = fetched(address, cache)
-    assert first.path.read_bytes() == mar.read_bytes()
-    assert first.path.name == "digits.mar"
+    assert first.read_bytes() == mar.read_bytes()
+    assert first.name == "digits.mar"
     fake.forget()
     assert fetched(address, cache) == first
     assert fake.paths("GET") == ["/v2/team/digits/manifests/1.0"]
@@ -94,7 +94,7 @@ def test_a_second_time_nothing_is_fetched(address: str, fake: FakeRegistry, cach
 
 @pytest.mark.parametrize("what", ["changed", "gone", "no stamp", "a stamp of something else"])
 def test_what_was_touched_is_fetched_again(what: str, address: str, cache: Cache, mar: Path):
-    path = fetched(address, cache).path
+    path = fetched(address, cache)
     stamp = path.with_name("digits.mar.json")
     {
         "changed": lambda: path.write_bytes(b"x" * path.stat().st_size),
@@ -102,7 +102,7 @@ def test_what_was_touched_is_fetched_again(what: str, address: str, cache: Cache
         "no stamp": stamp.unlink,
         "a stamp of something else": lambda: stamp.write_text("{"),
     }[what]()
-    assert fetched(address, cache).path.read_bytes() == mar.read_bytes()
+    assert fetched(address, cache).read_bytes() == mar.read_bytes()
 
 
 def test_a_lie_leaves_nothing(address: str, fake: FakeRegistry, cache: Cache, mar: Path):
@@ -134,22 +134,22 @@ def test_a_cache_that_cannot_be_written(address: str, cache: Cache):
 
 def test_what_nobody_uses_makes_room(address: str, fake: FakeRegistry, cache: Cache, make_mar):
     cache.limit = 600_000
-    old = fetched(address, cache).path
+    old = fetched(address, cache)
     other = address.replace("1.0", "2.0")
     with RegistrySession(Reference.parse(other)) as session:
         push(session, plan_push(make_mar("x = 2\n", name="newer", files={"w.bin": WEIGHTS})))
-    new = fetched(other, cache).path
+    new = fetched(other, cache)
     assert old.exists()  # it was used just now, and somebody may be at it
     yesterday = time.time() - 2 * 86400
     os.utime(old.with_name("digits.mar.json"), (yesterday, yesterday))
     new.with_name("newer.mar.json").unlink()
-    assert fetched(other, cache).path == new
+    assert fetched(other, cache) == new
     assert new.exists()
     assert not old.parent.exists()
 
 
 def test_the_stamp_is_of_the_file(address: str, cache: Cache):
-    path = fetched(address, cache).path
+    path = fetched(address, cache)
     size, mtime, ctime = json.loads(path.with_name("digits.mar.json").read_bytes())
     status = path.stat()
     assert (size, mtime, ctime) == (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
