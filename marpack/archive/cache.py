@@ -1,8 +1,10 @@
-"""Extracted archives, kept by the identity of their files, so that the second run extracts nothing.
+"""Extracted archives and fetched files in this user's cache, so that the second run extracts and fetches nothing.
 
-    <root>/<key>.json       where the files are, and their state when they were written: the one way in
-    <root>/<key>.lock       held while the archive is being extracted
-    <root>/<key>-<random>/  model/ (the files) and lock (held by each user of the folder)
+    <root>/<key>.json               where the files of an archive are, and their state when they were written
+    <root>/<key>.lock               held while the archive is being extracted
+    <root>/<key>-<random>/          model/ (the files) and lock (held by each user of the folder)
+    <root>/blobs/<key>/<name>       a fetched file; the key is its SHA-256, if that was given
+    <root>/blobs/<key>/<name>.json  its state at that time: a file that changed since is fetched again
 
 A folder counts from the moment its complete stamp is renamed into place, and only while all files in it are as the
 stamp says: everyone who opens an archive begins with its own bytes. Files that a handler added are removed when no
@@ -16,8 +18,8 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from functools import cache, cached_property
 from pathlib import Path
 from typing import BinaryIO
@@ -47,17 +49,24 @@ _FORMAT = 3
 _KEY = "[0-9a-f]" * 32  # what may be swept: the root may hold other files
 _GRACE = 60  # seconds in which a new folder gets its lock
 _MOVE = "set MARPACK_CACHE_DIR to a folder of yours"
+_IN_USE = 24 * 3600  # seconds after its last use, within which a process may still work with a fetched file
+_BLOCK = 1 << 20  # bytes
+_MAX_NAME = 200  # bytes: the names of a stamp and of a temporary file are longer
+_UNNAMED = "file"
+_STAMP = ".json"
 
 
 class FileState(Struct, frozen=True, array_like=True):
-    """A file's state when it was extracted; a later write cannot set its ctime back."""
+    """A file's state when it was written; a later write cannot set its ctime back."""
 
     size: int  # bytes
     mtime: int  # ns
     ctime: int  # ns
 
-
-Tree = dict[str, FileState | None]  # everything in a folder, by its name; None: a folder
+    @classmethod
+    def of(cls, status: os.stat_result) -> "FileState":
+        """Return the state of a file."""
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 class TreeState(Struct, frozen=True, kw_only=True):
@@ -65,7 +74,7 @@ class TreeState(Struct, frozen=True, kw_only=True):
 
     folder: str  # beside the stamp
     boot: str  # a stamp counts until the next boot: files that were not on the disk by then may be damaged
-    tree: Tree
+    tree: dict[str, FileState | None]  # everything in the folder, by its name; None: a folder
     findings: tuple[Finding, ...] = ()  # of reading the archive, which a cached one is not read for again
     format: int = _FORMAT
 
@@ -116,8 +125,8 @@ class Cache:
             os.close(self._held.pop())
             return None
         with suppress(OSError):
-            os.utime(self._stamp_path(key))  # used now: the last to be evicted
-        return self._cached(stamp)
+            os.utime(self.root / f"{key}.json")  # used now: the last to be evicted
+        return Cached(self.root / stamp.folder / "model", stamp.findings, tuple(stamp.sizes))
 
     def fill(self, key: str, extract: Extract, *, size: int) -> Cached:
         """Extract `size` bytes, unless another process has done so meanwhile.
@@ -126,8 +135,17 @@ class Cache:
         """
         try:
             self.prepare()
-            with _locked(self.root / f"{key}.lock"):
+            lock = self.root / f"{key}.lock"
+            fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                with suppress(
+                    OSError
+                ):  # no locks on this file system: two processes at once both extract, and one wins
+                    flock(fd, LOCK_EX)
                 cached = self.find(key) or self._extract(key, extract, size)
+            finally:
+                lock.unlink(missing_ok=True)  # those who wait for it still do; another one would only do the work twice
+                os.close(fd)
         except OSError as error:
             message = f"the cache cannot be written: {describe_os_error(error)}"
             raise ExtractionError(message, where=str(self.root), hint=_MOVE) from error
@@ -168,34 +186,28 @@ class Cache:
     def _extract(self, key: str, extract: Extract, size: int) -> Cached:
         old = self._stamp(key)
         folder = self.root / f"{key}-{os.urandom(4).hex()}"
+        model = folder / "model"
         folder.mkdir(mode=0o700)
         with ExitStack() as undo:
             undo.callback(_delete, folder)
             (folder / "lock").touch()
             self._hold(folder.name)
-            model = folder / "model"
             model.mkdir()
             with self._bar("extracting", size) as progress:
                 findings = extract(model, progress)
             stamp = TreeState(folder=folder.name, boot=_boot(), tree=_tree(model), findings=findings)
             new = folder / "stamp"
             new.write_bytes(msgspec.json.encode(stamp))
-            new.replace(self._stamp_path(key))
+            new.replace(self.root / f"{key}.json")
             undo.pop_all()
         if old is not None:
             _remove(self.root / old.folder)
-        return self._cached(stamp)
-
-    def _cached(self, stamp: TreeState) -> Cached:
-        return Cached(self.root / stamp.folder / "model", stamp.findings, tuple(stamp.sizes))
-
-    def _stamp_path(self, key: str) -> Path:
-        return self.root / f"{key}.json"
+        return Cached(model, findings, tuple(stamp.sizes))
 
     def _stamp(self, key: str) -> TreeState | None:
         """Return the stamp of a key if it is of this boot and format, and names a folder of this key."""
         try:
-            stamp = msgspec.json.decode(self._stamp_path(key).read_bytes(), type=TreeState)
+            stamp = msgspec.json.decode((self.root / f"{key}.json").read_bytes(), type=TreeState)
         except (OSError, msgspec.DecodeError):
             return None
         is_current = stamp.format == _FORMAT and stamp.boot == _boot()
@@ -247,19 +259,6 @@ def _open_folder(root: Path) -> Path | None:
         return root
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock, after waiting for the process that holds it."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        with suppress(OSError):  # no locks on this file system: two processes at once both extract, and one wins
-            flock(fd, LOCK_EX)
-        yield
-    finally:
-        path.unlink(missing_ok=True)  # those who wait for it still do; another one would only do the work twice
-        os.close(fd)
-
-
 def _remove(folder: Path, stamp: Path | None = None) -> bool:
     """Remove a folder, and the stamp that points at it, unless a process uses it."""
     try:
@@ -277,8 +276,6 @@ def _remove(folder: Path, stamp: Path | None = None) -> bool:
 
 def _delete(path: Path) -> None:
     """Remove a file, a link or a folder, as far as it can be removed."""
-    import shutil  # noqa: PLC0415 - inspecting removes nothing
-
     with suppress(OSError, RecursionError):  # the latter for folders nested beyond reason
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -286,11 +283,11 @@ def _delete(path: Path) -> None:
             path.unlink()
 
 
-def _tree(model: Path) -> Tree:
+def _tree(model: Path) -> dict[str, FileState | None]:
     """Return everything in a folder; raises OSError if it cannot be listed, or is reached by a link."""
     if os.path.realpath(model) != str(model):
         raise NotADirectoryError(errno.ENOTDIR, "a link is in its place", str(model))
-    tree: Tree = {}
+    tree: dict[str, FileState | None] = {}
     ahead = [""]
     while ahead:
         prefix = ahead.pop()
@@ -301,8 +298,7 @@ def _tree(model: Path) -> Tree:
                     tree[name] = None
                     ahead.append(f"{name}/")
                 else:
-                    status = entry.stat(follow_symlinks=False)
-                    tree[name] = FileState(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+                    tree[name] = FileState.of(entry.stat(follow_symlinks=False))
     return tree
 
 
@@ -314,27 +310,16 @@ def _boot() -> str:
     return ""
 
 
-_IN_USE = 24 * 3600  # seconds after its last use, within which a process may still work with a file
-_BLOCK = 1 << 20  # bytes
-_MAX_NAME = 200  # bytes: the names of a stamp and of a temporary file are longer
-_UNNAMED = "file"
-_STAMP = ".json"
-
-
 def fetch_whole(address: str, cache: Cache, *, sha256: str | None, maximum: int, bar: Bar = no_progress) -> Path:
-    """Return a remote file as one of the cache, whole; fetch it unless it is there.
+    """Return a remote file of up to `maximum` bytes as one of the cache; fetch it if the cache does not have it.
 
-    Args:
-        address: http, https or s3, or any other that fsspec reads.
-        cache: The file is in its folder.
-        sha256: Of its bytes, lower-case hex; None: any bytes, fetched again once the server's version changes.
-        maximum: Bytes that it may have.
-        bar: Shows the progress.
+    `sha256` is of its bytes, lower-case hex. With None, any bytes are accepted, and fetched again once the server's
+    version changes. The address is of http, https or s3, or of another kind that fsspec reads.
 
     Raises NotAnArchiveError for a file that cannot be fetched, DamagedArchiveError for other bytes or too few,
     LimitExceededError, MissingExtraError; ExtractionError if the cache cannot be written.
     """
-    from marpack.archive.remote import open_whole  # noqa: PLC0415 - nothing of HTTP where the file is there
+    from marpack.archive.remote import open_whole  # noqa: PLC0415 - a file of the cache needs no HTTP
 
     where, name = public_address(address), unquote(urlsplit(address).path).rpartition("/")[2]
     try:
@@ -354,16 +339,13 @@ def fetch_whole(address: str, cache: Cache, *, sha256: str | None, maximum: int,
 
         def copy(file: BinaryIO, progress: Progress | None) -> None:
             sha, count = hashlib.sha256(), 0
-            while block := download.read(_BLOCK):
+            for block in download.blocks(_BLOCK):
                 count += len(block)
                 check_size(count, maximum, where)
                 file.write(block)
                 sha.update(block)
                 if progress is not None:
                     progress(len(block))
-            if download.size is not None and count != download.size:
-                what = f"the connection broke off after {count:,} of {download.size:,} bytes"
-                raise DamagedArchiveError(what, where=where, hint="try again")
             if sha256 is not None and sha.hexdigest() != sha256:
                 what = f"the file has another digest: sha256:{sha.hexdigest()}"
                 hint = f"it should be sha256:{sha256}; ask the source of that digest"
@@ -382,13 +364,15 @@ def check_size(size: int, maximum: int, where: str) -> None:
 def find_kept(cache: Cache, key: str, name: str) -> Path | None:
     """Return a file of the cache that did not change since it was fetched, and note its use."""
     path = cache.root / "blobs" / key / name
+    stamp = path.with_name(name + _STAMP)
     try:
-        same = msgspec.json.decode(_stamp(path).read_bytes(), type=FileState) == _state(path)
-        if same:
-            os.utime(_stamp(path))
+        status = path.stat(follow_symlinks=False)
+        if msgspec.json.decode(stamp.read_bytes(), type=FileState) != FileState.of(status):
+            return None
+        os.utime(stamp)
     except (OSError, msgspec.DecodeError):
         return None
-    return path if same else None
+    return path
 
 
 def keep(
@@ -414,19 +398,10 @@ def keep(
             raise OSError(errno.ENOSPC, f"the file has {size:,} bytes, and {free:,} are free")
         with bar("fetching", size) as progress, staged_file(path, replace=True, durable=True) as file:
             copy(file, progress)
-        with staged_file(_stamp(path), replace=True) as stamp:
-            stamp.write(msgspec.json.encode(_state(path)))
+        with staged_file(path.with_name(name + _STAMP), replace=True) as stamp:
+            stamp.write(msgspec.json.encode(FileState.of(path.stat(follow_symlinks=False))))
     evict_fetched(cache.root / "blobs", cache.limit, keep=path)
     return path
-
-
-def _stamp(path: Path) -> Path:
-    return path.with_name(f"{path.name}{_STAMP}")
-
-
-def _state(path: Path) -> FileState:
-    status = path.stat(follow_symlinks=False)
-    return FileState(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def evict_fetched(blobs: Path, limit: int, *, keep: Path | None = None, unused: float = _IN_USE) -> None:

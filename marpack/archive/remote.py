@@ -27,6 +27,7 @@ _CODES = {  # of an HttpError → of the error that replaces it
     "insecure-redirect": "unexpected-status",
     "too-many-redirects": "unexpected-status",
 }
+_BLOCK = 1 << 20  # bytes
 MAX_INPUT = 1 << 30  # bytes of one input
 Refuse = Callable[[str], MarpackError]  # the message → the error
 
@@ -43,9 +44,20 @@ class FetchedRange(Struct, frozen=True):
 class Download(Struct, frozen=True):
     """A whole file that is being fetched."""
 
+    where: str  # its address in messages
     size: int | None  # bytes; None: unknown
     version: str  # as in `FetchedRange`
     read: Callable[[int], bytes]  # returns up to so many of the next bytes, none at the end
+
+    def blocks(self, most: int) -> Iterator[bytes]:
+        """Yield the bytes, up to `most` at once. Raises DamagedArchiveError for a file that ends early."""
+        count = 0
+        while block := self.read(most):
+            count += len(block)
+            yield block
+        if self.size is not None and count != self.size:
+            what = f"the connection broke off after {count:,} of {self.size:,} bytes"
+            raise DamagedArchiveError(what, where=self.where, hint="try again")
 
 
 class Fetch(Protocol):
@@ -146,15 +158,12 @@ def fetch(address: str, maximum: int = MAX_INPUT) -> bytes:
     where, data = public_address(address), bytearray()
     try:
         with open_whole(address) as download:
-            while len(data) <= maximum and (block := download.read(maximum + 1 - len(data))):
+            for block in download.blocks(_BLOCK):
                 data += block
-            expected = download.size
-    except NotAnArchiveError as error:
+                if len(data) > maximum:
+                    raise UsageError(f"the input is larger than {maximum:,} bytes", where=where, hint=_DOWNLOAD)
+    except (NotAnArchiveError, DamagedArchiveError) as error:
         raise UsageError(error.what, where=where, hint=error.hint, code=error.code) from error
-    if len(data) > maximum:
-        raise UsageError(f"the input is larger than {maximum:,} bytes", where=where, hint=_DOWNLOAD)
-    if expected is not None and len(data) < expected:
-        raise UsageError(f"the connection broke off after {len(data):,} of {expected:,} bytes", where=where)
     return bytes(data)
 
 
@@ -203,7 +212,7 @@ class FileSystemFetch:
         """Find the file system and the file's size. Raises NotAnArchiveError, MissingExtraError."""
         import fsspec  # noqa: PLC0415 - as above
 
-        where = public_address(address)
+        self._where = where = public_address(address)
         refuse = partial(NotAnArchiveError, where=where, hint="check the address, or download it", code="fetch-failed")
         self._errors = partial(from_file_system, address, refuse, "it cannot be fetched", "the archive")
         with self._errors():
@@ -236,7 +245,7 @@ class FileSystemFetch:
             return data
 
         with file:
-            yield Download(self._size, self._version, read)
+            yield Download(self._where, self._size, self._version, read)
 
     def close(self) -> None:
         """Do nothing: fsspec keeps its connections for the whole process."""
@@ -273,7 +282,7 @@ class HttpFetch:
                 with self._errors():
                     return response.read(count)
 
-            yield Download(response.size, response.version, read)
+            yield Download(self._where, response.size, response.version, read)
 
     def close(self) -> None:
         """Close the connections."""
