@@ -4,9 +4,9 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from io import FileIO
 from pathlib import Path
 from stat import S_IMODE
@@ -29,26 +29,28 @@ __all__ = ["LOCK_EX", "LOCK_NB", "LOCK_SH", "TEMPORARY", "flock", "replace_file"
 
 TEMPORARY = ".marpack-tmp"  # the end of temporary names
 _STEM = 128  # bytes of the target's name that its temporary names keep: they must fit into a name too
+_LEFT = 3600  # seconds without a write after which a temporary file is one that a killed process left
 _WINDOWS = sys.platform == "win32"
+BLOCK = 1 << 16  # bytes; larger writes need larger runs of free memory for the page cache, and wait for them
 
 
 @contextmanager
 def staged_file(target: Path, *, replace: bool, durable: bool = False, sweep: bool = True) -> Iterator[BinaryIO]:
     """Give an empty file that becomes `target` when the block ends, and is deleted when the block fails.
 
-    It has a temporary name beside the target. A killed process leaves it there, and the next build of the same target
-    removes it; with `sweep=False` the caller does, if it writes many files into one folder. An existing file is
+    It has a temporary name beside the target. A killed process leaves it there, and a build of the same target an hour
+    later removes it; with `sweep=False` the caller does, if it writes many files into one folder. An existing file is
     replaced only when the new one is on the disk; a `durable` one is written to the disk before it gets its name.
 
     Raises OutputExistsError if there is something that may not be replaced, OSError if nothing can be written there.
     """
-    target = Path(os.path.realpath(target))  # the output may be a link: keep it, and replace what it points at
+    target = Path(os.path.realpath(target))  # the output may be a link: keep it, and replace its target
     _refuse_file(target, replace=replace)
     with _parents(target.parent):
         if sweep:
             _sweep(target)
         temporary = _temporary_path(target)
-        file = os.fdopen(_create(lambda: os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)), "wb")
+        file = os.fdopen(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666), "wb")
         try:
             yield file
             file.flush()
@@ -58,8 +60,7 @@ def staged_file(target: Path, *, replace: bool, durable: bool = False, sweep: bo
                 os.fsync(file.fileno())
             if replaced:
                 temporary.chmod(S_IMODE(target.stat().st_mode))
-            if _WINDOWS:  # it renames no open file; elsewhere the lock is held until the rename
-                file.close()
+            file.close()
             temporary.replace(target)
             if replaced or durable:
                 _sync_folder(target.parent)
@@ -82,15 +83,14 @@ def staged_folder(target: Path, *, replace: bool, marker: str = MANIFEST_NAME) -
     _refuse_folder(target, marker, replace=replace)
     with _parents(target.parent):
         temporary = _temporary_path(target)
-        descriptor = _create(partial(_make_folder, temporary))
+        temporary.mkdir()
         try:
             yield temporary
             _refuse_folder(target, marker, replace=replace)
             _move_folder(temporary, target)
             _sweep(target)  # only now: after a kill between two renames, the old folder has a temporary name
         finally:
-            os.close(descriptor)
-            shutil.rmtree(temporary, ignore_errors=True)  # the next build removes the rest
+            shutil.rmtree(temporary, ignore_errors=True)  # a later build removes the rest
 
 
 def replace_file(file: Path, data: bytes) -> None:
@@ -117,9 +117,8 @@ def _refuse_folder(target: Path, marker: str, *, replace: bool) -> None:
         what = "the output is a file, not a folder"
         raise OutputExistsError(what, where=str(target), hint="move it away", code="output-not-a-folder")
     if not replace:
-        raise OutputExistsError(
-            "the output folder exists already", where=str(target), hint="pass --force to replace it"
-        )
+        what = "the output folder exists already"
+        raise OutputExistsError(what, where=str(target), hint="pass --force to replace it")
     if _holds_other_files(target, marker):
         raise OutputExistsError(
             f"the output folder holds other files and no {marker}, so it is not replaced",
@@ -131,16 +130,14 @@ def _refuse_folder(target: Path, marker: str, *, replace: bool) -> None:
 
 def _holds_other_files(folder: Path, marker: str) -> bool:
     """Return whether a folder has files without the file `marker`; another build may replace it at the same time."""
-    found = True
-    for _ in range(100):
-        try:
+    with suppress(FileNotFoundError):  # moved away for the folder of the other build
+        for _ in range(100):
             before = folder.stat().st_ino
             found = any(folder.iterdir()) and not (folder / marker).is_file()
             if not found or folder.stat().st_ino == before:
                 return found
-        except FileNotFoundError:  # moved away for the folder of the other build
-            return False
-    return found
+        return True
+    return False
 
 
 @contextmanager
@@ -157,7 +154,7 @@ def _parents(folder: Path) -> Iterator[None]:
 
 
 def _temporary_path(target: Path) -> Path:
-    """Return a new name in the target's folder, which `_sweep` recognises."""
+    """Return a new name in the target's folder, which `_sweep` recognizes."""
     return target.parent / f"{_prefix(target)}{os.urandom(4).hex()}{TEMPORARY}"
 
 
@@ -165,42 +162,19 @@ def _prefix(target: Path) -> str:
     return f".{os.fsdecode(os.fsencode(target.name)[:_STEM])}."
 
 
-def _create(create: Callable[[], int]) -> int:
-    """Create a file or folder, and lock it for as long as this process lives: `_sweep` removes unlocked ones.
-
-    Another build may sweep it away before it is locked: then it is created again.
-    """
-    while True:
-        descriptor = create()
-        with suppress(OSError):  # a file system without locks: nothing is swept there
-            flock(descriptor, LOCK_EX)
-        if _WINDOWS or os.fstat(descriptor).st_nlink:
-            return descriptor
-        os.close(descriptor)
-
-
-def _make_folder(path: Path) -> int:
-    while True:
-        path.mkdir()
-        with suppress(FileNotFoundError):  # swept before it was opened
-            return os.open(os.devnull if _WINDOWS else path, os.O_RDONLY)  # Windows opens no folders
-
-
 def _sweep(target: Path) -> None:
-    """Remove what killed builds of the same target have left."""
+    """Remove temporary files and folders of the same target that killed builds have left."""
     with suppress(OSError):  # the folder cannot be listed
         for path in target.parent.iterdir():
             if path.name.startswith(_prefix(target)) and path.name.endswith(TEMPORARY):
-                _remove_leftover(path)
-
-
-def _remove_leftover(path: Path) -> None:
-    with suppress(OSError), _opened(path) as descriptor:
-        flock(descriptor, LOCK_EX | LOCK_NB)  # raises while it is being written
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+                with suppress(OSError):  # another build removes it at the same time
+                    written = max(each.lstat().st_mtime for each in (path, *path.rglob("*")))
+                    if time.time() - written < _LEFT:
+                        continue
+                    if path.is_dir() and not path.is_symlink():
+                        shutil.rmtree(path)
+                    else:
+                        path.unlink()
 
 
 def _move_folder(temporary: Path, target: Path) -> None:
@@ -234,26 +208,17 @@ def _move_folder(temporary: Path, target: Path) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    with suppress(OSError):  # some file systems cannot; the rename is atomic all the same
+    with suppress(OSError):  # some file systems cannot; the rename is atomic anyway
         _sync(path)
 
 
 def _sync(path: Path) -> None:
     if not _WINDOWS:  # it syncs no file that is open for reading
-        with _opened(path) as descriptor:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
             os.fsync(descriptor)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-BLOCK = 1 << 16  # bytes; larger writes need larger runs of free memory for the page cache, and wait for them
+        finally:
+            os.close(descriptor)
 
 
 def extract_blocks(
