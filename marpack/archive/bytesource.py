@@ -83,15 +83,22 @@ class LocalFile(ByteSource):
     def readinto_at(self, offset: int, buffer: memoryview) -> int:
         """Fill the buffer's beginning; see `ByteSource.readinto_at`."""
         try:
-            count = _read_at(self.fd, buffer, offset)
+            if hasattr(os, "preadv"):
+                count = os.preadv(self.fd, [buffer], offset)
+            else:
+                with _SEEKING:  # Windows has one place per file
+                    os.lseek(self.fd, offset, os.SEEK_SET)
+                    data = os.read(self.fd, len(buffer))
+                count = len(data)
+                buffer[:count] = data
         except OSError as error:
             raise self._damaged(f"cannot be read at byte {offset}: {describe_os_error(error)}") from None
         if not count:
-            raise self._damaged(f"ends at byte {offset}, in the middle of what it promises")
+            raise self._damaged(f"ends at byte {offset}, before the end of its contents")
         return count
 
-    def _damaged(self, trouble: str) -> DamagedArchiveError:
-        return DamagedArchiveError(f"the archive {trouble}", where=self.where, hint="copy or download it again")
+    def _damaged(self, what: str) -> DamagedArchiveError:
+        return DamagedArchiveError(f"the archive {what}", where=self.where, hint="copy or download it again")
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
@@ -100,28 +107,16 @@ class LocalFile(ByteSource):
             os.close(fd)
 
 
-def _read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
-    if hasattr(os, "preadv"):
-        return os.preadv(descriptor, [buffer], offset)
-    with _SEEKING:  # Windows has one place per file
-        os.lseek(descriptor, offset, os.SEEK_SET)
-        data = os.read(descriptor, len(buffer))
-    buffer[: len(data)] = data
-    return len(data)
-
-
 class RangeFile(io.RawIOBase):
     """A seekable, read-only file of `size` bytes, read at a position by a function."""
 
     def __init__(
         self, size: int, fill: Callable[[int, memoryview], int], release: Callable[[], object] | None = None
     ) -> None:
-        """Take the size, the function, and what to call when the file is closed.
+        """Take the size in bytes, and two functions.
 
-        Args:
-            size: Bytes.
-            fill: Reads from an offset into the beginning of a view, which ends within the size; returns its count.
-            release: Is called when the file is closed.
+        `fill` reads from an offset into the beginning of a view, which ends within the size, and returns its count;
+        `release` is called when the file is closed.
         """
         super().__init__()
         self._size = size
@@ -270,7 +265,7 @@ class ByteStream:
     def line(self, longest: int) -> bytes | None:
         """Return the bytes before the next newline, and pass it; None when it is further than `longest` away.
 
-        Where the file ends without one, its last byte is taken for it. Raises TruncatedError at the end.
+        A file that ends without a newline ends in a line without its last byte. Raises TruncatedError at the end.
         """
         size = _SMALLEST
         while (end := self.data.find(b"\n", self.at)) < 0:

@@ -24,8 +24,9 @@ from marpack.runner.inputs import Input
 from marpack.runner.pool import LocalPool
 from marpack.runner.session import sequence_warning
 from marpack.torchserve.server_modules import BUILT_INS
-from marpack.weights.contents import WeightsSummary, read_contents, recognize
+from marpack.weights.contents import read_contents, recognize
 from marpack.weights.kind import WeightsFormat
+from marpack.weights.tensors import WeightsSummary
 
 # Code of a finding → the name by which --allow-unproved waives it.
 _WAIVERS = {"no-inputs": "inputs", "no-answer": "inputs", "generated-sample": "inputs", "gpu-unproved": "gpu"}

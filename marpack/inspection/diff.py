@@ -14,9 +14,9 @@ from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive, Progres
 from marpack.archive.zip_format import NotZipError
 from marpack.inspection.members import config_facts, member_digest, read_index, read_text
 from marpack.torchserve.labels import LABELS_NAME, parse_labels
-from marpack.weights.contents import Recognized, WeightsSummary, read_contents, recognize
+from marpack.weights.contents import Recognized, read_contents, recognize
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.tensors import StoredTensor
+from marpack.weights.tensors import StoredTensor, WeightsSummary
 
 _BLOCK = 1 << 20  # bytes
 _META = (MANIFEST_NAME, INDEX_NAME)  # compared by what they say

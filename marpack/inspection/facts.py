@@ -9,9 +9,8 @@ from marpack.archive.protocol import ArchiveForm, Method
 from marpack.findings import Finding
 from marpack.inspection.pickles import PickleScan
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.onnx import Port
 from marpack.weights.programs import Program
-from marpack.weights.torch_files import ScriptMethod
+from marpack.weights.tensors import Port, ScriptMethod
 
 
 class MemberFacts(Struct, frozen=True, kw_only=True):

@@ -37,10 +37,11 @@ from marpack.inspection.members import (
 from marpack.inspection.nested_files import NestedScan, Part
 from marpack.inspection.pickles import PickleScan, Unscanned, distrust, scan_of
 from marpack.protocol.targets import Target
-from marpack.weights.contents import WeightsSummary, read_contents, recognize
+from marpack.weights.contents import read_contents, recognize
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle import OPCODE_LIMIT
 from marpack.weights.programs import Program
+from marpack.weights.tensors import WeightsSummary
 
 _LARGEST = 10
 # BaseHandler's methods that archives override, in the order in which they run (contract §6).

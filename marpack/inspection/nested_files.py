@@ -37,13 +37,7 @@ from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle import OPCODE_LIMIT, OPCODES, Arrays, OpcodeBudget, Stream
 from marpack.weights.programs import FIRST_BYTES, Program, ProgramKind, package_kind, program_kind
 from marpack.weights.tensors import is_exact_safetensors
-from marpack.weights.torch_files import (
-    TorchZip,
-    end_of_legacy_storages,
-    is_legacy,
-    plain_members,
-    read_legacy_pickles,
-)
+from marpack.weights.torch_files import TorchZip, end_of_legacy_storages, is_legacy, plain_members, read_legacy_pickles
 
 HEAD = 512  # bytes of a file that tell what wraps it
 _CHUNK = 64 * 1024  # bytes read at once

@@ -8,11 +8,10 @@ from msgspec import Struct
 from marpack.archive.zip_format import NotZipError
 from marpack.weights import onnx
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.onnx import Port, ProtobufError
+from marpack.weights.onnx import ProtobufError
 from marpack.weights.pickle import ALLOWED, Global, OpcodeBudget, PickledCall, PickledDict, Stream
-from marpack.weights.tensors import StoredTensor, in_folder, is_safetensors, placed_tensors, read_safetensors
+from marpack.weights.tensors import WeightsSummary, in_folder, is_safetensors, placed_tensors, read_safetensors
 from marpack.weights.torch_files import (
-    ScriptMethod,
     TorchZip,
     is_legacy,
     legacy_object,
@@ -83,19 +82,6 @@ def recognize(file: BinaryIO, budget: OpcodeBudget | None = None) -> Recognized:
     return Recognized(kind=kind, zip=archive, pickles=pickles)
 
 
-class WeightsSummary(Struct, frozen=True, kw_only=True):
-    """The facts in a file's headers."""
-
-    kind: WeightsFormat
-    tensors: tuple[StoredTensor, ...] = ()
-    methods: tuple[ScriptMethod, ...] = ()  # TorchScript
-    inputs: tuple[Port, ...] = ()  # ONNX and torch.export
-    outputs: tuple[Port, ...] = ()
-    metadata: dict[str, str] = {}  # the author's own: safetensors, ONNX
-    facts: dict[str, str] = {}  # the format's own: "opset", "machine", "torch"
-    problem: str | None = None  # why the headers could not be read to their end
-
-
 def read_contents(file: BinaryIO, found: Recognized) -> WeightsSummary:
     """Read the headers of a seekable file that `recognize` has recognized; `problem` says what cannot be read."""
     try:
@@ -105,42 +91,34 @@ def read_contents(file: BinaryIO, found: Recognized) -> WeightsSummary:
 
 
 def _read(file: BinaryIO, found: Recognized) -> WeightsSummary:
-    match found.kind:
-        case WeightsFormat.STATE_DICT | WeightsFormat.PICKLED_MODULE:
-            return _read_saved(found)
-        case WeightsFormat.TORCHSCRIPT if found.zip:
-            methods = script_methods(found.zip)
-            return WeightsSummary(kind=found.kind, tensors=script_tensors(found.zip), methods=methods)
-        case WeightsFormat.TORCH_EXPORT if found.zip:
-            program = read_program(found.zip)
+    match found.kind, found.zip:
+        case ((WeightsFormat.STATE_DICT | WeightsFormat.PICKLED_MODULE), archive):
+            saved = found.saved
+            root = saved.root if saved else None
+            placed = placed_tensors(root)
             return WeightsSummary(
                 kind=found.kind,
-                tensors=program.tensors,
-                inputs=program.inputs,
-                outputs=program.outputs,
-                facts={"torch": program.torch_version} if program.torch_version else {},
+                tensors=tuple(
+                    (in_folder(each, "data/") for each in placed)
+                    if archive
+                    else place_legacy_tensors(found.pickles, placed)
+                ),
+                facts=_describe(root),
+                problem=f"its pickle is not read: {saved.problem}" if saved and saved.problem else None,
             )
-        case WeightsFormat.AOTI_PACKAGE if found.zip:
-            return WeightsSummary(kind=found.kind, facts=_package_facts(found.zip))
-        case WeightsFormat.ONNX:
-            return _read_onnx(file)
-        case WeightsFormat.SAFETENSORS:
-            header = read_safetensors(file)
-            return WeightsSummary(kind=found.kind, tensors=header.tensors, metadata=header.metadata)
-        case WeightsFormat.ELF:
+        case WeightsFormat.TORCHSCRIPT, TorchZip() as archive:
+            return WeightsSummary(kind=found.kind, tensors=script_tensors(archive), methods=script_methods(archive))
+        case WeightsFormat.TORCH_EXPORT, TorchZip() as archive:
+            return read_program(archive)
+        case WeightsFormat.AOTI_PACKAGE, TorchZip() as archive:
+            return WeightsSummary(kind=found.kind, facts=_package_facts(archive))
+        case WeightsFormat.ONNX, _:
+            return onnx.read_header(file)
+        case WeightsFormat.SAFETENSORS, _:
+            return read_safetensors(file)
+        case WeightsFormat.ELF, _:
             return WeightsSummary(kind=found.kind, facts=library_facts(file))
     return WeightsSummary(kind=found.kind)
-
-
-def _read_saved(found: Recognized) -> WeightsSummary:
-    saved = found.saved
-    root = saved.root if saved else None
-    if found.zip:
-        tensors = tuple(in_folder(placed, "data/") for placed in placed_tensors(root))
-    else:
-        tensors = tuple(place_legacy_tensors(found.pickles, placed_tensors(root)))
-    problem = f"its pickle is not read: {saved.problem}" if saved and saved.problem else None
-    return WeightsSummary(kind=found.kind, tensors=tensors, facts=_describe(root), problem=problem)
 
 
 def _describe(root: object) -> dict[str, str]:
@@ -168,21 +146,3 @@ def _package_facts(file: TorchZip) -> dict[str, str]:
     with file.open(name) as member:
         noted = msgspec.json.decode(member.read(_METADATA_LIMIT), type=dict[str, str])
     return {key.removeprefix("AOTI_").lower().replace("_", " "): value for key, value in noted.items() if value}
-
-
-def _read_onnx(file: BinaryIO) -> WeightsSummary:
-    header = onnx.read_header(file)
-    opsets = (f"{domain or 'ai.onnx'} {version}" for domain, version in header.opsets.items())
-    facts = {"IR version": str(header.ir_version), "opsets": ", ".join(opsets), "nodes": f"{header.nodes:,}"}
-    if header.producer:
-        facts["producer"] = header.producer
-    if header.external:
-        facts["external data"] = "some tensors are in other files"
-    return WeightsSummary(
-        kind=WeightsFormat.ONNX,
-        tensors=header.tensors,
-        inputs=header.inputs,
-        outputs=header.outputs,
-        metadata=header.metadata,
-        facts=facts,
-    )

@@ -7,7 +7,8 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from marpack.archive.bytesource import ByteStream, TruncatedError
-from marpack.weights.tensors import ONNX_DTYPES, StoredTensor, Tensor, WeightsHeader
+from marpack.weights.kind import WeightsFormat
+from marpack.weights.tensors import ONNX_DTYPES, Port, StoredTensor, Tensor, WeightsSummary
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 # Field numbers of onnx.proto.
@@ -112,26 +113,6 @@ class _Message:
                     yield _varint(stream)
 
 
-class Port(Struct, frozen=True, kw_only=True):
-    """An input or output of a model."""
-
-    name: str
-    dtype: str | None = None  # as torch prints it after "torch."; None for anything but a tensor
-    shape: tuple[int | str, ...] | None = None  # a symbol such as "batch" where the size is free; None: unknown rank
-
-
-class Onnx(WeightsHeader, frozen=True, kw_only=True):
-    """The facts in the header."""
-
-    ir_version: int
-    producer: str | None
-    opsets: dict[str, int]  # by domain; "" is ONNX's own
-    nodes: int
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
-    external: bool  # some tensors are in other files
-
-
 def looks_like(file: BinaryIO) -> bool:
     """Return whether the whole file reads as an ONNX model: known fields, an IR version and one graph."""
     file.seek(0)
@@ -148,7 +129,7 @@ def looks_like(file: BinaryIO) -> bool:
     return _IR_VERSION in seen and seen.count(_GRAPH) == 1
 
 
-def read_header(file: BinaryIO) -> Onnx:
+def read_header(file: BinaryIO) -> WeightsSummary:
     """Read the header. Raises ProtobufError when it is not one."""
     model = _Message(file, 0, file.seek(0, 2))
     graph = next(model.inside(_GRAPH), None)
@@ -160,16 +141,22 @@ def read_header(file: BinaryIO) -> Onnx:
     except TruncatedError:
         raise ProtobufError("a shape ends in the middle of a number") from None
     fed = {placed.tensor.name for placed in tensors}  # up to IR 3, initializers are also listed as inputs
-    return Onnx(
-        ir_version=model.number(_IR_VERSION),
-        producer=" ".join(filter(None, (model.text(_PRODUCER), model.text(_PRODUCER_VERSION)))) or None,
-        opsets={opset.text(1): opset.number(2) for opset in model.inside(_OPSET)},
-        nodes=sum(field.number == _NODE for field in graph.fields),
+    opsets = {opset.text(1): opset.number(2) for opset in model.inside(_OPSET)}  # by domain; "" is ONNX's own
+    facts = {
+        "IR version": str(model.number(_IR_VERSION)),
+        "opsets": ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in opsets.items()),
+        "nodes": f"{sum(field.number == _NODE for field in graph.fields):,}",
+        "producer": " ".join(filter(None, (model.text(_PRODUCER), model.text(_PRODUCER_VERSION)))),
+    }
+    if any(initializer.number(14) == 1 for initializer in initializers):
+        facts["external data"] = "some tensors are in other files"
+    return WeightsSummary(
+        kind=WeightsFormat.ONNX,
+        tensors=tensors,
         inputs=tuple(port for port in map(_port, graph.inside(_INPUT)) if port.name not in fed),
         outputs=tuple(map(_port, graph.inside(_OUTPUT))),
-        tensors=tensors,
-        external=any(initializer.number(14) == 1 for initializer in initializers),
         metadata={pair.text(1): pair.text(2) for pair in model.inside(_METADATA)},
+        facts={name: fact for name, fact in facts.items() if fact or name != "producer"},
     )
 
 

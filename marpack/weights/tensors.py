@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle import Global, Persistent, PickledCall, PickledDict
 
 # By the name that torch prints after "torch.": bytes per element, and the dtype in torch's storage classes, in
@@ -106,11 +107,32 @@ class StoredTensor(Struct, frozen=True, kw_only=True):
         return True
 
 
-class WeightsHeader(Struct, frozen=True, kw_only=True):
-    """What the beginning of a file tells."""
+class Port(Struct, frozen=True, kw_only=True):
+    """An input or output of a model."""
 
-    tensors: tuple[StoredTensor, ...]
-    metadata: dict[str, str]  # the author's own words
+    name: str
+    dtype: str | None = None  # as torch prints it after "torch."; None for anything but a tensor
+    shape: tuple[int | str, ...] | None = None  # a symbol such as "batch" where the size is free; None: unknown rank
+
+
+class ScriptMethod(Struct, frozen=True):
+    """A method of the model."""
+
+    name: str
+    signature: str  # "(x: Tensor) -> Tensor"
+
+
+class WeightsSummary(Struct, frozen=True, kw_only=True):
+    """The facts in a file's headers."""
+
+    kind: WeightsFormat
+    tensors: tuple[StoredTensor, ...] = ()
+    methods: tuple[ScriptMethod, ...] = ()  # TorchScript
+    inputs: tuple[Port, ...] = ()  # ONNX and torch.export
+    outputs: tuple[Port, ...] = ()
+    metadata: dict[str, str] = {}  # the author's own: safetensors, ONNX
+    facts: dict[str, str] = {}  # the format's own: "opset", "machine", "torch"
+    problem: str | None = None  # why the headers could not be read to their end
 
 
 class _Described(Struct):
@@ -128,12 +150,12 @@ def is_safetensors(file: BinaryIO) -> bool:
     return len(head) == 9 and head[8:] == b"{" and 2 <= length <= min(size - 8, _HEADER_LIMIT)
 
 
-def read_safetensors(file: BinaryIO) -> WeightsHeader:
+def read_safetensors(file: BinaryIO) -> WeightsSummary:
     """Read the header, each tensor its own storage. Raises ValueError when it is not one."""
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
     if length > _LONGEST:
-        raise ValueError(f"it is {length:,} bytes long, and no more than {_LONGEST:,} are read")
+        raise ValueError(f"it has {length:,} bytes; the maximum is {_LONGEST:,}")
     fields = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
     metadata = msgspec.json.decode(fields.pop("__metadata__", b"{}"), type=dict[str, str])
     tensors = []
@@ -149,7 +171,7 @@ def read_safetensors(file: BinaryIO) -> WeightsHeader:
             stride=tuple(accumulate(reversed(item.shape[1:]), mul, initial=1))[::-1] if item.shape else (),
         )
         tensors.append(placed)
-    return WeightsHeader(tensors=tuple(tensors), metadata=metadata)
+    return WeightsSummary(kind=WeightsFormat.SAFETENSORS, tensors=tuple(tensors), metadata=metadata)
 
 
 def is_exact_safetensors(file: BinaryIO) -> bool:

@@ -14,13 +14,15 @@ from msgspec.structs import replace
 from marpack.archive.bytesource import read_at
 from marpack.archive.zip_format import NotZipError, ZipEntry, open_entry, read_directories
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.onnx import Port
 from marpack.weights.pickle import Global, OpcodeBudget, PickledCall, Stream, disallowed, read_pickle
 from marpack.weights.tensors import (
     EXPORT_DTYPES,
     ITEM_SIZES,
+    Port,
+    ScriptMethod,
     StoredTensor,
     Tensor,
+    WeightsSummary,
     in_folder,
     placed_tensors,
     storage_width,
@@ -129,13 +131,6 @@ def plain_members(file: TorchZip) -> frozenset[ZipEntry]:
     return frozenset(file.members[name] for name in names if name in file.members)
 
 
-class ScriptMethod(Struct, frozen=True):
-    """A method of the model."""
-
-    name: str
-    signature: str  # "(x: Tensor) -> Tensor"
-
-
 def script_methods(file: TorchZip) -> tuple[ScriptMethod, ...]:
     """Return the methods of the model's own class, `forward` first. Raises KeyError, NotZipError."""
     root = file.pickle("data.pkl").root
@@ -219,32 +214,21 @@ class _Config(Struct):
     config: dict[str, _Stored]
 
 
-class Exported(Struct, frozen=True, kw_only=True):
-    """The description of an exported program."""
-
-    inputs: tuple[Port, ...] = ()
-    outputs: tuple[Port, ...] = ()
-    tensors: tuple[StoredTensor, ...]
-    torch_version: str | None = None
-
-
-def read_program(file: TorchZip) -> Exported:
-    """Read a program's description.
-
-    Raises KeyError, ValueError, NotZipError when it is not one.
-    """
+def read_program(file: TorchZip) -> WeightsSummary:
+    """Read the description of an exported program. Raises KeyError, ValueError, NotZipError when it is not one."""
     name = next((name for name in file.members if name.startswith("models/") and name.endswith(".json")), _OLD_PROGRAM)
     tensors = tuple(_old_tensors(file) if name == _OLD_PROGRAM else _exported_tensors(file))
     if file.members[name].size > _JSON_LIMIT:
-        return Exported(tensors=tensors)
+        return WeightsSummary(kind=WeightsFormat.TORCH_EXPORT, tensors=tensors)
     program = _decode(file, name, _Program)
     known = program.graph_module.graph.tensor_values
     signature = program.graph_module.signature
-    return Exported(
+    return WeightsSummary(
+        kind=WeightsFormat.TORCH_EXPORT,
         inputs=tuple(_ports((spec.user_input for spec in signature.input_specs), known)),
         outputs=tuple(_ports((spec.user_output for spec in signature.output_specs), known)),
         tensors=tensors,
-        torch_version=program.torch_version,
+        facts={"torch": program.torch_version} if program.torch_version else {},
     )
 
 

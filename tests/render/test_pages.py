@@ -29,9 +29,8 @@ from marpack.render.build import BuildReport, InitReport, build_page, init_page,
 from marpack.render.console import page_lines
 from marpack.render.pages import SAFE_COVERS, diff_page, inspection_page
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.onnx import Port
 from marpack.weights.programs import Program, ProgramKind
-from marpack.weights.torch_files import ScriptMethod
+from marpack.weights.tensors import Port, ScriptMethod
 
 TRUST = PickleVerdict.NEEDS_TRUST
 

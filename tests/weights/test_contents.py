@@ -15,11 +15,9 @@ import torch
 from torch import nn
 
 from marpack.inspection.diff import tensor_digest
-from marpack.weights.contents import WeightsSummary, detect, read_contents, recognize
+from marpack.weights.contents import detect, read_contents, recognize
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.onnx import Port
-from marpack.weights.tensors import StoredTensor, Tensor
-from marpack.weights.torch_files import ScriptMethod
+from marpack.weights.tensors import Port, ScriptMethod, StoredTensor, Tensor, WeightsSummary
 
 Save = Callable[..., Path]
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from marpack.weights import torch_files
-from marpack.weights.contents import WeightsSummary, read_contents, recognize
+from marpack.weights.contents import read_contents, recognize
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.onnx import Port
 from marpack.weights.pickle import OpcodeBudget
+from marpack.weights.tensors import Port, WeightsSummary
 from marpack.weights.torch_files import TorchZip, library_facts, read_program
 
 

@@ -19,8 +19,9 @@ from marpack.project.members import EntryPoint, local_modules
 from marpack.project.schema import FILE_NAME
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.server_modules import HandlerName
-from marpack.weights.contents import WeightsSummary, read_contents, recognize
+from marpack.weights.contents import read_contents, recognize
 from marpack.weights.kind import WeightsFormat
+from marpack.weights.tensors import WeightsSummary
 
 VOCABULARY = "source_vocab.pt"
 REQUIREMENTS = "requirements.txt"

@@ -35,8 +35,8 @@ from marpack.project.schema import Expectation, SampleSpec
 from marpack.protocol.targets import Target
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.server_modules import TOPK
-from marpack.weights.contents import WeightsSummary
 from marpack.weights.kind import FORMATS, WeightsFormat
+from marpack.weights.tensors import WeightsSummary
 
 _MAX_SAMPLES = 5
 _MAX_WIDTH = 4096  # numbers in a generated sample

@@ -318,13 +318,14 @@ def open_session(path: str, map_location: str | None) -> Any:  # Any: onnxruntim
 def _note_refusal(path: str, error: Exception) -> None:
     try:
         with Path(path).open("rb") as file:
-            header = read_header(file)
+            facts = read_header(file).facts
     except (OSError, ProtobufError):
         return
-    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in header.opsets.items())
     # ONNX Runtime's reason comes last, after its own file names and signatures.
     reason = str(error).strip().rstrip(".").rpartition(". ")[2]
-    message = f"ONNX Runtime refuses {Path(path).name} (IR version {header.ir_version}, opset {opsets}): {reason}"
+    message = (
+        f"ONNX Runtime refuses {Path(path).name} (IR version {facts['IR version']}, opset {facts['opsets']}): {reason}"
+    )
     hint = "export it with an opset_version that this ONNX Runtime knows, or update onnxruntime"
     note("onnx-refused", message, stage="initialize", hint=hint)
 

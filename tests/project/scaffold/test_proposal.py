@@ -12,9 +12,8 @@ from marpack.findings import Severity
 from marpack.project.scaffold.folder_scan import FolderScan, LabelsFile, Weights, scan_folder
 from marpack.project.scaffold.proposal import Answers, Proposal, assemble, propose
 from marpack.protocol.targets import Target
-from marpack.weights.contents import WeightsSummary
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.tensors import StoredTensor, Tensor
+from marpack.weights.tensors import StoredTensor, Tensor, WeightsSummary
 
 NET = """
 from torch import nn

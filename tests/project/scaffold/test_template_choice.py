@@ -11,11 +11,8 @@ from marpack.project.scaffold.proposal import TemplateChoice as Choice
 from marpack.project.scaffold.proposal import choose_samples, choose_template
 from marpack.project.scaffold.template import load_template, templates
 from marpack.project.schema import Expectation
-from marpack.weights.contents import WeightsSummary
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.onnx import Port
-from marpack.weights.tensors import StoredTensor, Tensor
-from marpack.weights.torch_files import ScriptMethod
+from marpack.weights.tensors import Port, ScriptMethod, StoredTensor, Tensor, WeightsSummary
 
 Shape = tuple[int | str, ...]
 CONV, GRAY, LINEAR, BIAS = (2, 3, 5, 5), (2, 1, 5, 5), (7, 13), (7,)
