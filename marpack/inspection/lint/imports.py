@@ -10,7 +10,7 @@ from marpack import finding_codes as codes
 from marpack.archive.manifest import Manifest
 from marpack.errors import did_you_mean
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint.handler import LintContext, milder
+from marpack.inspection.lint.handler import LintContext
 from marpack.inspection.lint.source import (
     Broken,
     Files,
@@ -58,17 +58,12 @@ class ImportSite(Struct, frozen=True):
 
     module: Module
     statement: Imported
-    sure: bool  # the statement runs, and every import that leads to its module
+    severity: Severity  # ERROR: the statement runs, and every import that leads to its module
 
     @property
     def where(self) -> str:
         """The statement's place."""
         return self.module.at(self.statement.line)
-
-    @property
-    def severity(self) -> Severity:
-        """The severity of an import that fails whenever it runs."""
-        return Severity.ERROR if self.sure else Severity.WARNING
 
 
 def check_imports(context: LintContext) -> Iterator[Finding]:
@@ -78,7 +73,7 @@ def check_imports(context: LintContext) -> Iterator[Finding]:
     """
     reached = reach_modules(context)
     sites = [
-        ImportSite(module, statement, sure and statement.sure)
+        ImportSite(module, statement, Severity.ERROR if sure and statement.sure else Severity.WARNING)
         for module, sure in reached.values()
         for statement in dict.fromkeys(read_imports(module.tree))
         if not statement.caught
@@ -86,21 +81,21 @@ def check_imports(context: LintContext) -> Iterator[Finding]:
     # Code that changes where modules are found makes every missing one uncertain.
     is_uncertain = context.requirements.unnamed or any(_brings_modules(module.tree) for module, _ in reached.values())
     reported: set[str] = set()
-    for site in sorted(sites, key=lambda site: not site.sure):
+    for site in sorted(sites, key=lambda site: site.severity is not Severity.ERROR):
         source = site.module.absolute(site.statement)
         top = (source or "").partition(".")[0]
         if source is None:
             dots = "." * site.statement.level + site.statement.module
             yield codes.IMPORT_RELATIVE.at(site.where, severity=site.severity, name=dots, member=site.module.member)
         elif top == "ts" and not context.files.locate("ts"):
-            yield from check_ts_import(source, site.statement, site.severity, site.where)
+            yield from _check_ts_import(site, source)
         elif never_found(top):
             continue
         elif context.files.locate(top):
             yield from _check_packed(context, site, source, reported)
         elif not (is_standard(top) or top in reported or _is_provided(context, top)):
             reported.add(top)
-            finding = _judge_missing(context, site, source, is_uncertain=is_uncertain)
+            finding = _misplaced(context, site, source) or _unlisted(context, site, top)
             yield replace(finding, severity=Severity.NOTE) if is_uncertain else finding
 
 
@@ -133,15 +128,15 @@ def _brings_modules(tree: ast.Module) -> bool:
     )
 
 
-def check_ts_import(source: str, statement: Imported, severity: Severity, where: str) -> Iterator[Finding]:
+def _check_ts_import(site: ImportSite, source: str) -> Iterator[Finding]:
     """Yield what is wrong with an import from `ts`."""
+    severity, where, name = site.severity, site.where, site.statement.name
     if not ts.has_module(source):
         hint = did_you_mean(source, ts.modules(), 0.7)
         yield codes.TS_MODULE_MISSING.at(where, severity=severity, hint=hint, module=source)
         return
     if needed := ts.needs_of(source):
         yield codes.TS_NEEDS_ENGINE.at(where, module=source, needed=needed)
-    name = statement.name
     if name is None or name in ("*", *ts.names_of(source)) or name.startswith("__"):
         return
     homes = sorted((m for m in ts.modules() if name in ts.names_of(m)), key=lambda m: (m.count("."), m))
@@ -173,58 +168,56 @@ def _check_packed(context: LintContext, site: ImportSite, source: str, reported:
         yield broken_source(located.member, module, site.severity)
     if not isinstance(module, Module) or name is None or name == "*" or module is site.module:
         return
-    if not files.locate(f"{source}.{name}") and module.lacks(name):
+    if module.lacks(name) and not files.locate(f"{source}.{name}"):
         hint, where = did_you_mean(name, module.scope.names, 0.7), site.where
         yield codes.IMPORT_NAME_MISSING.at(where, severity=site.severity, hint=hint, member=module.member, name=name)
 
 
-def _judge_missing(context: LintContext, site: ImportSite, source: str, *, is_uncertain: bool) -> Finding:
-    """Return the finding for an import that no packed, standard or listed module satisfies."""
-    files, severity, where = context.files, site.severity, site.where
-    starts = {module.member for module in (context.entry.module, context.model_file) if module is not None}
-    top, _, rest = source.partition(".")
-    homely = is_homely(top)
+def _starts(context: LintContext) -> set[str]:
+    return {module.member for module in (context.entry.module, context.model_file) if module is not None}
 
-    def at_root(dotted: str) -> str | None:
-        located = files.locate(dotted, _ROOT) if dotted else None
-        is_source = located is not None and located.kind is Found.SOURCE and located.member not in starts
-        return located.member if located is not None and is_source else None
 
+def _misplaced(context: LintContext, site: ImportSite, source: str) -> Finding | None:
+    """Return the finding for a module that is packed, or on the server, under another name."""
+    files, severity, (top, _, rest) = context.files, site.severity, source.partition(".")
     # A folder's contents are packed without the folder, as torch-model-archiver's --extra-files does.
-    flat = at_root(rest or site.statement.name or "")
-    if flat is None and homely and not rest:
-        flat = at_root("__init__")
-    if flat is not None and not is_known(top):
-        severity = severity if homely else milder(severity, Severity.WARNING)
-        hint = (
-            f"In marpack.yaml, files: [{top}] keeps the folder. With flags, name a folder that contains it:"
-            f" mkdir parts && cp -r {top} parts/, then --extra-files parts."
-        )
-        return codes.IMPORT_FLATTENED.at(where, severity=severity, hint=hint, name=top, member=flat)
+    flat = [rest or site.statement.name or "", "__init__" if is_homely(top) and not rest else ""]
+    for located in (files.locate(dotted, _ROOT) for dotted in filter(None, flat)):
+        if located and located.kind is Found.SOURCE and located.member not in _starts(context) and not is_known(top):
+            hint = (
+                f"In marpack.yaml, files: [{top}] keeps the folder. With flags, name a folder that contains it:"
+                f" mkdir parts && cp -r {top} parts/, then --extra-files parts."
+            )
+            severity = severity if is_homely(top) else Severity.WARNING
+            return codes.IMPORT_FLATTENED.at(site.where, severity=severity, hint=hint, name=top, member=located.member)
     if top in ts.BUILT_INS:
-        return codes.IMPORT_HANDLER_MODULE.at(where, severity=severity, hint=f"Write ts.torch_handler.{top}.", name=top)
+        hint = f"Write ts.torch_handler.{top}."
+        return codes.IMPORT_HANDLER_MODULE.at(site.where, severity=severity, hint=hint, name=top)
     # A packed file of that name, in a folder that is not a package.
     found = sorted(name for name in files.names if name.endswith((f"/{top}.py", f"/{top}/__init__.py")))
     loose = (name for name in found if "__init__.py" not in files.files_in(name.partition("/")[0] + "/"))
     if elsewhere := next(loose, None):
-        severity = severity if homely else Severity.WARNING
-        return codes.IMPORT_ELSEWHERE.at(where, severity=severity, name=top, place=elsewhere)
-    if homely:
-        return codes.IMPORT_NOT_PACKED.at(where, severity=severity, name=top)
+        severity = severity if is_homely(top) else Severity.WARNING
+        return codes.IMPORT_ELSEWHERE.at(site.where, severity=severity, name=top, place=elsewhere)
+    return codes.IMPORT_NOT_PACKED.at(site.where, severity=severity, name=top) if is_homely(top) else None
+
+
+def _unlisted(context: LintContext, site: ImportSite, top: str) -> Finding:
+    """Return the finding for a module of another distribution that the requirements do not list."""
     distribution = usual_provider(top) or "its distribution"  # an unknown one has no name: anyone could publish it
     if maybe := namesake(top, context.requirements.names):
-        hint = f"If it does not, add {distribution} to them."
-        return codes.IMPORT_MAYBE_LISTED.at(where, hint=hint, name=top, distribution=maybe)
-    packed = {name.split("/")[0].removesuffix(".py") for name in files.names if name.endswith(".py")}
-    packed -= {member.removesuffix(".py") for member in starts}
-    meant = None if is_known(top) else did_you_mean(top, sorted(packed), 0.7)
-    if meant is None:
+        advice = f"If it does not, add {distribution} to them."
+        return codes.IMPORT_MAYBE_LISTED.at(site.where, hint=advice, name=top, distribution=maybe)
+    packed = {name.split("/")[0].removesuffix(".py") for name in context.files.names if name.endswith(".py")}
+    packed -= {member.removesuffix(".py") for member in _starts(context)}
+    hint = did_you_mean(top, [] if is_known(top) else sorted(packed), 0.7)
+    if hint is None:
         yours = "." if is_known(top) else "; if it is a file of yours, pack it."
         file = context.requirements.file
         listing = f"to {file}" if file else "in a requirements.txt, named by requirements: or --requirements-file"
-        meant = f"{'Add' if file else 'List'} {distribution} {listing}{yours}"
-    severity = Severity.NOTE if is_uncertain or not site.sure else Severity.WARNING
-    return codes.IMPORT_UNLISTED.at(where, severity=severity, hint=meant, name=top)
+        hint = f"{'Add' if file else 'List'} {distribution} {listing}{yours}"
+    severity = Severity.WARNING if site.severity is Severity.ERROR else Severity.NOTE
+    return codes.IMPORT_UNLISTED.at(site.where, severity=severity, hint=hint, name=top)
 
 
 # Modules whose names are taken: the model folder comes first on the worker's search path
@@ -268,12 +261,10 @@ def check_names(modules: Iterable[Module]) -> Iterator[Finding]:
             continue
         is_dynamic = any(isinstance(node, ast.Name) and node.id in _DYNAMIC for node in nodes)
         for name, line in undefined.items():
-            if is_dynamic:
-                yield codes.UNDEFINED_UNLESS.at(module.at(line), name=name)
-            else:
-                is_module = is_standard(name) or name in INSTALLED
-                hint = f"Add the line: import {name}" if is_module else did_you_mean(name, module.scope.names, 0.7)
-                yield codes.UNDEFINED_NAME.at(module.at(line), hint=hint, name=name)
+            is_module = is_standard(name) or name in INSTALLED
+            hint = f"Add the line: import {name}" if is_module else did_you_mean(name, module.scope.names, 0.7)
+            code = codes.UNDEFINED_UNLESS if is_dynamic else codes.UNDEFINED_NAME
+            yield code.at(module.at(line), hint=None if is_dynamic else hint, name=name)
 
 
 def _find_undefined(tree: ast.Module, nodes: list[ast.AST]) -> dict[str, int]:
@@ -285,9 +276,9 @@ def _find_undefined(tree: ast.Module, nodes: list[ast.AST]) -> dict[str, int]:
         return {}
     from pyflakes import checker, messages  # noqa: PLC0415 - an archive without Python files need not wait for it
 
-    ignored = set(_unevaluated(tree, nodes))
     # pyflakes reports a name as undefined in functions that are called before it is deleted.
     deleted = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del)}
+    ignored = {(node.lineno, node.col_offset) for node in _unevaluated(nodes)}
     found: dict[str, int] = {}
     try:
         reported = checker.Checker(tree, builtins=_GIVEN, withDoctest=False).messages
@@ -302,23 +293,19 @@ def _find_undefined(tree: ast.Module, nodes: list[ast.AST]) -> dict[str, int]:
     return found
 
 
-def _unevaluated(tree: ast.Module, nodes: Iterable[ast.AST]) -> Iterator[tuple[int, int]]:
-    """Yield the line and column of expressions that Python does not evaluate: in strings, in annotations."""
-    postponed = any(
-        isinstance(node, ast.ImportFrom) and node.module == "__future__" and node.names[0].name == "annotations"
-        for node in tree.body
-    )
-    nodes = list(nodes)
+def _unevaluated(nodes: list[ast.AST]) -> Iterator[ast.expr]:
+    """Yield the expressions that Python does not evaluate: in strings, in annotations."""
+    futures = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    postponed = any(node.names[0].name == "annotations" for node in futures)
     pieces = {id(piece) for node in nodes if isinstance(node, ast.JoinedStr) for piece in node.values}
     for node in nodes:
         annotations: list[ast.expr | None] = []
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in pieces:
-            yield node.lineno, node.col_offset
+            yield node
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):  # annotations of its own variables
             annotations = [each.annotation for each in walk(node) if isinstance(each, ast.AnnAssign)]
             annotations += [node.returns] if postponed else []
         elif postponed and isinstance(node, ast.arg | ast.AnnAssign):
             annotations = [node.annotation]
-        for annotation in annotations:
-            inner = walk(annotation) if annotation else ()
-            yield from ((each.lineno, each.col_offset) for each in inner if isinstance(each, ast.expr))
+        for annotation in filter(None, annotations):
+            yield from (each for each in walk(annotation) if isinstance(each, ast.expr))
