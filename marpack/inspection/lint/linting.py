@@ -24,10 +24,9 @@ from marpack.inspection.lint.handler import (
     search_path,
 )
 from marpack.inspection.lint.imports import check_imports, check_names, check_shadows, reach_modules
-from marpack.inspection.lint.labels import check_labels
 from marpack.inspection.lint.manifest import check_manifest, read_required
 from marpack.inspection.lint.source import Files, MemberView
-from marpack.inspection.lint.weights import check_model_file, check_weights
+from marpack.inspection.lint.weights import check_labels, check_model_file, check_weights
 from marpack.protocol.targets import Target, TargetDifference
 
 MAX_FINDINGS = 100  # of one rule

@@ -1,11 +1,13 @@
-"""The model file and the weights: what they contain, and whether their use fits (contract §6)."""
+"""The model file, the weights and the labels: their content, and whether their use fits (contract §6)."""
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import PurePosixPath
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,6 +16,7 @@ from marpack.archive.zip_format import NotZipError
 from marpack.errors import MarpackError
 from marpack.findings import Code, Finding, Severity
 from marpack.inspection.lint.handler import (
+    Class,
     Classes,
     LintContext,
     LocalClass,
@@ -24,8 +27,9 @@ from marpack.inspection.lint.handler import (
     own_classes,
 )
 from marpack.inspection.lint.source import Broken, Module, broken_source, last_name, walk
-from marpack.protocol.targets import Target
-from marpack.torchserve.server_modules import never_found
+from marpack.protocol.targets import Target, TargetDifference
+from marpack.torchserve.labels import LABELS_NAME, MAX_LABELS, LabelsFault, json_kind, parse_labels
+from marpack.torchserve.server_modules import TOPK, built_in_of, never_found
 from marpack.weights.contents import recognize
 from marpack.weights.kind import FORMATS, SERVED, WeightsFormat
 from marpack.weights.pickle import PickledCall, PickledDict
@@ -45,6 +49,14 @@ _TEXT = frozenset(b"\t\n\r" + bytes(range(32, 127)))
 _KNOWN_SUFFIXES = {
     suffix for kind, row in FORMATS.items() if kind is not WeightsFormat.UNKNOWN for suffix in row.suffixes
 }
+_INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
+_ALIKE = re.compile(r"(ind(ex|ices)|idx|id|class(es)?|labels?)[_-]?(to|2|map)?[_-]?(names?|labels?|class(es)?)?\.json")
+_SHOWN = 3  # labels of a wrong type
+_FAULTS = {
+    LabelsFault.ENCODING: codes.LABELS_ENCODING,
+    LabelsFault.SYNTAX: codes.LABELS_SYNTAX,
+    LabelsFault.SHAPE: codes.LABELS_SHAPE,
+}
 
 
 # The model file
@@ -56,6 +68,7 @@ def check_model_file(context: LintContext) -> Iterator[Finding]:
     if not name:
         return
     dotted = name.split(".")[0]
+    located = files.locate(dotted)
     if name not in files:
         yield codes.MODEL_FILE_MISSING.at(_MODEL_FILE, severity=severity, name=name)
     elif name.endswith(".ipynb"):
@@ -65,71 +78,56 @@ def check_model_file(context: LintContext) -> Iterator[Finding]:
         yield codes.MODEL_FILE_NAME.at(name, severity=severity, module=dotted, name=name)
     elif never_found(dotted):
         yield codes.MODEL_FILE_NEVER_FOUND.at(name, severity=severity, module=dotted)
-    elif module := files.packed(dotted):
-        yield from _check_classes(context.classes, module, severity)
-    else:
-        located = files.locate(dotted)
-        tree = files.module(located) if located and located.member == name else None
-        if isinstance(tree, Broken):
-            yield broken_source(name, tree, severity)
+    elif located and isinstance(module := files.module(located), Module):
+        for finding in _check_classes(context.classes, module):
+            yield replace(finding, severity=severity)
+    elif located and located.member == name and isinstance(module, Broken):
+        yield broken_source(name, module, severity)
 
 
-def _check_classes(classes: Classes, module: Module, severity: Severity) -> Iterator[Finding]:
+def _check_classes(classes: Classes, module: Module) -> Iterator[Finding]:
+    """Yield why a module's one class is not a model, or that it has none or several."""
     own = own_classes(module.scope)
     if own.only is not None:
         cls = LocalClass(module, own.only)
-        for finding in (*check_constructor(classes, cls, "model"), *_check_module(classes, cls)):
-            yield replace(finding, severity=severity)
+        yield from check_constructor(classes, cls, "model")
+        bases = [base for base in classes.order(cls) if not isinstance(base, LocalClass)]
+        is_known = all(isinstance(base, PlainClass) for base in bases)
+        if is_known and not _is_module(bases) and classes.find(cls, "load_state_dict") is None:
+            yield codes.MODEL_NOT_A_MODULE.at(module.at(cls.node), cls=cls.node.name)
     elif len(own.certain) > 1:
         where = module.at(own.misplaced("forward"))
-        yield codes.MODEL_MANY_CLASSES.at(where, severity=severity, count=len(own.certain), names=own.listing())
+        yield codes.MODEL_MANY_CLASSES.at(where, count=len(own.certain), names=own.listing())
     elif own.exact and not own.certain:
-        yield codes.MODEL_NO_CLASS.at(module.member, severity=severity)
+        yield codes.MODEL_NO_CLASS.at(module.member)
 
 
-def _check_module(classes: Classes, cls: LocalClass) -> Iterator[Finding]:
-    """Yield a model that is certainly not a torch.nn.Module."""
-    bases = [base for base in classes.order(cls) if not isinstance(base, LocalClass)]
-    is_known = all(isinstance(base, PlainClass) for base in bases)
-    if is_known and not _is_module(classes, cls) and classes.find(cls, "load_state_dict") is None:
-        yield codes.MODEL_NOT_A_MODULE.at(cls.module.at(cls.node), cls=cls.node.name)
-
-
-def _is_module(classes: Classes, cls: LocalClass) -> bool:
-    return any(isinstance(base, PlainClass) and base.dotted.startswith("torch.nn.") for base in classes.order(cls))
+def _is_module(bases: Iterable[Class]) -> bool:
+    return any(isinstance(base, PlainClass) and base.dotted.startswith("torch.nn.") for base in bases)
 
 
 def check_state_keys(classes: Classes, model: Module, keys: Iterable[str], where: str) -> Iterator[Finding]:
     """Yield the first key that the model file's class has no place for, and the first layer without a key."""
     node = own_classes(model.scope).only
-    if node is None or not _is_module(classes, LocalClass(model, node)):
+    bases = classes.order(LocalClass(model, node)) if node else []
+    if node is None or not _is_module(bases) or not all(isinstance(base, LocalClass | PlainClass) for base in bases):
         return
-    bases = classes.order(LocalClass(model, node))
-    if not all(isinstance(base, LocalClass | PlainClass) for base in bases):
-        return
-    mentioned = set()
-    for inner in (inner for base in bases if isinstance(base, LocalClass) for inner in walk(base.node)):
-        match inner:
-            case (
-                ast.Attribute(attr=name)
-                | ast.Name(id=name)
-                | ast.FunctionDef(name=name)
-                | ast.Constant(value=str(name))
-            ):
-                mentioned.add(name)
+    nodes = [inner for base in bases if isinstance(base, LocalClass) for inner in walk(base.node)]
+    mentioned = {getattr(inner, field, None) for inner in nodes for field in ("attr", "id", "name", "value")}
     if mentioned & _DYNAMIC_LAYERS:
         return
     layers = dict.fromkeys(key.partition(".")[0] for key in keys)
-    if extra := [name for name in layers if name not in mentioned]:
-        yield codes.WEIGHTS_UNEXPECTED_KEY.at(where, name=extra[0][:40], cls=node.name)
+    if extra := next((name for name in layers if name not in mentioned), None):
+        yield codes.WEIGHTS_UNEXPECTED_KEY.at(where, name=extra[:40], cls=node.name)
     # Layers that `__init__` makes unconditionally, and that nothing replaces.
+    stored = Counter(
+        inner.attr for inner in nodes if isinstance(inner, ast.Attribute) and not isinstance(inner.ctx, ast.Load)
+    )
     init = next((item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
-    stored = [item for item in walk(node) if isinstance(item, ast.Attribute) and not isinstance(item.ctx, ast.Load)]
-    counts = Counter(item.attr for item in stored)
     for statement in init.body if init else ():
         match statement:  # self.name = nn.Linear(…)
             case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=ast.Call() as made):
-                if last_name(made) in _LAYERS and counts[name] == 1 and name not in layers:
+                if last_name(made) in _LAYERS and stored[name] == 1 and name not in layers:
                     yield codes.WEIGHTS_MISSING_KEY.at(where, name=name[:40], cls=node.name)
                     return
 
@@ -293,3 +291,83 @@ def _check_state(context: LintContext, name: str, root: object) -> Iterator[Find
             yield codes.WEIGHTS_DATA_PARALLEL.at(name)
         else:
             yield from check_state_keys(context.classes, model, keys, name)
+
+
+# The labels
+
+
+def check_labels(context: LintContext) -> Iterator[Finding]:
+    """Yield what the server's loader, and then the predictions, fail on."""
+    files, loader = context.files, context.loader
+    if LABELS_NAME not in files:
+        name = min((name for name in files.names if _ALIKE.fullmatch(name.lower().rpartition("/")[2])), default=None)
+        if name and not loader.own_way:
+            yield codes.LABELS_MISNAMED.at(name, name=name)
+        return
+    data = files.read(LABELS_NAME, MAX_LABELS)
+    if data is None:
+        yield codes.LABELS_UNCHECKED.at(LABELS_NAME, problem="it cannot be read")
+        return
+    labels = parse_labels(data)
+    if labels.fault is LabelsFault.SIZE:
+        yield codes.LABELS_UNCHECKED.at(LABELS_NAME, problem=labels.problem)
+        return
+    if labels.fault is not None:
+        where = LABELS_NAME if labels.line is None else f"{LABELS_NAME}:{labels.line}"
+        yield _FAULTS[labels.fault].at(where, severity=loader.severity, problem=labels.problem)
+        return
+    for key in labels.duplicates[:10]:
+        yield codes.LABELS_DUPLICATE_KEY.at(LABELS_NAME, severity=loader.warning, key=key[:40])
+    for name in [name for name in labels.names.values() if labels.listed and not isinstance(name, str)][:1]:
+        where = f"{LABELS_NAME}: object_type_names"
+        yield codes.LABELS_LISTED_VALUE.at(where, severity=loader.warning, kind=json_kind(name))
+    yield from () if labels.listed else _check_mapping(context, labels.names)
+    texts = Counter(label for label in labels.names.values() if isinstance(label, str))
+    if shared := [label for label, count in texts.items() if count > 1]:
+        more = f", and {len(shared) - 1} more labels are shared" if len(shared) > 1 else ""
+        yield codes.LABELS_DUPLICATE.at(LABELS_NAME, count=texts[shared[0]], label=shared[0][:40], more=more)
+    yield from _check_count(context, len(labels.names))
+
+
+def _check_mapping(context: LintContext, labels: dict[str, Any]) -> Iterator[Finding]:  # Any: JSON
+    loader = context.loader
+    wrong = [key for key, value in labels.items() if not isinstance(value, str)]
+    for key in wrong[:_SHOWN]:
+        kind = "an empty list" if labels[key] == [] else json_kind(labels[key])
+        where = f"{LABELS_NAME}: {key[:40]}"
+        yield codes.LABELS_VALUE.at(where, severity=loader.severity, key=key[:40], kind=kind)
+    if wrong[_SHOWN:]:
+        yield codes.LABELS_MORE_VALUES.at(LABELS_NAME, severity=loader.severity, count=len(wrong) - _SHOWN)
+    if not labels:
+        yield codes.LABELS_EMPTY.at(LABELS_NAME, severity=loader.warning)
+    odd = [key for key in labels if not _INDEX.fullmatch(key)]
+    indices = {int(key) for key in labels} if not odd else set()
+    missing = max(indices, default=-1) + 1 - len(indices)
+    if odd and all(isinstance(value, int) or _INDEX.fullmatch(str(value)) for value in labels.values()):
+        yield codes.LABELS_INVERTED.at(f"{LABELS_NAME}: {odd[0][:40]}", severity=loader.warning)
+    elif odd:
+        more = f", nor are {len(odd) - 1} more keys" if odd[1:] else ""
+        where = f"{LABELS_NAME}: {odd[0][:40]}"
+        yield codes.LABELS_KEY.at(where, severity=loader.warning, key=odd[0][:40], more=more)
+    elif missing:
+        first = next(index for index in range(len(indices) + 1) if index not in indices)
+        owner = context.owner("postprocess")
+        classifier = built_in_of(owner.dotted) if isinstance(owner, ServerClass) else None
+        severity = loader.warning if classifier and classifier.classifies else Severity.NOTE
+        more = f" and {missing - 1} more classes have" if missing > 1 else " has"
+        yield codes.LABELS_GAP.at(LABELS_NAME, severity=severity, missing=f"{first}{more}")
+
+
+def _check_count(context: LintContext, count: int) -> Iterator[Finding]:
+    """Yield too few labels for the image classifier's five classes."""
+    cls, owner = context.loader.cls, context.owner("postprocess")
+    classifier = built_in_of(owner.dotted) if isinstance(owner, ServerClass) else None
+    if not 0 < count < TOPK or context.target.has(TargetDifference.TOPK_CLAMPED) or cls is None:
+        return
+    if classifier is None or classifier.topk is None:
+        return
+    local = [base for base in context.classes.order(cls) if isinstance(base, LocalClass)]
+    names = {getattr(node, "attr", None) or getattr(node, "id", None) for base in local for node in walk(base.node)}
+    if not names & {"topk", "set_max_result_classes"}:
+        count_text = "is 1 label" if count == 1 else f"are {count} labels"
+        yield codes.LABELS_FEW.at(LABELS_NAME, severity=context.loader.warning, count=count_text, topk=TOPK)
