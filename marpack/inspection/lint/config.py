@@ -1,4 +1,4 @@
-"""The model config: its YAML, its keys (contract §10) and its `pt2` section (contract §6)."""
+"""What an archive declares: its manifest, its requirements and its model config (contract §6, §10)."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from msgspec import Struct
 
 from marpack import finding_codes as codes
-from marpack.archive.manifest import Manifest
+from marpack.archive.manifest import RUNTIMES, Manifest
+from marpack.archive.protocol import MODEL_NAME
 from marpack.errors import did_you_mean, nearest, shortened
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.source import Files
+from marpack.inspection.requirements import MAX_REQUIREMENTS, Line, LineKind, beside, read_requirements
 from marpack.torchserve.model_config import KEYS
 
 if TYPE_CHECKING:
     from marpack.inspection.yaml_document import YamlDocument
 
-_MANIFEST = "MAR-INF/MANIFEST.json: model.configFile"
+_MANIFEST = "MAR-INF/MANIFEST.json"
+_ENVELOPES = ("base", "body", "json", "kserve", "kservev2")
 _SLOW = 64 << 10  # bytes; Python's own parser, which the worker uses, takes a second for these
 _FRONTEND_CHARACTERS = 3 << 20  # more, and the frontend reads none of it
 _FRONTEND_DEPTH = 50
@@ -76,11 +79,11 @@ def read_config(files: Files, manifest: Manifest) -> ModelConfig:
     """Read the model config that the manifest names."""
     name = manifest.model.config_file
     if name == "" or "configFile" in manifest.model.extra:
-        return ModelConfig(findings=(codes.CONFIG_UNNAMED.at(_MANIFEST),))
+        return ModelConfig(findings=(codes.CONFIG_UNNAMED.at(f"{_MANIFEST}: model.configFile"),))
     if name is None:
         return ModelConfig()
     if name not in files:
-        return ModelConfig(findings=(codes.CONFIG_MISSING.at(_MANIFEST, name=name),))
+        return ModelConfig(findings=(codes.CONFIG_MISSING.at(f"{_MANIFEST}: model.configFile", name=name),))
     from marpack.inspection.yaml_document import MAX_BYTES, read_yaml  # noqa: PLC0415 - most archives need no PyYAML
 
     data = files.read(name, MAX_BYTES)
@@ -96,20 +99,26 @@ def read_config(files: Files, manifest: Manifest) -> ModelConfig:
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         return ModelConfig(member=name, findings=(codes.CONFIG_ENCODING.at(f"{name}:{line}"),))
-    if problem := read.problem:
-        is_tag = "constructor for the tag" in problem.reason
-        code = codes.CONFIG_BOMB if problem.fault == "excess" else codes.CONFIG_TAG if is_tag else codes.CONFIG_SYNTAX
-        where = f"{name}:{problem.line}" if problem.line and problem.fault != "excess" else name
-        found = code.at(where, hint=problem.hint, reason=f"{problem.context} {problem.reason}".strip())
-        return ModelConfig(member=name, findings=(found,))
-    if not isinstance(read.value, dict):
-        kind = "empty" if read.value is None else f"a {type(read.value).__name__}, not a mapping"
-        return ModelConfig(member=name, findings=(codes.CONFIG_ROOT.at(name, kind=kind),))
-    values = {key: value for key, value in read.value.items() if isinstance(key, str)}
-    return ModelConfig(member=name, values=values, lines=read.lines, findings=tuple(_check_document(name, read)))
+    values = read.value if isinstance(read.value, dict) else {}
+    return ModelConfig(
+        member=name,
+        values={key: value for key, value in values.items() if isinstance(key, str)},
+        lines=read.lines,
+        findings=tuple(_check_document(name, read)),
+    )
 
 
 def _check_document(name: str, read: "YamlDocument") -> Iterator[Finding]:
+    if problem := read.problem:
+        is_tag, is_bomb = "constructor for the tag" in problem.reason, problem.fault == "excess"
+        code = codes.CONFIG_BOMB if is_bomb else codes.CONFIG_TAG if is_tag else codes.CONFIG_SYNTAX
+        where = f"{name}:{problem.line}" if problem.line and not is_bomb else name
+        yield code.at(where, hint=problem.hint, reason=f"{problem.context} {problem.reason}".strip())
+        return
+    if not isinstance(read.value, dict):
+        kind = "empty" if read.value is None else f"a {type(read.value).__name__}, not a mapping"
+        yield codes.CONFIG_ROOT.at(name, kind=kind)
+        return
     for key in read.value:
         if not isinstance(key, str):
             where = f"{name}:{read.lines.get(str(key), 1)}"
@@ -197,10 +206,7 @@ def check_pt2(config: ModelConfig, failing: Severity, uncompiled: Severity) -> I
         failing: The severity of a failing `initialize`.
         uncompiled: The severity of a model that runs uncompiled.
     """
-    section = config.values.get("pt2")
-    where = config.at("pt2")
-    if "pt2" not in config.values:
-        return
+    section, where = config.values.get("pt2"), config.at("pt2")
     if isinstance(section, str):
         if "compile" in section:  # the server looks for the key in a string too
             yield codes.PT2_WORD.at(where, severity=failing, word=section[:40])
@@ -209,15 +215,14 @@ def check_pt2(config: ModelConfig, failing: Severity, uncompiled: Severity) -> I
         else:
             yield from _check_backend(section, where, uncompiled)
     elif not isinstance(section, dict):
-        yield codes.PT2_SHAPE.at(where, severity=failing, kind=_kind(section))
+        if "pt2" in config.values:
+            yield codes.PT2_SHAPE.at(where, severity=failing, kind=_kind(section))
     elif "compile" in section:
         yield from _check_compile(config, section["compile"], failing, uncompiled)
-    elif "export" in section:
-        export = section["export"]
-        if not isinstance(export, dict) or export.get("aot_compile") != True:  # noqa: E712 - as the server compares
-            yield codes.PT2_OFF_EXPORT.at(config.at("pt2", "export"), severity=uncompiled)
-    else:
+    elif "export" not in section:
         yield from _check_options(config, section, ("pt2",), uncompiled)
+    elif not config.aot_compile:
+        yield codes.PT2_OFF_EXPORT.at(config.at("pt2", "export"), severity=uncompiled)
 
 
 def _check_compile(config: ModelConfig, section: Any, failing: Severity, uncompiled: Severity) -> Iterator[Finding]:
@@ -229,8 +234,9 @@ def _check_compile(config: ModelConfig, section: Any, failing: Severity, uncompi
         yield codes.PT2_NO_ENABLE.at(where, severity=failing)
     elif section["enable"] != True:  # noqa: E712 - as the server compares
         severity = Severity.NOTE if section["enable"] is False else uncompiled
-        value = f"{section['enable']!r:.40}"
-        yield codes.PT2_OFF.at(config.at("pt2", "compile", "enable"), severity=severity, value=value)
+        yield codes.PT2_OFF.at(
+            config.at("pt2", "compile", "enable"), severity=severity, value=f"{section['enable']!r:.40}"
+        )
     else:
         options = {key: value for key, value in section.items() if key != "enable"}
         yield from _check_options(config, options, ("pt2", "compile"), uncompiled)
@@ -275,3 +281,77 @@ def _check_backend(backend: str, where: str, severity: Severity) -> Iterator[Fin
 def _kind(value: Any) -> str:  # Any: the YAML's
     kinds = {"NoneType": "empty", "dict": "a mapping", "list": "a list", "str": "a string"}
     return kinds.get(type(value).__name__, f"{value!r:.40}")
+
+
+# The manifest and the requirements
+
+
+def check_manifest(manifest: Manifest) -> Iterator[Finding]:
+    """Yield the manifest's values that the server refuses or ignores."""
+    model, runtime, envelope = manifest.model, manifest.runtime, manifest.model.envelope
+    if not MODEL_NAME.fullmatch(model.name):
+        code = codes.MODEL_NAME_UNREACHABLE if "/" in model.name else codes.MODEL_NAME
+        yield code.at(f"{_MANIFEST}: model.modelName", name=model.name[:40])
+    if runtime not in (*RUNTIMES, "PYTHON", "PYTHON3"):
+        hint = did_you_mean(runtime, RUNTIMES, 0.7)
+        yield codes.RUNTIME_UNKNOWN.at(f"{_MANIFEST}: runtime", hint=hint, name=runtime[:40])
+    if runtime == "LSP":
+        yield codes.RUNTIME_LSP.at(f"{_MANIFEST}: runtime")
+    if envelope in _ENVELOPES:
+        yield codes.ENVELOPE_IGNORED.at(f"{_MANIFEST}: model.envelope", name=envelope)
+    elif envelope:
+        hint = did_you_mean(envelope, _ENVELOPES, 0.7)
+        yield codes.ENVELOPE_UNKNOWN.at(f"{_MANIFEST}: model.envelope", hint=hint, name=envelope[:40])
+
+
+class Requirements(Struct, frozen=True, kw_only=True):
+    """The archive's requirements, with the findings about them."""
+
+    file: str | None = None  # the one that the manifest names, if it is packed
+    names: frozenset[str] = frozenset()  # distributions, canonical
+    unnamed: bool = False  # some line may provide anything
+    findings: tuple[Finding, ...] = ()
+
+
+def read_required(files: Files, manifest: Manifest) -> Requirements:
+    """Read the archive's requirements, the files that they include too."""
+    first = manifest.model.requirements_file
+    if not first:
+        return Requirements()
+    if first not in files:
+        where = f"{_MANIFEST}: model.requirementsFile"
+        return Requirements(findings=(codes.REQUIREMENTS_MISSING.at(where, name=first),))
+    findings = [codes.REQUIREMENTS_NEED_SETTING.at(first)]
+
+    def read(member: str) -> bytes | None:
+        data = files.read(member, MAX_REQUIREMENTS) if member in files else None
+        if data is None or len(data) <= MAX_REQUIREMENTS:
+            return data
+        findings.append(codes.REQUIREMENTS_TOO_LARGE.at(member, limit=MAX_REQUIREMENTS >> 20))
+        return None
+
+    lines = list(read_requirements(first, read))
+    findings += [finding for member, line in lines for finding in _check_line(files, member, line)]
+    installed = [line for _, line in lines if line.sort in (LineKind.REQUIREMENT, LineKind.PATH)]
+    return Requirements(
+        file=first,
+        names=frozenset(line.name for _, line in lines if line.name),
+        unnamed=any(line.name is None for line in installed),
+        findings=tuple(findings),
+    )
+
+
+def _check_line(files: Files, member: str, line: Line) -> Iterator[Finding]:
+    where, text = f"{member}:{line.number}", line.text[:60]
+    folder = member if line.sort in (LineKind.INCLUDE, LineKind.CONSTRAINT) else ""  # pip runs in the model folder
+    inner = line.text.removeprefix("./").rstrip("/")
+    is_elsewhere = "://" in line.text or "${" in line.text
+    is_packed = is_elsewhere or beside(folder, line.text) in files or inner in {"", "."} or files.is_folder(f"{inner}/")
+    if line.sort is LineKind.WRONG:
+        yield codes.REQUIREMENTS_LINE.at(where, text=text, reason=line.reason[:100])
+    elif line.sort in (LineKind.INCLUDE, LineKind.CONSTRAINT) and not is_packed:
+        yield codes.REQUIREMENTS_INCLUDE_MISSING.at(where, text=text)
+    elif line.sort is LineKind.PATH and not is_packed:
+        yield codes.REQUIREMENTS_PATH.at(where, text=text)
+    elif line.sort is LineKind.REQUIREMENT and line.name is None:
+        yield codes.REQUIREMENTS_UNNAMED.at(where, text=text)

@@ -14,8 +14,7 @@ from marpack import finding_codes as codes
 from marpack.archive.manifest import Manifest
 from marpack.errors import did_you_mean
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint.config import ModelConfig
-from marpack.inspection.lint.manifest import Requirements
+from marpack.inspection.lint.config import ModelConfig, Requirements
 from marpack.inspection.lint.source import (
     Definition,
     Files,

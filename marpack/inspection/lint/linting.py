@@ -11,7 +11,7 @@ from marpack.archive.manifest import Manifest
 from marpack.errors import LimitExceededError
 from marpack.finding_codes import CHECK_GAVE_UP
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint.config import check_keys, check_pt2, read_config
+from marpack.inspection.lint.config import check_keys, check_manifest, check_pt2, read_config, read_required
 from marpack.inspection.lint.handler import (
     Classes,
     LintContext,
@@ -24,7 +24,6 @@ from marpack.inspection.lint.handler import (
     search_path,
 )
 from marpack.inspection.lint.imports import check_imports, check_names, check_shadows, reach_modules
-from marpack.inspection.lint.manifest import check_manifest, read_required
 from marpack.inspection.lint.source import Files, MemberView
 from marpack.inspection.lint.weights import check_labels, check_model_file, check_weights
 from marpack.protocol.targets import Target, TargetDifference
