@@ -147,8 +147,6 @@ def ray_serve(export: Export) -> Folder:
     return Folder(files=files, commands=commands)
 
 
-# --- Features that a platform does not support --------------------------------------------------------------------
-
 _SETS_HEADERS = frozenset({"set_response_header", "set_response_headers"})
 _READS_HEADERS = frozenset(
     {"get_request_header", "get_all_request_header", "get_request_property", "get_request_properties"}

@@ -33,8 +33,6 @@ _ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(.+)", re.IGNORECASE | re.ASCII)
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
-# --- Tokens -------------------------------------------------------------------------------------------------------
-
 
 class TokenKind(Enum):
     """The permission of a token; the value is its name in the key file."""
@@ -143,9 +141,6 @@ def _write_keys(file: Path, keys: _KeyFile) -> None:
             Path(temporary).unlink(missing_ok=True)
 
 
-# --- Pages of other sites -----------------------------------------------------------------------------------------
-
-
 class Authority(Struct, frozen=True):
     """A host and a port; None is the scheme's default port, or any."""
 
@@ -251,9 +246,6 @@ def _parse_origin(text: str) -> Origin | None:
     match = _ORIGIN.fullmatch(text)
     authority = Authority.parse(match[2]) if match else None
     return (match[1].lower(), authority.with_port(match[1].lower())) if match and authority else None
-
-
-# --- The check of each request ------------------------------------------------------------------------------------
 
 
 class Admission(Struct, kw_only=True, eq=False):

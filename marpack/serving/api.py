@@ -34,8 +34,6 @@ _BITS = random.Random().getrandbits  # noqa: S311 - an id, not a secret; the sys
 _MAX_CAUSES = 100  # that are counted separately
 _MAX_CAUSE = 200  # characters of one
 
-# --- Statistics and log -------------------------------------------------------------------------------------------
-
 
 class Answered(Struct, frozen=True, kw_only=True, tag_field="event", tag="answered"):
     """The log event of a request."""
@@ -85,9 +83,6 @@ class ServingCore(Struct, frozen=True, kw_only=True):
     compat: bool = False  # imitate TorchServe also where its behavior is harmful
     open_inference: bool = False  # the setting ts_open_inference_protocol
     log_requests: bool = False
-
-
-# --- Routes -------------------------------------------------------------------------------------------------------
 
 
 class Call:
@@ -256,9 +251,6 @@ def check_escapes(target: str) -> None:
     raise RequestError(message, status=403, kind="IllegalArgumentException")
 
 
-# --- Responses ----------------------------------------------------------------------------------------------------
-
-
 def not_found() -> RequestError:
     """Return the error for an unknown path."""
     message = "Requested resource is not found, please refer to API document."
@@ -291,8 +283,6 @@ def status_reply(call: Call, text: str, *, status: int = 200) -> Reply:
     """Return the JSON response `{"status": text}`."""
     return json_reply(call, {"status": text}, status=status)
 
-
-# --- OpenAPI ------------------------------------------------------------------------------------------------------
 
 _PLACEHOLDER = re.compile(r"{(\w+)}")
 _JSON_TYPES: Mapping[type, str] = {str: "string", int: "integer", bool: "boolean"}

@@ -91,8 +91,6 @@ class InferenceApi(Api):
             ),
         )
 
-    # --- Predictions
-
     async def predict(
         self,
         call: Call,
@@ -162,15 +160,11 @@ class InferenceApi(Api):
             response = error_response(500, "Worker died.")
         return Reply(response=response, request_id=call.id)
 
-    # --- Health
-
     async def ping(self, call: Call, rest: str = "") -> Reply:  # noqa: ARG002 - any path below /ping
         """Return whether every model has loaded and has a ready worker."""
         registry = self.core.registry
         healthy = registry.is_healthy_for_torchserve if self.core.compat else registry.is_ready
         return json_reply(call, {"status": "Healthy" if healthy else "Unhealthy"}, status=200 if healthy else 500)
-
-    # --- KServe
 
     async def v1_models(self, call: Call) -> Reply:
         """List the models' names."""

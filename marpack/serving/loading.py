@@ -40,8 +40,6 @@ _SCHEME = re.compile(r"(?:https?|file):", re.IGNORECASE)
 _MAX_SHOWN = 1024  # characters of a url in a message
 _FIRST_VERSION = "1.0"  # of an archive without a version
 
-# --- The model store ----------------------------------------------------------------------------------------------
-
 
 class ModelStore(Struct, frozen=True):
     """A folder of archives."""
@@ -108,9 +106,6 @@ class ModelStore(Struct, frozen=True):
         return list(dict.fromkeys(found))
 
 
-# --- Admission ----------------------------------------------------------------------------------------------------
-
-
 class ProgramsRefusedError(ArchiveError):
     """The archive holds native or generated code, which --require-safe refuses."""
 
@@ -166,9 +161,6 @@ def _first_problem(what: str, findings: list[Finding], facts: Inspection, *, cod
         first = findings[0]
         return ArchiveError(f"{what}: {first.message}", where=first.where or facts.source, hint=first.hint, code=code)
     return ArchiveError(what, where=facts.source, hint=f"run marpack inspect --verify {facts.source}", code=code)
-
-
-# --- Plans --------------------------------------------------------------------------------------------------------
 
 
 class ModelPlan(Struct, frozen=True, kw_only=True):
@@ -260,8 +252,6 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
             is_default=properties.default_version is True,
         )
 
-
-# --- Loading threads ----------------------------------------------------------------------------------------------
 
 _THREAD = "marpack-loading"
 _INTERRUPT_TIMEOUT = 1.0  # seconds for interrupted threads to remove half-written files

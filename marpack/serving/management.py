@@ -52,8 +52,6 @@ _RUNTIMES = {"", "python", "python3"}
 _IN_PROGRESS = "Processing worker updates..."
 _RENEWABLE = {"management": TokenKind.MANAGEMENT, "inference": TokenKind.INFERENCE}
 
-# --- Parameters ---------------------------------------------------------------------------------------------------
-
 
 class _Listing(Struct, frozen=True):
     limit: int = _PAGE
@@ -119,9 +117,6 @@ class Registration(Struct, frozen=True, kw_only=True):
         return ModelTuning(min_workers=workers, max_workers=workers, **valid)
 
 
-# --- Descriptions -------------------------------------------------------------------------------------------------
-
-
 def describe_model(model: ServedModel) -> dict[str, Any]:  # Any: JSON
     """Return the description of a model version."""
     settings, prepared, config = model.settings, model.prepared, model.prepared.config
@@ -173,8 +168,6 @@ def url_of(model: ServedModel) -> str:
     return model.prepared.resolved.path.name
 
 
-# --- The ports ----------------------------------------------------------------------------------------------------
-
 _MODEL, _VERSION = "/models/{model_name}", "/models/{model_name}/{model_version}"
 _SET_BY_US = {"describe", "content-length"}  # headers
 
@@ -222,8 +215,6 @@ class ManagementApi(Api):
     def shared_routes(self) -> tuple[Route, ...]:
         """Return the routes for a port that also serves predictions; TorchServe lacks one of them there."""
         return tuple(route for route in self.routes if not self.core.compat or route.path != _VERSION)
-
-    # --- Reading
 
     async def list_models(self, call: Call) -> Reply:
         """List the models, one page at a time."""
@@ -275,8 +266,6 @@ class ManagementApi(Api):
         model = self.core.registry.find(model_name)
         ready = bool(model.workers) if self.core.compat else model.state is ModelState.READY
         return json_reply(call, {"name": model_name, "ready": ready})
-
-    # --- Changing
 
     async def register(self, call: Call) -> Reply:
         """Register a model of the model store."""
@@ -387,8 +376,6 @@ class ManagementApi(Api):
         except OutputError as error:
             raise RequestError(error.what, status=500, kind="InternalServerException") from None
         return reply_with(call, b"\n", JSON)
-
-    # --- Work that goes on when its client leaves
 
     def _begin(self, work: _Work[Reply]) -> asyncio.Task[Reply | RequestError]:
         """Start work without waiting for it."""

@@ -35,9 +35,6 @@ class MetricLogged(Struct, frozen=True, tag_field="event", tag="metric"):
     line: str  # as in TorchServe's ts_metrics.log and model_metrics.log, without the time in front
 
 
-# --- Samples: a metric with values for its labels -----------------------------------------------------------------
-
-
 class _LoggedSample:
     """Logs each value."""
 
@@ -152,9 +149,6 @@ class _Family:
             return ""
         unit = self.declared.unit.translate(_HELP_ESCAPES)
         return f"# HELP {name} Torchserve prometheus {kind} metric with unit: {unit}\n# TYPE {name} {kind}\n{rows}"
-
-
-# --- All metrics --------------------------------------------------------------------------------------------------
 
 
 class ServerMetrics:

@@ -30,8 +30,6 @@ _NO_WORKER = (
     "If this is a sequence inference, please check if it is closed, or expired; or exceeds maxSequenceJobQueueSize"
 )
 
-# --- Log events ---------------------------------------------------------------------------------------------------
-
 
 class WorkerLoaded(Struct, frozen=True, tag_field="event", tag="loaded"):
     """A worker is ready."""
@@ -74,9 +72,6 @@ def log_failure(model: str, error: MarpackError, *, worker: int | None = None, g
     """Log that a model, or a worker of it, could not be loaded."""
     trouble = error.trouble if isinstance(error, LoadError) else None
     _LOG.error(ModelFailed(model, worker, str(error), error.hint, given_up, trouble), exc_info=error)
-
-
-# --- One version --------------------------------------------------------------------------------------------------
 
 
 class ModelState(StrEnum):
@@ -141,8 +136,6 @@ class ServedModel:
                 return False
         return True
 
-    # --- Requests
-
     def submit(self, request: Request, *, named_version: str = "", describes: bool = False) -> Job:
         """Queue a request; raise RequestError if it gets no worker or the queue is full.
 
@@ -187,8 +180,6 @@ class ServedModel:
     def _refuse_all(self) -> None:
         for job in self.queue.drain():
             job.settle(_no_worker(self.name).response)
-
-    # --- The owner of workers
 
     def load(self, worker: WorkerSlot) -> Load:
         """Return how to load the model; extract its files again if the handler removed some."""
@@ -246,8 +237,6 @@ class ServedModel:
         """Queue batches that a worker has not begun before all others."""
         self.queue.put_back(itertools.chain.from_iterable(batches))
 
-    # --- Workers
-
     def begin(self, on_end: Callable[["asyncio.Task[None]"], None]) -> None:
         """Start the wanted number of workers; call `on_end` when one of their tasks ends."""
         self._on_end = on_end
@@ -298,9 +287,6 @@ def _no_worker(name: str, version: str = "", message: str = _NO_WORKER) -> Reque
     """Return TorchServe's error for a request that no worker takes."""
     text = message.format(name, f'Version {version}" ' if version else "")
     return RequestError(text, status=503, kind="ServiceUnavailableException")
-
-
-# --- All models ---------------------------------------------------------------------------------------------------
 
 
 class Registry:

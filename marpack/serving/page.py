@@ -44,8 +44,6 @@ PAGE_HEADERS: Mapping[str, str] = {
 # A sample may have the type of a page or a script: opened by itself, it has no origin and cannot run anything.
 SAMPLE_HEADERS: Mapping[str, str] = {"Content-Security-Policy": "default-src 'none'; sandbox", **_BASIC_HEADERS}
 
-# --- Content ------------------------------------------------------------------------------------------------------
-
 
 class PageSample(Struct, frozen=True, kw_only=True):
     """One input that was packed with a model."""
@@ -128,9 +126,6 @@ class PageRenderer(Struct, frozen=True):
     assets: Mapping[str, PageAsset]  # the page's files, by their names below `/page/`
     index: Callable[[Sequence[PageModel]], bytes]  # returns the page in UTF-8, for the models at its start
     draw: Callable[[AnsweredInput, Mapping[str, str], str], str]
-
-
-# --- Routes -------------------------------------------------------------------------------------------------------
 
 
 class PageApi:

@@ -89,8 +89,6 @@ class Server:
         self._interrupted = False
         self._bug: BaseException | None = None
 
-    # --- Models
-
     def add(self, plan: ModelPlan, *, at_start: bool = False) -> ServedModel:
         """Serve a model from now on; raise RequestError if its version is served already."""
         model = ServedModel(plan, numbers=self._numbers, metrics=self.core.metrics)
@@ -127,8 +125,6 @@ class Server:
         new.dispatch()
         await old.stop(self.options.http.drain)
         return new
-
-    # --- Life
 
     async def serve(self, models: Sequence[ModelPlan], *, beside: "Beside | None" = None) -> int:
         """Serve models until the server has to end, then finish accepted requests; return the exit code.
@@ -172,8 +168,6 @@ class Server:
         if not task.cancelled() and task.exception() is not None:
             self._bug = task.exception()
             self._ending.set()
-
-    # --- Ports
 
     async def _listen(self) -> None:
         options = self.options
@@ -241,8 +235,6 @@ def serve(make: Callable[[], Server], models: Sequence[ModelPlan], *, beside: Be
 
     return run(main)
 
-
-# --- Reloading ----------------------------------------------------------------------------------------------------
 
 _SKIPPED = (".mar", ".tar.gz", ".tgz", ".pyc", "~", ".swp", ".tmp")
 

@@ -17,7 +17,6 @@ from marpack.errors import UsageError, describe_os_error, first_line, located, n
 
 T = TypeVar("T")
 
-# --- Addresses ----------------------------------------------------------------------------------------------------
 
 _URL = re.compile(r"(https?)://(\[[^]/]*\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?/?", re.IGNORECASE | re.ASCII)
 _UNIX = "unix:"
@@ -76,8 +75,6 @@ class Address(Struct, frozen=True):
             return f"{_UNIX}{self.path}"
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
-
-# --- Models -------------------------------------------------------------------------------------------------------
 
 _DEFAULT_TIMEOUT = 120  # s
 _MAX_INT = 2**31 - 1  # of Java
@@ -151,8 +148,6 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
         tuned = replace(self, **given)
         return replace(tuned, max_workers=max(tuned.min_workers, tuned.max_workers))
 
-
-# --- config.properties --------------------------------------------------------------------------------------------
 
 _MAX_BYTES = 1 << 20  # of the file
 _WHOLE = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)

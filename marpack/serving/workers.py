@@ -129,8 +129,6 @@ class WorkerSlot:
         if self._ticking is None:
             self._tick()
 
-    # --- Life of the process
-
     async def _keep(self) -> None:
         try:
             delays, stopped = _restart_delays(), time.monotonic()
@@ -207,8 +205,6 @@ class WorkerSlot:
         self.in_flight.clear()
         if worker is not None:
             await _run_in_thread(worker.kill)
-
-    # --- Its pipes
 
     def _watch(self, worker: Worker) -> None:
         for descriptor in worker.interests():
