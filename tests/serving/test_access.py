@@ -64,61 +64,37 @@ def bearer(file: Path, name: str) -> str:
     return f"Bearer {keys(file)[name]}"
 
 
-def test_makes_a_file_that_only_its_owner_may_read(file: Path, clock: Clock) -> None:
+def test_makes_a_file_in_the_form_of_torchserve_that_only_its_owner_may_read(file: Path, clock: Clock) -> None:
     before = os.umask(0)
     try:
-        Tokens(file, 90, clock)
+        tokens = Tokens(file, 1.5, clock)
     finally:
         os.umask(before)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert list(file.parent.iterdir()) == [file]
-
-
-def test_its_form_is_the_originals(file: Path, clock: Clock) -> None:
-    Tokens(file, 1.5, clock)
     made = json.loads(file.read_bytes())
     assert list(made) == ["management", "inference", "API"]
     assert [list(entry) for entry in made.values()] == [["key", "expiration time"], ["key", "expiration time"], ["key"]]
     assert made["management"]["expiration time"] == "2026-11-23T02:01:30Z"
     assert len(set(keys(file).values())) == 3
     assert {len(key) for key in keys(file).values()} == {32}  # 24 bytes in base64
-
-
-def test_each_key_opens_its_own_kind(file: Path, clock: Clock) -> None:
-    tokens = Tokens(file, 60, clock)
     opened = {name: [kind for kind in TokenKind if tokens.allows(kind, bearer(file, name))] for name in keys(file)}
     assert opened == {"management": [MANAGEMENT], "inference": [INFERENCE], "API": [API]}
 
 
-HEADERS = {
-    "Bearer poZXA8oj": True,
-    "Bearer \t  poZXA8oj": True,
-    "bearer poZXA8oj": False,
-    "BearerpoZXA8oj": False,
-    "Bearer\u2003poZXA8oj": False,
-    " Bearer poZXA8oj": False,
-    "Bearer poZXA8oj ": False,
-    "Bearer poZXA8oj\n": False,
-    "Bearer poZXA8oj poZXA8oj": False,
-    "Bearer poZXA8o": False,
-    "Bearer POZXA8OJ": False,
-    "Bearer B_3S-a1F": False,
-    "Bearer zV0VXl-S": False,
-    "Bearer pöZXA8oj": False,
-    "Bearer p\udcffZXA8oj": False,
-    "Basic poZXA8oj": False,
-    "poZXA8oj": False,
-    "Bearer ": False,
-    "Bearer": False,
-    "": False,
-    None: False,
-}
+HEADERS = ("Bearer poZXA8oj", "Bearer \t  poZXA8oj")
+WRONG_HEADERS = (
+    *("bearer poZXA8oj", "BearerpoZXA8oj", "Bearer\u2003poZXA8oj", " Bearer poZXA8oj", "Bearer poZXA8oj "),
+    *("Bearer poZXA8oj\n", "Bearer poZXA8oj poZXA8oj", "Bearer poZXA8o", "Bearer POZXA8OJ", "Bearer B_3S-a1F"),
+    *("Bearer zV0VXl-S", "Bearer pöZXA8oj", "Bearer p\udcffZXA8oj", "Basic poZXA8oj", "poZXA8oj", "Bearer "),
+    *("Bearer", "", None),
+)
 
 
-@pytest.mark.parametrize(("header", "allowed"), HEADERS.items(), ids=map(ascii, HEADERS))
-def test_headers(file: Path, clock: Clock, header: str | None, allowed: bool) -> None:
+def test_headers(file: Path, clock: Clock) -> None:
     put(file, document())
-    assert Tokens(file, 60, clock).allows(INFERENCE, header) is allowed
+    tokens = Tokens(file, 60, clock)
+    assert [header for header in (*HEADERS, *WRONG_HEADERS) if tokens.allows(INFERENCE, header)] == list(HEADERS)
 
 
 def test_keys_expire_each_in_its_time(file: Path, clock: Clock) -> None:
@@ -131,15 +107,14 @@ def test_keys_expire_each_in_its_time(file: Path, clock: Clock) -> None:
     assert seen == [[MANAGEMENT, INFERENCE, API], [MANAGEMENT, API], [MANAGEMENT, API], [API]]
 
 
-def test_the_key_for_new_tokens_never_expires(file: Path, clock: Clock) -> None:
-    put(file, document(API={"key": "zV0VXl-S", "expiration time": "2020-01-01T00:00:00Z"}))
-    assert Tokens(file, 60, clock).allows(API, "Bearer zV0VXl-S")
-
-
-def test_a_key_without_a_time_never_expires(file: Path, clock: Clock) -> None:
-    put(file, document(inference={"key": "poZXA8oj"}))
+def test_keys_that_never_expire(file: Path, clock: Clock) -> None:
+    put(
+        file,
+        document(API={"key": "zV0VXl-S", "expiration time": "2020-01-01T00:00:00Z"}, inference={"key": "poZXA8oj"}),
+    )
     tokens = Tokens(file, 60, clock)
     clock.now += timedelta(days=10_000)
+    assert tokens.allows(API, "Bearer zV0VXl-S")
     assert tokens.allows(INFERENCE, "Bearer poZXA8oj")
 
 
@@ -177,10 +152,6 @@ def test_times_are_in_utc_whatever_the_clocks_zone(file: Path) -> None:
     clock.now = START.astimezone(timezone(timedelta(hours=5)))
     Tokens(file, 60, clock)
     assert json.loads(file.read_bytes())["inference"]["expiration time"] == "2026-11-23T03:00:00Z"
-
-
-def test_the_real_clock(file: Path) -> None:
-    assert Tokens(file).allows(INFERENCE, bearer(file, "inference"))
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o602, 0o601, 0o620])
@@ -265,108 +236,65 @@ FOREIGN = "--allowed-host"
 MALFORMED = "is not a host"
 PAGE = "--cors-origin"
 
-# (guard, Host, Origin, why it is refused)
-REQUESTS = [
-    (LOOPBACK, "127.0.0.1:8080", None, None),
-    (LOOPBACK, "localhost:8080", None, None),
-    (LOOPBACK, "LocalHost:8080", None, None),
-    (LOOPBACK, "localhost.:8080", None, None),
-    (LOOPBACK, "[::1]:8080", None, None),
-    (LOOPBACK, "[0:0:0:0:0:0:0:1]:8080", None, None),
-    (LOOPBACK, "serve.example", None, None),
-    (LOOPBACK, "serve.example:443", None, None),
-    (LOOPBACK, "app.example:9000", None, None),
-    (LOOPBACK, "[FD00:0::1]:1", None, None),
-    (LOOPBACK, None, None, "no Host header"),
-    (LOOPBACK, "", None, MALFORMED),
-    (LOOPBACK, "localhost", None, FOREIGN),
-    (LOOPBACK, "localhost:", None, FOREIGN),
-    (LOOPBACK, "localhost:8081", None, FOREIGN),
-    (LOOPBACK, "localhost:80800", None, MALFORMED),
-    (LOOPBACK, "localhost:0", None, MALFORMED),
-    (LOOPBACK, "localhost:-1", None, MALFORMED),
-    (LOOPBACK, "localhost:8080:8080", None, MALFORMED),
-    (LOOPBACK, "localhost:8080 ", None, MALFORMED),
-    (LOOPBACK, "localhost:\u0668080", None, MALFORMED),
-    (LOOPBACK, "localhost..:8080", None, FOREIGN),
-    (LOOPBACK, ".:8080", None, MALFORMED),
-    (LOOPBACK, "localhost.evil.com:8080", None, FOREIGN),
-    (LOOPBACK, "evil-localhost:8080", None, FOREIGN),
-    (LOOPBACK, "evil.com:8080", None, FOREIGN),
-    (LOOPBACK, "127.0.0.1.evil.com:8080", None, FOREIGN),
-    (LOOPBACK, "serve.example.evil.com", None, FOREIGN),
-    (LOOPBACK, "app.example", None, FOREIGN),
-    (LOOPBACK, "box:8080", None, FOREIGN),
-    (LOOPBACK, "192.168.1.2:8080", None, FOREIGN),
-    (LOOPBACK, "127.0.0.2:8080", None, FOREIGN),
-    (LOOPBACK, "127.1:8080", None, FOREIGN),
-    (LOOPBACK, "2130706433:8080", None, FOREIGN),
-    (LOOPBACK, "0.0.0.0:8080", None, FOREIGN),
-    (LOOPBACK, "::1:8080", None, MALFORMED),
-    (LOOPBACK, "[::1:8080", None, MALFORMED),
-    (LOOPBACK, "[::1]8080", None, MALFORMED),
-    (LOOPBACK, "[127.0.0.1]:8080", None, MALFORMED),
-    (LOOPBACK, "[::1%lo]:8080", None, MALFORMED),
-    (LOOPBACK, "[::ffff:127.0.0.1]:8080", None, FOREIGN),
-    (LOOPBACK, "user@localhost:8080", None, MALFORMED),
-    (LOOPBACK, "localhost:8080@evil.com", None, MALFORMED),
-    (LOOPBACK, "localhost:8080/x", None, MALFORMED),
-    (LOOPBACK, "localhost:8080, evil.com", None, MALFORMED),
-    (LOOPBACK, "http://localhost:8080", None, MALFORMED),
-    (LOOPBACK, "localh\u00f6st:8080", None, MALFORMED),
-    (LOOPBACK, "localhost\u2024:8080", None, MALFORMED),
-    (LOOPBACK, "localho\u017ft:8080", None, MALFORMED),  # whose capital letter is S
-    (LOOPBACK, "localhost:8080", "http://localhost:8080", None),
-    (LOOPBACK, "localhost:8080", "HTTP://LOCALHOST:8080", None),
-    (LOOPBACK, "[::1]:8080", "http://[::1]:8080", None),
-    (LOOPBACK, "serve.example", "http://serve.example", None),
-    (LOOPBACK, "serve.example:80", "http://serve.example", None),
-    (LOOPBACK, "localhost:8080", "https://app.example", None),
-    (LOOPBACK, "localhost:8080", "https://app.example:443", None),
-    (LOOPBACK, "localhost:8080", "http://dev.example:3000", None),
-    (LOOPBACK, "localhost:8080", "http://127.0.0.1:8080", PAGE),
-    (LOOPBACK, "localhost:8080", "https://localhost:8080", PAGE),
-    (LOOPBACK, "localhost:8080", "http://localhost", PAGE),
-    (LOOPBACK, "localhost:8080", "http://localhost:3000", PAGE),
-    (LOOPBACK, "localhost:8080", "http://app.example", PAGE),
-    (LOOPBACK, "localhost:8080", "https://app.example:444", PAGE),
-    (LOOPBACK, "localhost:8080", "https://app.example.evil.com", PAGE),
-    (LOOPBACK, "localhost:8080", "http://dev.example", PAGE),
-    (LOOPBACK, "localhost:8080", "http://evil.com", PAGE),
-    (LOOPBACK, "localhost:8080", "null", PAGE),
-    (LOOPBACK, "localhost:8080", "", PAGE),
-    (LOOPBACK, "localhost:8080", "*", PAGE),
-    (LOOPBACK, "localhost:8080", "localhost:8080", PAGE),
-    (LOOPBACK, "localhost:8080", "http://localhost:8080/", PAGE),
-    (LOOPBACK, "localhost:8080", "http://localhost:8080#evil.com", PAGE),
-    (LOOPBACK, "localhost:8080", "http://localhost:8080@evil.com", PAGE),
-    (LOOPBACK, "localhost:8080", "http://localhost:8080 http://evil.com", PAGE),
-    (LOOPBACK, "localhost:8080", "file://", PAGE),
-    (LOOPBACK, "evil.com:8080", "http://evil.com:8080", FOREIGN),
-    (WILDCARD, "localhost:9000", None, None),
-    (WILDCARD, "box.lan:8080", None, None),
-    (WILDCARD, "192.168.1.2:32768", None, None),
-    (WILDCARD, "[fe80::1]", None, None),
-    (WILDCARD, "0.0.0.0:8080", None, None),
-    (WILDCARD, "192.168.1.2:8080", "http://192.168.1.2:8080", None),
-    (WILDCARD, "192.168.1.2:8080", "http://192.168.1.3:8080", PAGE),
-    (WILDCARD, "evil.com:8080", None, FOREIGN),
-    (WILDCARD, "192.168.1.2.evil.com:8080", None, FOREIGN),
-    (WILDCARD, "192.168.1.257:8080", None, FOREIGN),
-    (WILDCARD, None, None, "no Host header"),
-    (IPV6_WILDCARD, "127.0.0.1:1", None, None),
-    (IPV6_WILDCARD, "box", None, None),
-    (WEB_PORT, "localhost", None, None),
-    (WEB_PORT, "localhost:80", None, None),
-    (WEB_PORT, "localhost", "http://localhost:80", None),
-    (WEB_PORT, "localhost:443", None, FOREIGN),
-    (NAMED, "box.lan:8080", None, None),
-    (NAMED, "localhost:8080", None, None),
-    (NAMED, "other:8080", None, FOREIGN),
-    (SOCKET, "localhost", None, None),
-    (SOCKET, "evil.com", None, FOREIGN),
-    (SOCKET, "10.0.0.1", None, FOREIGN),
+EVIL = "evil.com:8080"
+# guard, reason of the refusal → Host headers
+HOSTS = [
+    (
+        (LOOPBACK, None),
+        ["127.0.0.1:8080", "localhost:8080", "LocalHost:8080", "localhost.:8080", "[::1]:8080"],
+        ["[0:0:0:0:0:0:0:1]:8080", "serve.example", "serve.example:443", "app.example:9000", "[FD00:0::1]:1"],
+    ),
+    ((LOOPBACK, "no Host header"), [None]),
+    (
+        (LOOPBACK, MALFORMED),
+        ["", "localhost:80800", "localhost:0", "localhost:-1", "localhost:8080:8080", "localhost:8080 ", ".:8080"],
+        ["localhost:\u0668080", "::1:8080", "[::1:8080", "[::1]8080", "[127.0.0.1]:8080", "[::1%lo]:8080"],
+        ["user@localhost:8080", "localhost:8080@evil.com", "localhost:8080/x", "localhost:8080, evil.com"],
+        ["http://localhost:8080", "localh\u00f6st:8080", "localhost\u2024:8080"],
+        ["localho\u017ft:8080"],  # its capital letter is S
+    ),
+    (
+        (LOOPBACK, FOREIGN),
+        ["localhost", "localhost:", "localhost:8081", "localhost..:8080", "localhost.evil.com:8080", EVIL],
+        ["evil-localhost:8080", "127.0.0.1.evil.com:8080", "serve.example.evil.com", "app.example", "box:8080"],
+        ["192.168.1.2:8080", "127.0.0.2:8080", "127.1:8080", "2130706433:8080", "0.0.0.0:8080"],
+        ["[::ffff:127.0.0.1]:8080"],
+    ),
+    ((WILDCARD, None), ["localhost:9000", "box.lan:8080", "192.168.1.2:32768", "[fe80::1]", "0.0.0.0:8080"]),
+    ((WILDCARD, FOREIGN), [EVIL, "192.168.1.2.evil.com:8080", "192.168.1.257:8080"]),
+    ((WILDCARD, "no Host header"), [None]),
+    ((IPV6_WILDCARD, None), ["127.0.0.1:1", "box"]),
+    ((WEB_PORT, None), ["localhost", "localhost:80"]),
+    ((WEB_PORT, FOREIGN), ["localhost:443"]),
+    ((NAMED, None), ["box.lan:8080", "localhost:8080"]),
+    ((NAMED, FOREIGN), ["other:8080"]),
+    ((SOCKET, None), ["localhost"]),
+    ((SOCKET, FOREIGN), ["evil.com", "10.0.0.1"]),
 ]
+# guard, Host header, reason of the refusal → Origin headers
+ORIGINS = [
+    (
+        (LOOPBACK, "localhost:8080", None),
+        ["http://localhost:8080", "HTTP://LOCALHOST:8080", "https://app.example", "https://app.example:443"],
+        ["http://dev.example:3000"],
+    ),
+    ((LOOPBACK, "[::1]:8080", None), ["http://[::1]:8080"]),
+    ((LOOPBACK, "serve.example", None), ["http://serve.example"]),
+    ((LOOPBACK, "serve.example:80", None), ["http://serve.example"]),
+    (
+        (LOOPBACK, "localhost:8080", PAGE),
+        ["http://127.0.0.1:8080", "https://localhost:8080", "http://localhost", "http://localhost:3000"],
+        ["http://app.example", "https://app.example:444", "https://app.example.evil.com", "http://dev.example"],
+        ["http://evil.com", "null", "", "*", "localhost:8080", "http://localhost:8080/", "file://"],
+        ["http://localhost:8080#evil.com", "http://localhost:8080@evil.com", "http://localhost:8080 http://evil.com"],
+    ),
+    ((LOOPBACK, EVIL, FOREIGN), [f"http://{EVIL}"]),
+    ((WILDCARD, "192.168.1.2:8080", None), ["http://192.168.1.2:8080"]),
+    ((WILDCARD, "192.168.1.2:8080", PAGE), ["http://192.168.1.3:8080"]),
+    ((WEB_PORT, "localhost", None), ["http://localhost:80"]),
+]
+REQUESTS = [(guard, host, None, why) for (guard, why), *rows in HOSTS for row in rows for host in row]
+REQUESTS += [(guard, host, origin, why) for (guard, host, why), *rows in ORIGINS for row in rows for origin in row]
 
 
 @pytest.mark.parametrize(
@@ -374,11 +302,7 @@ REQUESTS = [
 )
 def test_guards(guard: Guard, host: str | None, origin: str | None, why: str | None) -> None:
     said = guard.problem(host, origin)
-    if why is None:
-        assert said is None
-    else:
-        assert said is not None
-        assert why in said
+    assert said is None if why is None else why in str(said)
 
 
 def test_a_refusal_shows_no_raw_text() -> None:
@@ -386,24 +310,25 @@ def test_a_refusal_shows_no_raw_text() -> None:
     assert "'http://\\x1b[31m'" in said
     assert said.isprintable()
     assert "--cors-origin" in said
-
-
-def test_a_refusal_is_short() -> None:
     assert len(LOOPBACK.problem("a" * 8000, None) or "") < 200
 
 
-@pytest.mark.parametrize("text", ["", "user@host", "http://host", "*.example", "host:x", "::1"])
-def test_refuses_a_wrong_allowed_host(text: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        Guard.of(Address("127.0.0.1", 8080), machine="box", allowed_hosts=[text])
-    assert (caught.value.code, caught.value.where) == ("invalid-host", "--allowed-host")
-
-
-@pytest.mark.parametrize("text", ["", "null", "app.example", "https://app.example/", "https://*.example", "https://"])
-def test_refuses_a_wrong_origin(text: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        Guard.of(Address("127.0.0.1", 8080), machine="box", origins=[text])
-    assert (caught.value.code, caught.value.where) == ("invalid-origin", "--cors-origin")
+@pytest.mark.parametrize(
+    ("option", "code", "texts"),
+    [
+        ("allowed_hosts", "invalid-host", ["", "user@host", "http://host", "*.example", "host:x", "::1"]),
+        (
+            "origins",
+            "invalid-origin",
+            ["", "null", "app.example", "https://app.example/", "https://*.example", "https://"],
+        ),
+    ],
+)
+def test_refuses_wrong_hosts_and_origins(option: str, code: str, texts: list[str]) -> None:
+    for text in texts:
+        with pytest.raises(UsageError) as caught:
+            Guard.of(Address("127.0.0.1", 8080), machine="box", **{option: [text]})
+        assert caught.value.code == code
 
 
 def test_until_there_is_a_guard_everybody_is_refused() -> None:

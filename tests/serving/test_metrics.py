@@ -125,15 +125,13 @@ def test_samples_are_asked_for_by_name(replayed: ServerMetrics, names: list[str]
     )  # no family without a sample that was asked for
 
 
-@pytest.mark.parametrize(
-    ("status", "name"),
-    [(200, "2"), (299, "2"), (404, "4"), (499, "4"), (500, "5"), (503, "5"), (101, "5"), (302, "5"), (777, "5")],
-)
-def test_answers_are_counted_by_hundreds(status: int, name: str):
+def test_answers_are_counted_by_hundreds():
     server = ServerMetrics(hostname="host")
-    server.count_response(status)
-    server.count_response(status)
-    assert shown(server) == {f'Requests{name}XX{{Level="Host",Hostname="host",}}': 2.0}
+    for status in (200, 299, 404, 499, 500, 503, 101, 302, 777):
+        server.count_response(status)
+    assert shown(server) == {
+        f'Requests{hundreds}XX{{Level="Host",Hostname="host",}}': count for hundreds, count in ((2, 2), (4, 2), (5, 5))
+    }
 
 
 def test_requests_are_told_apart_by_whether_the_path_named_the_version():
@@ -155,21 +153,15 @@ def test_requests_are_told_apart_by_whether_the_path_named_the_version():
     }
 
 
-def test_label_values_are_escaped():
+def test_labels_and_units_are_escaped():
     server = ServerMetrics(hostname='a"b\\c\nd')
     server.count_response(200)
     assert 'Hostname="a\\"b\\\\c\\nd",} 1.0\n' in server.exposition().decode()
-
-
-def test_what_is_no_unicode_does_not_hide_the_rest():
-    server = taking(declared(GAUGE, "G", "A"))
-    server.take(f"G.ms:5|#A:\udcff|#type:GAUGE{TAIL}")
-    assert shown(server) == {'G{A="?",Hostname="host",}': 5}
-
-
-def test_units_are_escaped():
     told = taking(declared(GAUGE, "G", unit="a\\b\nc")).exposition().decode()
     assert told == "# HELP G Torchserve prometheus gauge metric with unit: a\\\\b\\nc\n# TYPE G gauge\n"
+    server = taking(declared(GAUGE, "G", "A"))  # what is no Unicode does not hide the rest
+    server.take(f"G.ms:5|#A:\udcff|#type:GAUGE{TAIL}")
+    assert shown(server) == {'G{A="?",Hostname="host",}': 5}
 
 
 def test_a_metric_of_the_servers_own_may_be_declared_as_a_histogram():
@@ -202,48 +194,28 @@ def test_a_gauge_is_set_and_a_counter_grows():
     assert shown(server) == {f"G{labels}": -2, f"C{labels}": 1005}
 
 
-def test_what_a_file_declares_counts_more_than_a_lines_own_words():
+def test_a_declaration_counts_more_than_a_lines_own_words_and_a_line_has_its_own_host():
     server = taking(declared(GAUGE, "G", "Colour"))
-    server.take(f"G.unit:5|#Size:big|#type:COUNTER{TAIL}")
-    assert shown(server) == {'G{Colour="big",Hostname="host",}': 5}
-
-
-def test_lines_of_other_hosts_keep_their_name():
-    server = taking(declared(GAUGE, "G"))
     for host in ("a", "b"):
-        server.take(f"G.ms:5|#|#type:GAUGE|#hostname:{host},1700000000")
-    assert shown(server) == {'G{Hostname="a",}': 5, 'G{Hostname="b",}': 5}
+        server.take(f"G.unit:5|#Size:big|#type:COUNTER|#hostname:{host},1700000000")
+    assert shown(server) == {'G{Colour="big",Hostname="a",}': 5, 'G{Colour="big",Hostname="b",}': 5}
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "",
-        "G",
-        "G.ms:5",
-        "G.ms:5|#A:b",
-        "G.ms:5|#A:b,",
-        "G.ms:5|#A:b|#hostname:host",
-        "G.ms:5|#A:b|#hostname:,1",
-        "G.ms:5|#A:b|#type:METER|#hostname:host,1",
-        "G.ms:5|#A:b|#type:GAUGE|#more|#hostname:host,1",
-        "G.ms:5|#A:b,C:d|#hostname:host,1",
-        "G.ms:5|#|#hostname:host,1",
-        "G.ms:5|#A:x:y|#hostname:host,1",
-        "G.ms:|#A:b|#hostname:host,1",
-        "G.ms:five|#A:b|#hostname:host,1",
-        "G.ms:nan|#A:b|#hostname:host,1",
-        "G.ms:inf|#A:b|#hostname:host,1",
-        "G:5|#A:b|#hostname:host,1",
-        "Other.ms:5|#A:b|#hostname:host,1",
-        "Requests2XX.Count:5|#Level:Host|#hostname:host,1",
-    ],
-)
-def test_lines_that_say_nothing_of_a_declared_metric_are_ignored(line: str):
+HOST = "|#hostname:host,1"
+IGNORED = [
+    *("", "G", "G.ms:5", "G.ms:5|#A:b", "G.ms:5|#A:b,", "G.ms:5|#A:b|#hostname:host", "G.ms:5|#A:b|#hostname:,1"),
+    *(f"G.ms:5|#A:b|#type:METER{HOST}", f"G.ms:5|#A:b|#type:GAUGE|#more{HOST}", f"G.ms:5|#A:b,C:d{HOST}"),
+    *(f"G.ms:5|#{HOST}", f"G.ms:5|#A:x:y{HOST}", f"G.ms:|#A:b{HOST}", f"G.ms:five|#A:b{HOST}", f"G.ms:nan|#A:b{HOST}"),
+    *(f"G.ms:inf|#A:b{HOST}", f"G:5|#A:b{HOST}", f"Other.ms:5|#A:b{HOST}", f"Requests2XX.Count:5|#Level:Host{HOST}"),
+]
+
+
+def test_lines_that_say_nothing_of_a_declared_metric_are_ignored():
     server = ServerMetrics(hostname="host", declared=(*SERVER_METRICS, declared(GAUGE, "G", "A")))
-    server.take(line)
-    assert shown(server) == {}
-    server.take(" G.ms:5|#A:b|#hostname:host,1")
+    for line in IGNORED:
+        server.take(line)
+        assert shown(server) == {}, line
+    server.take(f" G.ms:5|#A:b{HOST}")
     assert shown(server) == {'G{A="b",Hostname="host",}': 5}
 
 
@@ -345,12 +317,8 @@ def test_metrics_are_logged_as_the_original_logs_them():
     assert server.exposition() == b""
 
 
-def test_what_is_not_declared_is_not_logged():
-    assert not any(line.startswith("New") for line in logged(MetricsMode.LOG)[0])
-
-
 def test_the_legacy_mode_shows_three_and_logs_the_others():
-    lines, server = logged(MetricsMode.LEGACY)
+    lines, server = logged(MetricsMode.LEGACY)  # which does not detect New
     assert [line.partition(".")[0] for line in lines] == ["Requests2XX", "WorkerLoadTime", "HandlerTime"]
     assert shown(server) == {
         'ts_inference_requests_total{model_name="probe",model_version="default",hostname="host",}': 1
@@ -378,43 +346,30 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield server
 
 
-@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-@pytest.mark.parametrize("path", ["/metrics", "/metrics/", "/metrics/any/thing"])
-def test_all_metrics(running: Served, method: str, path: str) -> None:
-    code, headers, body = running.request(method, path, at=running.metrics)
-    assert (code, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
-    assert b'ts_inference_requests_total{model_name="m",model_version="default",' in body
+def test_all_metrics(running: Served) -> None:
+    for method, path in (("GET", "/metrics"), ("POST", "/metrics/"), ("DELETE", "/metrics/any/thing")):
+        code, headers, body = running.request(method, path, at=running.metrics)
+        assert (code, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+        assert b'ts_inference_requests_total{model_name="m",model_version="default",' in body
 
 
-@pytest.mark.parametrize(
-    ("query", "names"),
-    [
-        ("name[]=Requests2XX", {"Requests2XX"}),
-        ("name%5B%5D=Requests2XX&name[]=Requests4XX", {"Requests2XX", "Requests4XX"}),
-        ("name[]=Nope", set()),
-        ("name[]=", set()),
-    ],
-)
-def test_some_metrics(running: Served, query: str, names: set[str]) -> None:
-    code, _, body = running.request("GET", f"/metrics?{query}", at=running.metrics)
-    found = {line.split()[2] for line in body.decode().splitlines() if line.startswith("# TYPE")}
-    assert (code, found) == (200, names)
+def test_some_metrics(running: Served) -> None:
+    queries = {
+        "name[]=Requests2XX": {"Requests2XX"},
+        "name%5B%5D=Requests2XX&name[]=Requests4XX": {"Requests2XX", "Requests4XX"},
+        "name[]=Nope": set(),
+        "name[]=": set(),
+    }
+    for query, names in queries.items():
+        code, _, body = running.request("GET", f"/metrics?{query}", at=running.metrics)
+        found = {line.split()[2] for line in body.decode().splitlines() if line.startswith("# TYPE")}
+        assert (code, found) == (200, names)
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "code"),
-    [
-        ("GET", "/", 405),
-        ("OPTIONS", "/", 200),
-        ("GET", "/api-description", 200),
-        ("GET", "/ping", 404),
-        ("GET", "/models", 404),
-        ("POST", "/predictions/m", 404),
-        ("GET", "/metric", 404),
-    ],
-)
-def test_other_paths(running: Served, method: str, path: str, code: int) -> None:
-    assert running.request(method, path, at=running.metrics)[0] == code
+def test_other_paths(running: Served) -> None:
+    codes = {"OPTIONS /": 200, "GET /api-description": 200, "GET /": 405}
+    codes |= dict.fromkeys(("GET /ping", "GET /models", "POST /predictions/m", "GET /metric"), 404)
+    assert {line: running.request(*line.split(), at=running.metrics)[0] for line in codes} == codes
 
 
 def test_metrics_at_the_address_of_management() -> None:
