@@ -65,18 +65,22 @@ def refusal(rules: AdmissionRules, path: Path) -> ArchiveError:
     return error
 
 
-def test_the_archive_of_a_digest_is_let_in(tmp_path: Path) -> None:
+def test_only_the_archive_of_a_digest_is_let_in(tmp_path: Path) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
+    assert refusal(AdmissionRules(digests=frozenset({"sha256:x"})), path).code == "no-content-digest"
     digest = signed(path)
     assert admit(AdmissionRules(digests=frozenset({"sha256:other", digest})), path) == ()
-
-
-def test_another_digest_is_refused(tmp_path: Path) -> None:
-    path = pack(tmp_path, "m.mar", HANDLER)
-    digest = signed(path)
     error = refusal(AdmissionRules(digests=frozenset({"sha256:" + "1" * 64})), path)
     assert (error.code, error.where) == ("digest-not-allowed", str(path))
     assert digest in error.what
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(tmp_path / "folder")
+    rules = AdmissionRules(digests=frozenset({digest}))
+    assert refusal(rules, tmp_path / "folder").code == "folder-without-digest"
+    with zipfile.ZipFile(path, "a") as archive:  # a member that the index does not list
+        archive.writestr("torch.py", "print('mine')")
+    error = refusal(rules, path)
+    assert (error.code, error.where) == ("digest-mismatch", f"{path}!torch.py")
 
 
 def test_a_digest_that_is_only_claimed_is_refused(tmp_path: Path) -> None:
@@ -84,28 +88,6 @@ def test_a_digest_that_is_only_claimed_is_refused(tmp_path: Path) -> None:
     digest = signed(path, lies="handler.py")
     error = refusal(AdmissionRules(digests=frozenset({digest})), path)
     assert (error.code, error.where) == ("digest-mismatch", f"{path}!handler.py")
-
-
-def test_a_member_beside_those_of_the_digest_is_refused(tmp_path: Path) -> None:
-    path = pack(tmp_path, "m.mar", HANDLER)
-    digest = signed(path)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("torch.py", "print('mine')")
-    error = refusal(AdmissionRules(digests=frozenset({digest})), path)
-    assert (error.code, error.where) == ("digest-mismatch", f"{path}!torch.py")
-
-
-def test_an_archive_without_an_index_has_no_digest(tmp_path: Path) -> None:
-    path = pack(tmp_path, "m.mar", HANDLER)
-    assert refusal(AdmissionRules(digests=frozenset({"sha256:x"})), path).code == "no-content-digest"
-
-
-def test_a_folder_has_no_digest_that_lasts(tmp_path: Path) -> None:
-    path = pack(tmp_path, "m.mar", HANDLER)
-    digest = signed(path)
-    with zipfile.ZipFile(path) as archive:
-        archive.extractall(tmp_path / "folder")
-    assert refusal(AdmissionRules(digests=frozenset({digest})), tmp_path / "folder").code == "folder-without-digest"
 
 
 @pytest.mark.parametrize("payload", [pickle.dumps(Runs()), pickle.dumps(eval), b"\x80\x04\x95"])
@@ -134,15 +116,12 @@ def plan(
     return made
 
 
-def test_a_plan_has_the_manifests_name_and_version(tmp_path: Path) -> None:
-    made = plan(pack(tmp_path, "m.mar", HANDLER, modelVersion="2.1"))
+def test_a_plan_has_the_manifests_name_and_version_or_another_name(tmp_path: Path) -> None:
+    path = pack(tmp_path, "m.mar", HANDLER, modelVersion="2.1")
+    made, other = plan(path), plan(path, name="other")
     assert (made.name, made.version, made.prepared.load.model_name) == ("m", "2.1", None)
     assert Path(made.prepared.load.model_dir, "handler.py").read_text() == HANDLER
-
-
-def test_a_plan_takes_another_name(tmp_path: Path) -> None:
-    made = plan(pack(tmp_path, "m.mar", HANDLER), name="other")
-    assert (made.name, made.version, made.prepared.load.model_name) == ("other", "1.0", "other")
+    assert (other.name, other.version, other.prepared.load.model_name) == ("other", "2.1", "other")
 
 
 def test_what_the_door_refuses_is_not_laid_out(tmp_path: Path) -> None:
@@ -159,32 +138,24 @@ def test_a_model_that_torchrun_starts_is_refused_before_a_worker_starts(tmp_path
     assert (refused.value.code, refused.value.exit_code) == ("torchrun-ranks", ExitCode.HANDLER)
 
 
-def test_a_model_with_sequences_is_warned_of_once(tmp_path: Path) -> None:
-    path = pack(tmp_path, "m.mar", HANDLER, config="sequenceBatching: true\nsequenceMaxIdleMSec: 1000\n")
-    assert [finding.code for finding in plan(path).findings] == ["sequence-batching"]
-
-
 def test_a_plan_tells_what_was_found(tmp_path: Path) -> None:
-    path = pack(tmp_path, "m.mar", HANDLER)
+    config = "sequenceBatching: true\nsequenceMaxIdleMSec: 1000\n"
+    path = pack(tmp_path, "m.mar", HANDLER, config=config)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("weights.pkl", pickle.dumps(Runs()))
-    assert [finding.code for finding in plan(path).findings] == ["untrusted-pickle"]
+    assert [finding.code for finding in plan(path).findings] == ["untrusted-pickle", "sequence-batching"]
 
 
-@pytest.mark.parametrize("handler", ["handler.py", "handler", "handler.py:handle", "image_classifier", "sub/h.py:f"])
-def test_a_handler_may_be_a_built_in_or_a_member(tmp_path: Path, handler: str) -> None:
+def test_a_handler_may_be_a_built_in_or_a_member(tmp_path: Path) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("sub/h.py", HANDLER)
-    assert plan(path, handler=handler).prepared.load.handler == handler
-
-
-@pytest.mark.parametrize("handler", ["other.py", "../handler.py", "/tmp/handler.py", "os:system", "h.py", ""])
-def test_no_other_handler_is_taken(tmp_path: Path, handler: str) -> None:
-    path = pack(tmp_path, "m.mar", HANDLER)
-    with pytest.raises(UsageError) as caught:
-        plan(path, handler=handler)
-    assert caught.value.code == "unknown-handler"
+    for handler in ("handler.py", "handler", "handler.py:handle", "image_classifier", "sub/h.py:f"):
+        assert plan(path, handler=handler).prepared.load.handler == handler
+    for handler in ("other.py", "../handler.py", "/tmp/handler.py", "os:system", "h.py", ""):
+        with pytest.raises(UsageError) as caught:
+            plan(path, handler=handler)
+        assert caught.value.code == "unknown-handler"
 
 
 CONFIG = "minWorkers: 2\nmaxWorkers: 4\nbatchSize: 8\nmaxBatchDelay: 50\nresponseTimeout: 30\nstartupTimeout: 40\n"
@@ -276,49 +247,33 @@ def store(tmp_path: Path) -> ModelStore:
     return ModelStore(folder)
 
 
-@pytest.mark.parametrize("name", ["a.mar", "b.tar.gz", "unpacked", "in.mar", "notes.txt"])
-def test_a_bare_name_is_found(store: ModelStore, name: str) -> None:
-    assert store.find(name) == store.folder / name
+def test_a_bare_name_is_found(store: ModelStore) -> None:
+    for name in ("a.mar", "b.tar.gz", "unpacked", "in.mar", "notes.txt"):
+        assert store.find(name) == store.folder / name
 
 
-NOT_FOUND = "Model not found at: {}"
-RELATIVE = "Relative path is not allowed in url: {}"
-ADDRESS = "Given URL {} does not match any allowed URL(s)"
-
-
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("", "empty url"),
-        ("nope.mar", NOT_FOUND),
-        ("A.MAR", NOT_FOUND),
-        ("../secret.mar", RELATIVE),
-        ("..", RELATIVE),
-        ("sub/../a.mar", RELATIVE),
-        ("sub/d.mar", NOT_FOUND),
-        ("./a.mar", NOT_FOUND),
-        (".", NOT_FOUND),
-        ("a.mar/", NOT_FOUND),
-        ("sub\\d.mar", NOT_FOUND),
-        ("/etc/passwd", NOT_FOUND),
-        ("a.mar\0", NOT_FOUND),
-        ("a.mar\n", NOT_FOUND),
-        ("out.mar", NOT_FOUND),
-        ("up.mar", NOT_FOUND),
-        ("broken.mar", NOT_FOUND),
-        ("circle.mar", NOT_FOUND),
-        ("ftp://host/a.mar", NOT_FOUND),
-        ("http://host/a.mar", ADDRESS),
-        ("HTTPS://host/a.mar", ADDRESS),
-        ("file:///etc/passwd", ADDRESS),
-        ("x" * 5000, NOT_FOUND.format("x" * 1024)),
-    ],
+NOT_FOUND = (
+    *("nope.mar", "A.MAR", "sub/d.mar", "./a.mar", ".", "a.mar/", "sub\\d.mar", "/etc/passwd", "a.mar\0", "a.mar\n"),
+    *("out.mar", "up.mar", "broken.mar", "circle.mar", "ftp://host/a.mar"),
 )
+URLS = {
+    "": "empty url",
+    **{url: f"Model not found at: {url}" for url in NOT_FOUND},
+    **{url: f"Relative path is not allowed in url: {url}" for url in ("../secret.mar", "..", "sub/../a.mar")},
+    **{
+        url: f"Given URL {url} does not match any allowed URL(s)"
+        for url in ("http://host/a.mar", "HTTPS://host/a.mar", "file:///etc/passwd")
+    },
+    "x" * 5000: f"Model not found at: {'x' * 1024}",
+}
+
+
+@pytest.mark.parametrize(("url", "message"), URLS.items(), ids=[ascii(url[:20]) for url in URLS])
 def test_any_other_url_is_refused_in_the_originals_words(store: ModelStore, url: str, message: str) -> None:
     with pytest.raises(RequestError) as refused:
         store.find(url)
     error = refused.value
-    assert (error.status, error.kind, error.message) == (404, "ModelNotFoundException", message.format(url))
+    assert (error.status, error.kind, error.message) == (404, "ModelNotFoundException", message)
 
 
 def test_all_models_are_the_archives_and_the_folders(store: ModelStore) -> None:
@@ -334,44 +289,30 @@ def test_a_store_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
     assert caught.value.code == "unreadable-model-store"
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["a.mar"], [(None, "a.mar")]),
-        (["x=a.mar", "y=b.tar.gz"], [("x", "a.mar"), ("y", "b.tar.gz")]),
-        (["x=a.mar,c.model , y=b.tar.gz,"], [("x", "a.mar"), (None, "c.model"), ("y", "b.tar.gz")]),
-        (["missing.mar"], [(None, "missing.mar")]),
-        (["sub/a.mar", "z=/elsewhere/c.model"], [(None, "a.mar"), ("z", "c.model")]),
-        (["a.mar", "a.mar"], [(None, "a.mar")]),
-        ([], []),
-    ],
-)
-def test_start_models(store: ModelStore, words: list[str], expected: list[tuple[str | None, str]]) -> None:
-    assert store.parse_models(words) == [(name, store.folder / file) for name, file in expected]
+START_WORDS = [
+    (["a.mar"], [(None, "a.mar")]),
+    (["x=a.mar", "y=b.tar.gz"], [("x", "a.mar"), ("y", "b.tar.gz")]),
+    (["x=a.mar,c.model , y=b.tar.gz,"], [("x", "a.mar"), (None, "c.model"), ("y", "b.tar.gz")]),
+    (["missing.mar"], [(None, "missing.mar")]),
+    (["sub/a.mar", "z=/elsewhere/c.model"], [(None, "a.mar"), ("z", "c.model")]),
+    (["a.mar", "a.mar"], [(None, "a.mar")]),
+    ([], []),
+]
 
 
-def test_all_as_a_start_model(store: ModelStore) -> None:
+def test_start_models(store: ModelStore, tmp_path: Path) -> None:
+    for words, expected in START_WORDS:
+        assert store.parse_models(words) == [(name, store.folder / file) for name, file in expected]
     assert store.parse_models(["ALL"]) == [(None, path) for path in store.all_models()]
-
-
-def test_a_start_model_may_be_a_folder_elsewhere(store: ModelStore, tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     assert store.parse_models([f"m={folder}"]) == [("m", folder)]
 
 
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("=a.mar", "'=a.mar' does not name a model"),
-        ("x=", "'x=' does not name a model"),
-        ("x=/", "'x=/' does not name a model"),
-        ("a\0.mar", "does not name a model"),
-        ("m=https://host/a.mar", "models are served from the model store, not from 'https://host/a.mar'"),
-    ],
-)
-def test_a_word_that_names_no_model(store: ModelStore, word: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message) as refused:
+@pytest.mark.parametrize("word", ["=a.mar", "x=", "x=/", "a\0.mar", "m=https://host/a.mar"])
+def test_a_word_that_names_no_model(store: ModelStore, word: str) -> None:
+    reason = "served from the model store, not from" if "://" in word else "does not name a model"
+    with pytest.raises(UsageError, match=reason) as refused:
         store.parse_models([word])
     assert refused.value.hint
 

@@ -105,73 +105,74 @@ MAX_LESS = error(400, "BadRequestException", "max_worker cannot be less than min
 CONFLICT = error(409, "ConflictStatusException", "Model version 1.0 is already registered for model probe")
 NO_HANDLER = bad("the handler 'os' is neither a built-in nor in the archive")
 
-# method, path → the answer
-ANSWERS: list[tuple[str, str, Any]] = [
-    ("GET", "/models", {"models": [{"modelName": "probe", "modelUrl": "probe.mar"}]}),
-    ("GET", "/models/nope", NO_MODEL),
-    ("GET", "/models/nope/all", NO_MODEL),
-    ("GET", "/models/probe/9", NO_VERSION),
-    ("GET", "/models/probe/1.0/other", NO_RESOURCE),
-    ("GET", "/models/probe/1.0/set-default/more", NO_RESOURCE),
-    ("PUT", "/models/probe/1.0/other", NO_RESOURCE),
-    ("PUT", "/models", NOT_ALLOWED),
-    ("PATCH", "/models/probe", NOT_ALLOWED),
-    ("DELETE", "/models", NOT_ALLOWED),
-    ("OPTIONS", "/models", NOT_ALLOWED),
-    ("POST", "/models/probe", NOT_ALLOWED),
-    ("POST", "/models/probe/1.0/set-default", NOT_ALLOWED),
-    ("POST", "/v1/models/probe", NOT_ALLOWED),
-    ("GET", "/", NOT_ALLOWED),
-    ("OPTIONS", "/models/nope", NO_MODEL),
-    ("GET", "/v1/models/probe", {"name": "probe", "ready": True}),
-    ("GET", "/v1/models/nope", NO_MODEL),
-    ("GET", "/v1/models", NO_RESOURCE),
-    ("GET", "/ping", NO_RESOURCE),
-    ("GET", "/predictions/probe", NO_RESOURCE),
-    ("GET", "/metrics", NO_RESOURCE),
-    ("GET", "/token?type=management", NO_RESOURCE),
-    ("GET", "/api-description/more", NO_RESOURCE),
-    ("PUT", "/models/nope?min_worker=1", NO_MODEL),
-    ("PUT", "/models/probe/9?min_worker=1", NO_VERSION),
-    ("PUT", "/models/probe?model_version=9", NO_VERSION),
-    ("PUT", "/models/probe?min_worker=2&max_worker=1", MAX_LESS),
-    ("PUT", "/models/probe?max_worker=0", MAX_LESS),
-    ("PUT", "/models/probe?min_worker=-1", bad("min_worker is a number from 0 to 1000.")),
-    ("PUT", "/models/probe/9/set-default", DEFAULT_9),
-    ("PUT", "/models/nope/9/set-default", NO_MODEL),
-    ("PUT", "/models/probe/1.0/set-default", status('Default version successfully updated for model "probe" to "1.0"')),
-    ("PUT", "/models/probe?synchronous=true", status("Workers scaled to 1 for model: probe")),
-    ("PUT", "/models/probe/1.0?synchronous=TRUE", status("Workers scaled to 1 for model: probe, version: 1.0")),
-    ("PUT", "/models/probe?min_worker=x&synchronous=1", status("Processing worker updates...")),
-    ("DELETE", "/models/nope", NO_MODEL),
-    ("DELETE", "/models/probe/9", NO_VERSION),
-    ("DELETE", "/models/probe/1.0/more", NO_RESOURCE),
-    ("POST", "/models", bad("Parameter url is required.")),
-    ("POST", "/models?url=", missing("empty url")),
-    ("POST", "/models?url=nope.mar", missing("Model not found at: nope.mar")),
-    ("POST", "/models?url=sub%2Fprobe.mar", missing("Model not found at: sub/probe.mar")),
-    ("POST", "/models?url=probe.mar&runtime=perl", bad("Invalid RuntimeType value: perl")),
-    ("POST", "/models?url=probe.mar", CONFLICT),
-    ("POST", "/models?url=junk.mar", error(400, "InvalidModelException", "this is not a zip")),
-    ("POST", "/models?url=probe.mar&initial_workers=1001", bad("Parameter initial_workers is at most 1000.")),
-    ("POST", "/models?url=probe.mar&model_name=x&handler=os", NO_HANDLER),
+# answers → requests
+ANSWERS: list[tuple[Any, list[str]]] = [
+    ({"models": [{"modelName": "probe", "modelUrl": "probe.mar"}]}, ["GET /models"]),
+    (
+        NO_MODEL,
+        [
+            *("GET /models/nope", "GET /models/nope/all", "OPTIONS /models/nope", "GET /v1/models/nope"),
+            *("PUT /models/nope?min_worker=1", "PUT /models/nope/9/set-default", "DELETE /models/nope"),
+        ],
+    ),
+    (NO_VERSION, ["GET /models/probe/9", "PUT /models/probe/9?min_worker=1", "PUT /models/probe?model_version=9"]),
+    (NO_VERSION, ["DELETE /models/probe/9"]),
+    (
+        NO_RESOURCE,
+        [
+            *("GET /models/probe/1.0/other", "GET /models/probe/1.0/set-default/more", "PUT /models/probe/1.0/other"),
+            *("GET /v1/models", "GET /ping", "GET /predictions/probe", "GET /metrics", "GET /token?type=management"),
+            *("GET /api-description/more", "DELETE /models/probe/1.0/more"),
+        ],
+    ),
+    (
+        NOT_ALLOWED,
+        [
+            *("PUT /models", "PATCH /models/probe", "DELETE /models", "OPTIONS /models", "POST /models/probe"),
+            *("POST /models/probe/1.0/set-default", "POST /v1/models/probe", "GET /"),
+        ],
+    ),
+    ({"name": "probe", "ready": True}, ["GET /v1/models/probe"]),
+    (MAX_LESS, ["PUT /models/probe?min_worker=2&max_worker=1", "PUT /models/probe?max_worker=0"]),
+    (bad("min_worker is a number from 0 to 1000."), ["PUT /models/probe?min_worker=-1"]),
+    (DEFAULT_9, ["PUT /models/probe/9/set-default"]),
+    (
+        status('Default version successfully updated for model "probe" to "1.0"'),
+        ["PUT /models/probe/1.0/set-default"],
+    ),
+    (status("Workers scaled to 1 for model: probe"), ["PUT /models/probe?synchronous=true"]),
+    (status("Workers scaled to 1 for model: probe, version: 1.0"), ["PUT /models/probe/1.0?synchronous=TRUE"]),
+    (status("Processing worker updates..."), ["PUT /models/probe?min_worker=x&synchronous=1"]),
+    (bad("Parameter url is required."), ["POST /models"]),
+    (missing("empty url"), ["POST /models?url="]),
+    (missing("Model not found at: nope.mar"), ["POST /models?url=nope.mar"]),
+    (missing("Model not found at: sub/probe.mar"), ["POST /models?url=sub%2Fprobe.mar"]),
+    (bad("Invalid RuntimeType value: perl"), ["POST /models?url=probe.mar&runtime=perl"]),
+    (CONFLICT, ["POST /models?url=probe.mar"]),
+    (error(400, "InvalidModelException", "this is not a zip"), ["POST /models?url=junk.mar"]),
+    (bad("Parameter initial_workers is at most 1000."), ["POST /models?url=probe.mar&initial_workers=1001"]),
+    (NO_HANDLER, ["POST /models?url=probe.mar&model_name=x&handler=os"]),
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "expected"), ANSWERS, ids=lambda value: str(value)[:60])
-def test_answers(running: Served, method: str, path: str, expected: Any) -> None:
-    code, found = running.manage(method, path)
+@pytest.mark.parametrize(
+    ("expected", "line"),
+    [(expected, line) for expected, lines in ANSWERS for line in lines],
+    ids=lambda each: str(each)[:60],
+)
+def test_answers(running: Served, expected: Any, line: str) -> None:
+    code, found = running.manage(*line.split(" "))
     assert found == expected
     accepted = 202 if expected == status("Processing worker updates...") else 200
     assert code == expected.get("code", accepted)
 
 
-@pytest.mark.parametrize("name", ["a b", "a/b", "..", ".", "<script>", "ü", "a%00b", "a\nb"])
-def test_a_models_name_is_plain(running: Served, name: str) -> None:
-    body = json.dumps({"url": "probe.mar", "model_name": name}).encode()
-    code, found = running.manage("POST", "/models", body, content_type="application/json")
-    assert (code, found["type"]) == (400, "BadRequestException")
-    assert "model_name" in found["message"]
+def test_a_models_name_is_plain(running: Served) -> None:
+    for name in ("a b", "a/b", "..", ".", "<script>", "ü", "a%00b", "a\nb"):
+        body = json.dumps({"url": "probe.mar", "model_name": name}).encode()
+        code, found = running.manage("POST", "/models", body, content_type="application/json")
+        assert (code, found["type"]) == (400, "BadRequestException")
+        assert "model_name" in found["message"]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"url": 1}', b'{"url": "probe.mar", "batch_size": "x"}'])
@@ -183,11 +184,11 @@ def test_a_body_that_is_no_such_json(running: Served, body: bytes) -> None:
     assert str(raised.value) in found["message"]
 
 
-@pytest.mark.parametrize("path", ["/api-description", "/models/probe", "/models/probe/1.0", "/"])
-def test_documents(running: Served, path: str) -> None:
-    code, found = running.manage("GET" if path == "/api-description" else "OPTIONS", path)
-    assert code == 200
-    assert "/models/{model_name}/{model_version}/set-default" in found["paths"]
+def test_documents(running: Served) -> None:
+    for line in ("GET /api-description", "OPTIONS /models/probe", "OPTIONS /models/probe/1.0", "OPTIONS /"):
+        code, found = running.manage(*line.split())
+        assert code == 200
+        assert "/models/{model_name}/{model_version}/set-default" in found["paths"]
 
 
 def test_what_is_told_of_sequences_where_the_config_leaves_it_out(fresh: Served) -> None:
@@ -309,19 +310,17 @@ def test_what_is_asked_for_at_registration(fresh: Served, query: str, expected: 
     assert tuple(described[key] for key in keys) == expected
 
 
-REASONS = {
-    "raises": "the handler failed in initialize: ValueError: no weights",
-    "dies": "the worker ended with exit code 3 while loading the model",
-}
-
-
-@pytest.mark.parametrize("name", REASONS)
-def test_a_model_that_does_not_start_is_gone(fresh: Served, name: str) -> None:
-    code, found = fresh.manage("POST", f"/models?url={name}.mar&initial_workers=1")
-    message = f"Failed to start workers for model {name} version: 1.0: {REASONS[name]}"
-    assert (code, found) == (500, error(500, "InternalServerException", message))
-    assert fresh.manage("GET", "/models") == (200, {"models": []})
-    assert fresh.request("GET", "/ping")[0] == 200
+def test_a_model_that_does_not_start_is_gone(fresh: Served) -> None:
+    reasons = {
+        "raises": "the handler failed in initialize: ValueError: no weights",
+        "dies": "the worker ended with exit code 3 while loading the model",
+    }
+    for name, reason in reasons.items():
+        code, found = fresh.manage("POST", f"/models?url={name}.mar&initial_workers=1")
+        message = f"Failed to start workers for model {name} version: 1.0: {reason}"
+        assert (code, found) == (500, error(500, "InternalServerException", message))
+        assert fresh.manage("GET", "/models") == (200, {"models": []})
+        assert fresh.request("GET", "/ping")[0] == 200
 
 
 @pytest.mark.nightly  # a start takes whole seconds of time
@@ -336,26 +335,17 @@ def test_a_model_that_hangs_is_gone_when_its_time_is_up(fresh: Served) -> None:
 
 
 def test_registered_without_waiting(fresh: Served) -> None:
+    connection = http.client.HTTPConnection(fresh.management)  # a client that leaves does not stop what it began
+    connection.request("POST", "/models?url=tuned.mar&initial_workers=1")
+    connection.close()
     accepted = (202, status("Processing worker updates..."))
     assert fresh.manage("POST", "/models?url=probe.mar&initial_workers=1&synchronous=false") == accepted
     assert fresh.request("POST", "/predictions/probe", b"x")[::2] == (200, b"1")
+    wait_until(lambda: fresh.request("POST", "/predictions/tuned", b"x")[0] == 200)
     assert fresh.manage("POST", "/models?url=raises.mar&initial_workers=1&synchronous=false") == accepted
     wait_until(lambda: fresh.manage("GET", "/models/raises")[0] == 404)
     assert fresh.manage("PUT", "/models/probe?min_worker=2") == accepted
     wait_until(lambda: len(fresh.manage("GET", "/models/probe")[1][0]["workers"]) == 2)
-
-
-def test_a_client_that_leaves_does_not_stop_what_it_began(fresh: Served) -> None:
-    connection = http.client.HTTPConnection(fresh.management)
-    connection.request("POST", "/models?url=probe.mar&initial_workers=1")
-    connection.close()
-    wait_until(lambda: fresh.request("POST", "/predictions/probe", b"x")[0] == 200)
-
-
-def test_scaling_a_model_whose_workers_do_not_come_up(as_original: Served) -> None:
-    assert as_original.manage("POST", "/models?url=raises.mar")[0] == 200
-    code, found = as_original.manage("PUT", "/models/raises?min_worker=1&synchronous=true")
-    assert (code, found["message"]) == (500, "Failed to start workers for model raises version: null")
 
 
 @pytest.mark.nightly  # a worker is tried again for whole seconds
@@ -428,12 +418,8 @@ def test_an_archive_that_is_not_served_is_let_go(running: Served) -> None:
 
 def test_without_the_model_api_nothing_is_registered_or_taken_off(store: Path) -> None:
     with served(store / "probe.mar") as server:
-        for method, path in [
-            ("POST", "/models?url=probe2.mar"),
-            ("DELETE", "/models/probe"),
-            ("DELETE", "/models/a/1"),
-        ]:
-            assert server.manage(method, path) == (405, NOT_ALLOWED)
+        for line in ("POST /models?url=probe2.mar", "DELETE /models/probe", "DELETE /models/a/1"):
+            assert server.manage(*line.split()) == (405, NOT_ALLOWED)
         assert server.manage("PUT", "/models/probe?min_worker=1&synchronous=true")[0] == 200
         assert server.manage("PUT", "/models/probe/1.0/set-default")[0] == 200
 
@@ -461,6 +447,9 @@ def test_as_the_original(as_original: Served) -> None:
     code, found = as_original.manage("POST", "/models?url=raises.mar&initial_workers=1")
     assert found["message"] == "Failed to start workers for model raises version: 1.0"
     assert as_original.manage("GET", "/models/raises")[0] == 404
+    assert as_original.manage("POST", "/models?url=raises.mar")[0] == 200
+    code, found = as_original.manage("PUT", "/models/raises?min_worker=1&synchronous=true")
+    assert (code, found["message"]) == (500, "Failed to start workers for model raises version: null")
     assert as_original.manage("POST", "/models?url=..%2Fprobe.mar")[0] == 404
     assert as_original.manage("POST", "/models?url=hangs.mar&initial_workers=1&synchronous=false")[0] == 202
     assert as_original.manage("GET", "/v1/models/hangs")[1] == {"name": "hangs", "ready": True}
@@ -479,23 +468,16 @@ def test_one_address_for_all(store: Path, compat: bool) -> None:
         assert b"Requests2XX" in server.request("GET", "/metrics")[2]
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Host": "evil.example"},
-        {"Host": "localhost.evil.example:8081"},
-        {"Origin": "http://evil.example"},
-        {"origin": "http://127.0.0.1", "Origin": "http://evil.example"},
-        {"Origin": "null"},
-    ],
-)
 @pytest.mark.parametrize("shares", [False, True])
-def test_another_sites_page_is_refused(store: Path, headers: dict[str, str], shares: bool) -> None:
+def test_another_sites_page_is_refused(store: Path, shares: bool) -> None:
     where = dict.fromkeys(("inference", "management"), free_address()) if shares else {}
+    strangers = [{"Host": "evil.example"}, {"Host": "localhost.evil.example:8081"}, {"Origin": "http://evil.example"}]
+    strangers += [{"origin": "http://127.0.0.1", "Origin": "http://evil.example"}, {"Origin": "null"}]
     with served(model_store=store, **where) as server:
-        for method, path in [("GET", "/models"), ("POST", "/models?url=probe.mar"), ("PUT", "/models/a/1/set-default")]:
-            code, found = server.manage(method, path, **headers)
-            assert (code, found["type"]) == (403, "ForbiddenException")
+        for line in ("GET /models", "POST /models?url=probe.mar", "PUT /models/a/1/set-default"):
+            for headers in strangers:
+                code, found = server.manage(*line.split(), **headers)
+                assert (code, found["type"]) == (403, "ForbiddenException")
         assert server.manage("GET", "/models", Origin=f"http://{server.management}") == (200, {"models": []})
 
 
