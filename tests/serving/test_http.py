@@ -26,9 +26,6 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
-# --- what is overridden in the library
-
-
 @in_loop
 async def test_an_answer_has_only_headers_that_were_asked_for():
     async with listening() as at, await at.connect() as client:
@@ -52,11 +49,8 @@ async def test_what_is_no_http_is_answered_as_the_server_does():
         head, _, body = (await at.said(b"nonsense\r\n\r\n")).partition(b"\r\n\r\n")
         assert b" 400 Bad Request" in head
         assert b"connection: close" in head.lower()
-        assert json.loads(body) == {
-            "code": 400,
-            "type": "BadRequestException",
-            "message": "Invalid HTTP message.",
-        }
+        error = {"code": 400, "type": "BadRequestException", "message": "Invalid HTTP message."}
+        assert json.loads(body) == error
 
 
 @in_loop
@@ -128,9 +122,6 @@ async def test_nothing_that_a_client_has_not_taken_goes_unwatched_and_nobody_who
         assert connection._write_timer is None
 
 
-# --- the descriptors that the system lends
-
-
 def test_the_limit_of_descriptors_is_raised_to_what_is_needed(monkeypatch: pytest.MonkeyPatch):
     limits = [(1000, 5000)]
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
@@ -194,8 +185,6 @@ async def test_what_can_be_no_unix_socket_is_told(tmp_path: Path, path: str, exp
     assert file.read_text() == "mine"
 
 
-# --- bodies
-
 FITS = bytes(LIMIT)
 BEYOND = bytes(LIMIT + 1)
 PIECES = chunk(bytes(600)) + chunk(bytes(600)) + b"0\r\n\r\n"
@@ -236,9 +225,6 @@ async def test_a_client_that_asks_is_told_that_its_body_may_come(headers: tuple[
         assert (await client.get("/echo")).status == 200
 
 
-# --- connections
-
-
 @pytest.mark.parametrize(
     ("version", "headers", "stays"),
     [
@@ -263,18 +249,16 @@ async def test_a_connection_stays_as_long_as_the_client_wants(version: str, head
 
 
 @in_loop
-async def test_a_client_of_http_1_0_need_not_name_the_host():
-    async with listening() as at:
-        assert (await at.said(b"GET /echo HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.0 200 \r\n")
-
-
-@in_loop
-async def test_head_gets_the_head():
+async def test_head_gets_the_head_and_http_1_0_need_not_name_the_host():
     async with listening() as at, await at.connect() as client:
         await client.send(request("/echo", body=b"abc", method="HEAD"))
         answer = await client.answer(bodiless=True)
         assert (answer.status, answer.headers["content-length"]) == (200, "3")
+        at.probe.streamed.end((b"one", b"two"))
+        await client.send(request("/stream", method="HEAD"))  # and gets no piece
+        assert (await client.answer(bodiless=True)).status == 200
         assert (await client.get("/echo")).status == 200
+        assert (await at.said(b"GET /echo HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.0 200 \r\n")
 
 
 @in_loop
@@ -285,22 +269,17 @@ async def test_pipelined_requests_are_answered_in_their_order():
         assert [(await client.answer()).body for _ in marks] == marks
 
 
+@pytest.mark.parametrize("leaves", [False, True])
 @in_loop
-async def test_a_client_that_will_send_no_more_has_gone():
+async def test_a_client_that_leaves_or_sends_no_more_has_its_request_cancelled(leaves: bool):
     async with listening() as at, await at.connect() as client:
         await client.send(request("/wait"))
         await eventually(lambda: at.probe.begun)
-        client.writer.write_eof()
-        assert await client.rest() == b""
-        await eventually(lambda: at.probe.cancelled)
-
-
-@in_loop
-async def test_a_client_that_leaves_has_its_request_cancelled():
-    async with listening() as at:
-        async with await at.connect() as client:
-            await client.send(request("/wait"))
-            await eventually(lambda: at.probe.begun)
+        if leaves:
+            client.writer.close()
+        else:
+            client.writer.write_eof()
+            assert await client.rest() == b""
         await eventually(lambda: at.probe.cancelled == 1)
         await eventually(lambda: at.http.connection_count == 0)
 
@@ -315,9 +294,6 @@ async def test_a_client_may_leave_while_its_answer_is_written():
         await eventually(lambda: at.http.connection_count == 0)
         async with await at.connect() as client:
             assert (await client.get("/echo")).status == 200
-
-
-# --- streams
 
 
 @in_loop
@@ -346,15 +322,6 @@ async def test_a_stream_to_http_1_0_ends_with_its_connection():
 
 
 @in_loop
-async def test_head_of_a_stream_gets_no_piece():
-    async with listening() as at, await at.connect() as client:
-        at.probe.streamed.end((b"one", b"two"))
-        await client.send(request("/stream", method="HEAD"))
-        assert (await client.answer(bodiless=True)).status == 200
-        assert (await client.get("/echo")).status == 200
-
-
-@in_loop
 async def test_a_stream_that_breaks_off_ends_without_its_last_chunk():
     async with listening() as at, await at.connect() as client:
         await client.send(request("/stream"))
@@ -375,9 +342,6 @@ async def test_a_stream_whose_client_leaves_takes_no_more_in():
         await eventually(lambda: at.http.connection_count == 0)
         at.probe.streamed.put(b"two")
         assert at.probe.streamed.unread == 0
-
-
-# --- slow clients
 
 
 async def dribble(client: Client, data: bytes) -> None:
@@ -459,9 +423,6 @@ async def test_a_slow_but_honest_upload_is_taken():
         assert len((await client.answer()).body) == 200_000
 
 
-# --- the end
-
-
 @in_loop
 async def test_what_comes_on_an_open_connection_while_the_server_ends_is_answered():
     async with listening() as at, await at.connect() as kept, await at.connect() as idle:
@@ -477,30 +438,19 @@ async def test_what_comes_on_an_open_connection_while_the_server_ends_is_answere
             await at.connect()
 
 
+@pytest.mark.parametrize("path", ["/wait", "/large"])
 @in_loop
-async def test_the_drain_waits_for_what_is_at_hand():
-    async with listening() as at, await at.connect() as client:
-        await client.send(request("/wait"))
-        await eventually(lambda: at.probe.begun)
-        draining = asyncio.create_task(at.http.drain(5.0, until=lambda: False))
-        await asyncio.sleep(PATIENCE)
-        assert not draining.done()
-        at.probe.go.set()
-        assert (await client.answer()).body == b"waited"
-        await draining
-
-
-@in_loop
-async def test_the_drain_waits_for_answers_that_are_being_taken():
+async def test_the_drain_waits_for_running_requests_and_for_answers_that_are_being_taken(path: str):
     async with listening() as at, await at.connect() as client:
         client.writer.transport.pause_reading()
-        await client.send(request("/large"))
+        await client.send(request(path))
         await asyncio.sleep(0.05)
         draining = asyncio.create_task(at.http.drain(5.0, until=lambda: False))
         await asyncio.sleep(2 * PATIENCE)
         assert not draining.done()
+        at.probe.go.set()
         client.writer.transport.resume_reading()
-        assert len((await client.answer()).body) == LARGE
+        assert len((await client.answer()).body) == (LARGE if path == "/large" else len(b"waited"))
         await draining
 
 
@@ -528,9 +478,6 @@ async def test_a_drain_that_need_not_wait_ends():
         await asyncio.sleep(0.05)
         enough.set()
         await draining
-
-
-# --- handlers' own nonsense
 
 
 @pytest.mark.parametrize(
@@ -563,9 +510,6 @@ async def test_an_answer_that_is_broken_off_ends_with_a_reset():
         await client.send(request("/broken"))
         with pytest.raises(ConnectionResetError):
             await client.reader.read()
-
-
-# --- malformed requests
 
 
 @pytest.mark.parametrize("halves", [False, pytest.param(True, marks=nightly)], ids=["at once", "in halves"])

@@ -1,21 +1,13 @@
 import asyncio
 import itertools
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from serving.fronts import in_loop
-from serving.served import LOADER, pack
 
-from marpack.project.source import ResolvedSource
-from marpack.serving.jobs import Batch, Job, JobQueue, StreamAbortedError, StreamedResponse
-from marpack.serving.metrics import ServerMetrics
-from marpack.serving.models import ServedModel
-from marpack.serving.settings import ModelTuning
-from marpack.serving.workers import WorkerState
+from marpack.serving.jobs import Job, JobQueue, StreamAbortedError, StreamedResponse
 from marpack.torchserve.http import Request, Response
 from marpack.torchserve.response import NEXT
 
@@ -45,9 +37,6 @@ def ids(batch: tuple[Job, ...] | None) -> list[str] | None:
     return None if batch is None else [job.request.id for job in batch]
 
 
-# --- batches
-
-
 def test_the_first_job_opens_the_batch_and_is_what_its_delay_counts_from(new: NewJob):
     jobs = queue()
     filled(jobs, new, 1)
@@ -60,22 +49,15 @@ def test_the_first_job_opens_the_batch_and_is_what_its_delay_counts_from(new: Ne
     assert jobs.due is None
 
 
-def test_a_full_batch_goes_at_once_and_what_is_beyond_it_waits(new: NewJob):
-    jobs = queue()
-    filled(jobs, new, 6)
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_full_batch_goes_at_once_and_what_is_beyond_it_waits(new: NewJob, batch_size: int):
+    jobs = queue(batch_size=batch_size)
+    filled(jobs, new, batch_size + 2)
     assert jobs.has_full_batch()
-    assert ids(jobs.take(0.0)) == ["0", "1", "2", "3"]
-    assert not jobs.has_full_batch()
-    assert jobs.take(0.0) is None
-    assert jobs.due == 1.0
-
-
-def test_a_batch_of_one_never_waits(new: NewJob):
-    jobs = queue(batch_size=1)
-    filled(jobs, new, 2)
-    assert ids(jobs.take(0.0)) == ["0"]
-    assert ids(jobs.take(0.0)) == ["1"]
-    assert jobs.take(0.0) is None
+    assert ids(jobs.take(0.0)) == [str(number) for number in range(batch_size)]
+    assert jobs.has_full_batch() == (batch_size == 1)
+    assert ids(jobs.take(0.0)) == (["1"] if batch_size == 1 else None)
+    assert jobs.due == (None if batch_size == 1 else 1.0)
 
 
 def test_a_batch_that_came_due_while_nobody_was_free_goes_at_once(new: NewJob):
@@ -118,19 +100,14 @@ def test_a_batch_that_all_have_left_counts_from_its_next_job(new: NewJob):
     assert jobs.due == 1.9
 
 
-def test_there_is_room_for_so_many_beside_the_open_batch(new: NewJob):
+def test_there_is_room_for_so_many_beside_the_open_batch_and_who_leaves_makes_room(new: NewJob):
     jobs = queue(capacity=2)
     filled(jobs, new, 2)
     assert not jobs.put(new())
     assert jobs.take(0.0) is None
-    filled(jobs, new, 2)
+    first, _ = filled(jobs, new, 2)
     assert not jobs.put(new())
     assert len(jobs) == 2
-
-
-def test_who_leaves_makes_room(new: NewJob):
-    jobs = queue(capacity=2)
-    first, _ = filled(jobs, new, 2)
     jobs.drop(first)
     jobs.drop(first)  # it was taken meanwhile: nothing is left to drop
     filled(jobs, new, 1)
@@ -196,9 +173,6 @@ def test_every_job_is_taken_once_in_order_or_has_left(steps: list[object], batch
     wanted = [job for job in sent + left if job.is_wanted]
     assert wanted == [job for job in put if job.is_wanted]
     loop.close()
-
-
-# --- answers
 
 
 def test_an_answer_that_nobody_waits_for_is_let_go(new: NewJob):
@@ -267,18 +241,14 @@ async def test_pieces_come_as_they_are_put():
     assert await taken == ([b"one", b"two"], False)
 
 
-def test_an_error_as_the_first_piece_is_the_whole_answer(new: NewJob):
-    job = new()
+def test_an_error_as_the_first_piece(new: NewJob):
+    job, broken = new(), new()
     error = Response(status=503, body=b"{}", failed=True)
     job.take_piece(error)
     assert job.response.result() == error
-
-
-def test_a_stream_under_the_status_of_an_error_is_broken_off(new: NewJob):
-    job = new()
-    job.take_piece(Response(status=404, body=b"one,", headers=((NEXT, "true"),)))
-    job.settle(WHOLE)
-    assert job.response.result().reset
+    broken.take_piece(Response(status=404, body=b"one,", headers=((NEXT, "true"),)))
+    broken.settle(WHOLE)
+    assert broken.response.result().reset  # a status that cannot be streamed
 
 
 @in_loop
@@ -300,40 +270,15 @@ def test_what_a_client_that_has_left_did_not_take_is_let_go():
     assert stream.unread == 0
 
 
-class Taker:
-    """A worker that takes every batch and answers none."""
+def test_what_is_given_back_shares_no_batch_that_it_did_not_share(new: NewJob):
+    def job(*, is_alone: bool = False) -> Job:
+        made = new()
+        made.is_alone = is_alone
+        return made
 
-    state = WorkerState.READY
-    in_flight = ()
-
-    def __init__(self) -> None:
-        self.batches: list[Batch] = []
-
-    def has_room(self, *, full_batch: bool) -> bool:
-        return True
-
-    def send(self, batch: Batch) -> None:
-        self.batches.append(batch)
-
-
-async def given_back(path: Path) -> list[list[str]]:
-    plan = LOADER.plan(ResolvedSource(path=path), tuning=ModelTuning(batch_size=4, max_batch_delay=0))
-    metrics = ServerMetrics(hostname="here")
-    model = ServedModel(plan, numbers=itertools.count(), metrics=metrics)
-    taker: Any = Taker()
-
-    def job(name: str, *, is_alone: bool = False) -> Job:
-        return Job(Request(id=name, parts=()), asyncio.get_running_loop().create_future(), is_alone=is_alone)
-
-    gone = job("gone", is_alone=True)
-    gone.response.cancel()
-    model.put_back([(job("lone 1", is_alone=True),), (job("a"), job("b")), (gone,), (job("lone 2", is_alone=True),)])
-    model.workers = [taker]
-    model.dispatch()
-    plan.prepared.archive.close()
-    return [[job.request.id for job in batch] for batch in taker.batches]
-
-
-def test_what_is_given_back_shares_no_batch_that_it_did_not_share(tmp_path: Path) -> None:
-    path = pack(tmp_path, "m.mar", "def handle(data, context):\n    return data\n")
-    assert asyncio.run(given_back(path)) == [["lone 1"], ["lone 2"], ["a", "b"]]
+    jobs = queue(batch_size=2)
+    taken = [job(is_alone=True), job(), job(), job(is_alone=True), job(is_alone=True)]
+    taken[3].response.cancel()
+    jobs.put_back(taken)
+    assert len(jobs) == 2
+    assert [ids(jobs.take(0.0)) for _ in range(4)] == [["0"], ["4"], ["1", "2"], None]
