@@ -4,14 +4,13 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 import requests
 from msgspec.structs import replace
 from serving.served import LOADER, Served, pack, served
-
-from marpack.serving.loading import ModelLoader
 
 _ECHO = """
 def handle(data, context):
@@ -42,10 +41,6 @@ def values(row):
 SECONDS = 30
 
 
-def _loader(envelope: str) -> ModelLoader:
-    return replace(LOADER, load=replace(LOADER.load, envelope=envelope))
-
-
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Serve a model that says what it was sent, and one that streams."""
@@ -57,22 +52,23 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def v1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Serve KServe's v1."""
-    with served(pack(tmp_path_factory.mktemp("v1"), "double.mar", _DOUBLE), loader=_loader("kserve")) as server:
-        yield server
+    yield from _doubling(tmp_path_factory.mktemp("v1"), "kserve")
 
 
 @pytest.fixture(scope="module")
 def v2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Serve KServe's v2."""
-    with served(pack(tmp_path_factory.mktemp("v2"), "double.mar", _DOUBLE), loader=_loader("kservev2")) as server:
+    yield from _doubling(tmp_path_factory.mktemp("v2"), "kservev2")
+
+
+def _doubling(folder: Path, envelope: str) -> Iterator[Served]:
+    loader = replace(LOADER, load=replace(LOADER.load, envelope=envelope))
+    with served(pack(folder, "double.mar", _DOUBLE), loader=loader) as server:
         yield server
 
 
 def _url(server: Served, path: str) -> str:
     return f"http://{server.inference}{path}"
-
-
-# --- curl
 
 
 def _curl(*args: object) -> str:
@@ -82,37 +78,25 @@ def _curl(*args: object) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def test_curl_uploads_a_file(plain, tmp_path):
-    tmp_path.joinpath("input.txt").write_text("words")
-    assert '"words"' in _curl(_url(plain, "/predictions/echo"), "-T", tmp_path / "input.txt")
-
-
-def test_curl_sends_a_form(plain, tmp_path):
-    tmp_path.joinpath("input.txt").write_text("words")
-    said = _curl(_url(plain, "/predictions/echo"), "-F", f"data=@{tmp_path / 'input.txt'}", "-F", "k=v")
+def test_curl_sends_files_forms_and_much(plain, tmp_path):
+    file, url = tmp_path / "input.txt", _url(plain, "/predictions/echo")
+    file.write_text("words")
+    assert '"words"' in _curl(url, "-T", file)
+    said = _curl(url, "-F", f"data=@{file}", "-F", "k=v")
     assert '"data": "words"' in said
     assert '"k": "v"' in said
-
-
-def test_curl_asks_before_it_sends_much(plain, tmp_path):
-    tmp_path.joinpath("input.txt").write_bytes(b"x" * 60_000)
-    said = _curl(_url(plain, "/predictions/echo"), "-T", tmp_path / "input.txt", "-H", "Expect: 100-continue", "-i")
+    file.write_bytes(b"x" * 60_000)
+    said = _curl(url, "-T", file, "-H", "Expect: 100-continue", "-i")
     assert said.startswith("HTTP/1.1 100 Continue")
     assert "x" * 60_000 in said
 
 
-@pytest.mark.parametrize(("option", "line"), [("--http1.0", "HTTP/1.0 200"), ("--head", "HTTP/1.1 200")])
-def test_curl_looks_at_the_head(plain, option, line):
-    assert _curl(_url(plain, "/predictions/echo"), option, "--include").startswith(line)
-
-
-def test_curl_is_told_of_a_failure_by_its_exit_code(plain):
+def test_curl_looks_at_the_head_and_the_status(plain):
+    for option, line in (("--http1.0", "HTTP/1.0 200"), ("--head", "HTTP/1.1 200")):
+        assert _curl(_url(plain, "/predictions/echo"), option, "--include").startswith(line)
     with pytest.raises(subprocess.CalledProcessError) as caught:
         _curl(_url(plain, "/predictions/absent"), "--fail")
     assert caught.value.returncode == 22
-
-
-# --- requests
 
 
 def test_requests_keeps_its_connection(plain):
@@ -122,28 +106,16 @@ def test_requests_keeps_its_connection(plain):
     assert {answer.headers["connection"] for answer in answers} == {"keep-alive"}
 
 
-def test_requests_sends_files(plain):
+def test_requests_sends_files_and_chunks_and_reads_streams(plain):
+    url = _url(plain, "/predictions/echo")
     files = {"data": ("a.txt", b"words", "text/plain")}
-    assert requests.post(_url(plain, "/predictions/echo"), files=files, timeout=SECONDS).json() == {"data": "words"}
-
-
-def test_requests_sends_a_generator_in_chunks(plain):
-    answer = requests.post(_url(plain, "/predictions/echo"), data=iter((b"a", b"b")), timeout=SECONDS)
-    assert answer.json() == {"body": "ab"}
-
-
-def test_requests_reads_a_stream(plain):
+    assert requests.post(url, files=files, timeout=SECONDS).json() == {"data": "words"}
+    assert requests.post(url, data=iter((b"a", b"b")), timeout=SECONDS).json() == {"body": "ab"}
     with requests.post(_url(plain, "/predictions/stream"), stream=True, timeout=SECONDS) as answer:
         assert b"".join(answer.iter_content(None)) == b"abcd"
-
-
-def test_requests_raises_for_a_status(plain):
     answer = requests.get(_url(plain, "/predictions/absent"), timeout=SECONDS)
     with pytest.raises(requests.HTTPError, match="404 Client Error: Not Found"):
         answer.raise_for_status()
-
-
-# --- SageMaker: it asks the container's /ping, and forwards a client's body to /invocations
 
 
 def test_sagemaker_finds_the_only_model(v1):
@@ -155,9 +127,6 @@ def test_sagemaker_finds_the_only_model(v1):
     }
     answer = requests.post(_url(v1, "/invocations"), data='{"instances": [[1]]}', headers=headers, timeout=SECONDS)
     assert answer.json() == {"predictions": [[2]]}
-
-
-# --- KServe's protocols
 
 
 def test_tritons_client_asks_v2(v2):

@@ -96,6 +96,12 @@ def send(page: Browser, button: str = "#send") -> None:
     wait(page, ANSWERED)
 
 
+def send_text(page: Browser, text: str, kind: str = "text") -> None:
+    click(page, f"label[for=kind-{kind}]")
+    write(page, text)
+    send(page)
+
+
 def texts(page: Browser, selector: str) -> list[str]:
     found: list[str] = page.value(f"[...document.querySelectorAll('{selector}')].map(e => e.textContent)")
     return found
@@ -104,9 +110,6 @@ def texts(page: Browser, selector: str) -> list[str]:
 def command_of(page: Browser) -> list[str]:
     """Return the words of the command as a shell takes them."""
     return shlex.split(page.value("document.querySelector('#curl').textContent").replace("|\n", "| "))
-
-
-# --- models -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_models_are_listed(page: Browser):
@@ -131,11 +134,16 @@ def test_a_model_that_becomes_ready_is_told_without_a_click(page: Browser, serve
     assert page.value("document.activeElement.closest('.model')?.querySelector('.name').textContent") == "segmenter"
 
 
-def test_a_model_that_is_to_have_no_workers_says_so_once(page: Browser, server: PageServer):
+def test_models_without_workers_and_no_models(page: Browser, server: PageServer):
     server.models = (model("idle", state=ModelState.EMPTY, workers=0),)
     page.value(LOOKED_AT)
     wait(page, "document.querySelector('.model .name').textContent === 'idle'")
     assert page.value("document.querySelector('.model .facts').textContent") == "no workers"
+    server.models = ()
+    page.value(LOOKED_AT)
+    wait(page, "document.querySelectorAll('.model').length === 0")
+    assert page.value("document.querySelector('#send').disabled")
+    assert not page.value("document.querySelector('#asked-model').textContent").startswith("Ask")
 
 
 def test_it_asks_by_itself_while_somebody_looks(page: Browser, server: PageServer):
@@ -146,17 +154,6 @@ def test_it_asks_by_itself_while_somebody_looks(page: Browser, server: PageServe
     server.models = (model("other"),)
     wait(page, "document.querySelector('.model .name').textContent === 'other'")
     assert page.value("document.querySelector('#asked-model').textContent") == "Ask other"
-
-
-def test_without_a_model_nothing_can_be_sent(page: Browser, server: PageServer):
-    server.models = ()
-    page.value(LOOKED_AT)
-    wait(page, "document.querySelectorAll('.model').length === 0")
-    assert page.value("document.querySelector('#send').disabled")
-    assert not page.value("document.querySelector('#asked-model').textContent").startswith("Ask")
-
-
-# --- inputs -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_picture_from_the_picker(page: Browser, server: PageServer, tmp_path: Path):
@@ -218,27 +215,18 @@ def test_what_is_pasted(page: Browser, server: PageServer, added: str, kind: str
     [("text", 'it\'s $(a)\n"b" `c` \\ @d', "text/plain"), ("json", '{"a": "it\'s"}', "application/json")],
 )
 def test_what_is_typed(page: Browser, server: PageServer, kind: str, typed: str, content_type: str):
-    click(page, f"label[for=kind-{kind}]")
-    write(page, typed)
-    send(page)
+    send_text(page, typed, kind)
     assert server.asked == [("digits", "1.0", content_type, typed.encode())]
     command = ["curl", "-H", f"Content-Type: {content_type}", "--data-raw", typed]
     assert command_of(page) == [*command, f"{server.address}/predictions/digits"]
 
 
-@pytest.mark.parametrize(("number", "path"), [(2, "detector/1.0"), (3, "detector")])
-def test_the_command_names_the_version_where_it_is_not_the_default(page: Browser, number: int, path: str):
-    click(page, f".model:nth-child({number})")
-    click(page, "label[for=kind-text]")
-    write(page, "x")
-    send(page)
-    assert command_of(page)[-1].endswith(f"/predictions/{path}")
-
-
-def test_a_long_text_is_a_file_to_the_command(page: Browser):
-    click(page, "label[for=kind-text]")
-    write(page, "x" * 4001)
-    send(page)
+def test_the_command_names_another_version_and_has_a_long_text_as_a_file(page: Browser):
+    for number, path in ((2, "detector/1.0"), (3, "detector")):
+        click(page, f".model:nth-child({number})")
+        send_text(page, "x")
+        assert command_of(page)[-1].endswith(f"/predictions/{path}")
+    send_text(page, "x" * 4001)
     assert command_of(page)[3:5] == ["--data-binary", "@input.txt"]
 
 
@@ -276,11 +264,10 @@ def test_what_cannot_be_sent(page: Browser, server: PageServer, kind: str, typed
     assert page.value("document.querySelector('#send').textContent") == "Send"
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
-
-
-def test_boxes_lie_where_they_are(page: Browser):
+def test_boxes_and_bars_are_where_they_should_be(page: Browser):
     send(page, ".samples button")
+    share = "[...document.querySelectorAll('#drawn .bar i')].map(i => i.offsetWidth / i.parentElement.offsetWidth)"
+    assert page.value(share)[:2] == [pytest.approx(0.93, abs=0.02), pytest.approx(0.04, abs=0.02)]
     click(page, ".model:nth-child(3)")
     send(page)
     box = "(b => [b.offsetLeft / b.offsetParent.offsetWidth, b.offsetWidth / b.offsetParent.offsetWidth])"
@@ -288,12 +275,6 @@ def test_boxes_lie_where_they_are(page: Browser):
     assert (left, width) == (pytest.approx(20 / 300, abs=0.02), pytest.approx(70 / 300, abs=0.02))
     assert texts(page, "#drawn .box") == ["person 0.98", "dog 0.71"]
     assert texts(page, "#drawn article > h2 .name") == ["detector 2.0: scene.png"]
-
-
-def test_bars_are_as_long_as_they_are_likely(page: Browser):
-    send(page, ".samples button")
-    share = "[...document.querySelectorAll('#drawn .bar i')].map(i => i.offsetWidth / i.parentElement.offsetWidth)"
-    assert page.value(share)[:2] == [pytest.approx(0.93, abs=0.02), pytest.approx(0.04, abs=0.02)]
 
 
 def test_a_mask_lies_over_its_picture(page: Browser):
@@ -307,9 +288,7 @@ def test_a_mask_lies_over_its_picture(page: Browser):
 
 
 def test_an_answer_that_fell_short_says_why(page: Browser):
-    click(page, "label[for=kind-text]")
-    write(page, "please fail")
-    send(page)
+    send_text(page, "please fail")
     assert "KeyError" in page.value(f"{DRAWN}.querySelector('.trouble').textContent")
     assert page.value("document.querySelector('#progress').textContent").startswith("500 Internal Server Error after")
 
@@ -322,19 +301,13 @@ def test_the_body_and_the_headers_as_they_came(page: Browser):
     assert re.findall(r"200 OK|[\d.]+ ms", texts(page, "#progress")[0]) == ["200 OK", "12.3 ms", "1.5 ms"]
 
 
-def test_a_body_that_is_no_text_is_only_drawn(page: Browser):
-    click(page, "label[for=kind-text]")
-    write(page, "bytes")
-    send(page)
+def test_bodies_that_are_only_drawn_or_shown_in_part(page: Browser):
+    send_text(page, "long")
+    assert texts(page, "#body") == ["x" * 100_000 + "\n… and 1 more"]
+    page.value("document.querySelector('#text').value = ''")
+    send_text(page, "bytes")
     assert page.value("document.querySelector('#raw').hidden")
     assert wait(page, f"{DRAWN}.querySelector('img').naturalWidth") == 64
-
-
-def test_a_long_body_is_shown_in_part(page: Browser):
-    click(page, "label[for=kind-text]")
-    write(page, "long")
-    send(page)
-    assert texts(page, "#body") == ["x" * 100_000 + "\n… and 1 more"]
 
 
 def test_another_question_takes_the_place_of_the_one_that_waits(page: Browser, server: PageServer):
@@ -384,9 +357,7 @@ def test_the_command_can_be_copied(page: Browser, server: PageServer):
 
 def test_a_hostile_name_is_only_a_name(page: Browser, server: PageServer):
     click(page, f".model:nth-child({len(MODELS)})")
-    click(page, "label[for=kind-text]")
-    write(page, "x")
-    send(page)
+    send_text(page, "x")
     assert server.asked == [(HOSTILE, "1.0", "text/plain", b"x")]
     assert texts(page, "#asked-model") == [f"Ask {HOSTILE}"]
     url = command_of(page)[-1]
@@ -406,9 +377,6 @@ def test_a_server_that_is_gone_is_told(browser: Browser):
     click(browser, "#send")
     wait(browser, "document.querySelector('#problem').textContent.startsWith('The server does not answer.')")
     wait(browser, "document.querySelector('#connection').className === 'bad'")
-
-
-# --- for everybody ----------------------------------------------------------------------------------------------------
 
 
 def test_all_of_it_works_with_the_keyboard(page: Browser, server: PageServer):
@@ -460,9 +428,7 @@ CONTRAST = """[...document.querySelectorAll('body *')].filter(e => e.offsetWidth
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_text_can_be_read_by_day_and_by_night(page: Browser, server: PageServer, dark: bool):
     page.open(server.address, dark=dark)
-    click(page, "label[for=kind-text]")
-    write(page, "please fail")
-    send(page)
+    send_text(page, "please fail")
     page.value("document.querySelector('#raw').open = document.querySelector('#head').open = true")
     page.value("document.querySelector('#problem').textContent = 'a problem'")
     seen = page.value(CONTRAST)
