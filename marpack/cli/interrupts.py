@@ -7,7 +7,7 @@ import select
 import signal
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from marpack.errors import ExitCode
 
@@ -28,8 +28,8 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self._held = False
-        self._pending = False
+        self.is_held = False  # set while an action must be complete: a signal then sets only `is_pending`
+        self.is_pending = False
         self._noticed = threading.Event()
         self._wakeup: int | None = None
 
@@ -49,25 +49,14 @@ class Interrupts:
         if hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def after(self, action: Any, *arguments: Any) -> Any:  # Any: whatever the action takes and returns
-        """Finish an action; raise KeyboardInterrupt thereafter if it was requested meanwhile."""
-        self._held = True
-        try:
-            return action(*arguments)
-        finally:
-            self._held = False
-            if self._pending:
-                self._pending = False
-                raise KeyboardInterrupt
-
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         self._noticed.set()
         if hasattr(signal, "setitimer"):  # Windows has none
             signal.signal(signal.SIGALRM, _drop_unread_output)
             signal.setitimer(signal.ITIMER_REAL, _PATIENCE, _AGAIN)
-        if not self._held:
+        if not self.is_held:
             raise KeyboardInterrupt
-        self._pending = True
+        self.is_pending = True
 
     def _watch(self, reader: int) -> None:
         """End the process for a request that the main thread does not notice."""

@@ -258,7 +258,15 @@ def _show_all(
 
     try:
         for answered_input in answered:
-            if is_enough(INTERRUPTS.after(output.show, answered_input)):
+            INTERRUPTS.is_held = True
+            try:
+                result = output.show(answered_input)
+            finally:
+                INTERRUPTS.is_held = False
+                if INTERRUPTS.is_pending:
+                    INTERRUPTS.is_pending = False
+                    raise KeyboardInterrupt
+            if is_enough(result):
                 session.pool.kill()  # without waiting for requests that were sent ahead
                 return output.end(session)
         session.pool.close()

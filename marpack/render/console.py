@@ -133,7 +133,7 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
 
 def fit_end(name: str, width: int) -> str:
     """Pad a name to `width` cells, or cut its beginning: the end of a path tells more."""
-    name = printable(name, stand_in="·")
+    name = name if name.isprintable() else printable(name, stand_in="·")
     while cells(name) > width:
         name = f"…{name[len(name) - width + 1 :]}" if len(name) > width else f"…{name[2:]}"
     return name + " " * (width - cells(name))

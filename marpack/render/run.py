@@ -319,7 +319,8 @@ def summarize_body(result: Result, width: int) -> str:
     if len(result.body) <= _PARSED:
         with suppress(msgspec.DecodeError, ValueError, RecursionError):
             line = str(msgspec.json.format(result.body, indent=-1))
-    line = printable(line[: width + 1], stand_in="·")
+    line = line[: width + 1]
+    line = line if line.isprintable() else printable(line, stand_in="·")
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
