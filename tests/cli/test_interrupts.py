@@ -51,23 +51,24 @@ def test_every_request_to_end_interrupts_but_one_that_was_ignored_from_the_start
             signal.raise_signal(number)
 
 
-def test_an_interruption_waits_for_what_is_being_told_and_counts_once(interrupts: Interrupts):
+def test_an_interruption_waits_until_a_result_is_shown(interrupts: Interrupts, monkeypatch: pytest.MonkeyPatch):
     interrupts.install()
-    told = []
+    monkeypatch.setattr("marpack.cli.interrupts.INTERRUPTS", interrupts)
+    shown, ended = [], []
 
-    def tell(number: int) -> int:
+    def show(number: int) -> int:
         signal.raise_signal(signal.SIGTERM)
-        told.append(number)
+        shown.append(number)
         return number
 
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
-    assert interrupts.after(len, "ab") == 2
-    with pytest.raises(KeyboardInterrupt):
-        interrupts.after(tell, 1)
-    assert told == [1]
-    assert interrupts.after(len, "ab") == 2
-    with pytest.raises(KeyboardInterrupt):  # nothing is being told
+    pool = SimpleNamespace(kill=lambda: ended.append("killed"))
+    output: Any = SimpleNamespace(show=show, end=lambda _, code: code)
+    session: Any = SimpleNamespace(pool=pool)
+    for _ in range(2):
+        results: Any = iter([1, 2])
+        assert run._show_all(session, results, output, lambda _: False) == ExitCode.INTERRUPTED
+    assert (shown, ended) == ([1, 1], ["killed"] * 2)
+    with pytest.raises(KeyboardInterrupt):  # at once: nothing is shown
         signal.raise_signal(signal.SIGINT)
 
 
