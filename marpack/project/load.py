@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from marpack import finding_codes as codes
 from marpack.archive.protocol import quoted
 from marpack.errors import NoProjectError, ProjectError, convert_os_errors, did_you_mean, refuse_unusable_paths
 from marpack.findings import Code, Finding
-from marpack.inspection.yaml_document import MAX_BYTES, YamlFault, read_yaml
+from marpack.inspection.yaml_document import MAX_BYTES, YamlDocument, YamlFault, read_yaml
 from marpack.project.schema import FILE_NAME, Project, ProjectFile
 from marpack.torchserve.labels import parse_labels
 from marpack.torchserve.metrics import MODEL_METRICS, SERVER_METRICS, Declared, MetricTypes, Section, handlers_metric
@@ -32,21 +32,7 @@ _WORDS: dict[type, str] = {
     types.ListType: "a list", types.DictType: "a mapping",
 }  # fmt: skip
 
-_Label = tuple[int, Any, str]  # index, label (text, or a list of it), place
-
-
-class Document(Struct, frozen=True, kw_only=True):
-    """One document's values; keys of `lines` and `texts` are dotted paths such as `files[0].from`."""
-
-    file: str
-    value: Any  # Any: plain YAML values
-    lines: dict[str, int]  # counted from 1
-    texts: dict[str, str]  # scalars as they are written: 1.10 stays 1.10
-
-    def place(self, key: str = "") -> str:
-        """Return the place of a key, as `path:line: key`."""
-        line = self.lines.get(key)
-        return self.file + (f":{line}" if line else "") + (f": {key}" if key else "")
+_Label = tuple[Any, Any, str]  # index, label, place; Any: they are checked later
 
 
 def read_text_file(path: Path, *, limit: int = MAX_BYTES) -> str:
@@ -65,12 +51,12 @@ def read_text_file(path: Path, *, limit: int = MAX_BYTES) -> str:
     return text
 
 
-def read_document(path: Path) -> Document:
+def read_document(path: Path) -> YamlDocument:
     """Read one YAML file; see `parse_document`."""
     return parse_document(read_text_file(path), file=str(path))
 
 
-def parse_document(text: str, *, file: str, as_text: bool = False) -> Document:
+def parse_document(text: str, *, file: str, as_text: bool = False) -> YamlDocument:
     """Parse one YAML document with the safe loader.
 
     Args:
@@ -86,7 +72,7 @@ def parse_document(text: str, *, file: str, as_text: bool = False) -> Document:
         raise ProjectError(message, where=f"{file}:{key.line}", hint="keep one of them")
     problem = read.problem
     if problem is None:
-        return Document(file=file, value=read.value, lines=read.lines, texts=read.texts)
+        return read
     where = f"{file}:{problem.line}" if problem.line else file
     if problem.fault is YamlFault.EXCESS:
         raise ProjectError(f"the document is too large to expand: {problem.reason}", where=where)
@@ -103,8 +89,9 @@ def parse_document(text: str, *, file: str, as_text: bool = False) -> Document:
 class SchemaReader:
     """Converts one document to structs, and collects its problems in `findings`; msgspec stops at the first one."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: YamlDocument, file: str) -> None:
         self.document = document
+        self.file = file
         self.findings: list[Finding] = []
 
     def read(self, kind: type[S], value: Any, path: str = "") -> S:  # Any: plain YAML values
@@ -156,13 +143,15 @@ class SchemaReader:
         return None
 
     def _report(self, code: Code, message: str, path: str, hint: str | None) -> None:
-        self.findings.append(code.at(self.document.place(path), hint=hint, message=message))
+        line = self.document.lines.get(path)
+        where = self.file + (f":{line}" if line else "") + (f": {path}" if path else "")
+        self.findings.append(code.at(where, hint=hint, message=message))
 
     def raise_findings(self) -> None:
         """Raise ProjectError with the problems found so far, if there are any."""
         if self.findings:
             count = f"{len(self.findings)} problems" if len(self.findings) > 1 else "a problem"
-            raise ProjectError(f"{self.document.file} has {count}", findings=tuple(self.findings))
+            raise ProjectError(f"{self.file} has {count}", findings=tuple(self.findings))
 
 
 def _alternatives(wanted: types.Type) -> list[types.Type]:
@@ -193,33 +182,28 @@ def load_project(folder: Path) -> Project:
     Raises NoProjectError if the folder has no project, ProjectError with a finding for each problem of the file.
     """
     file = folder / FILE_NAME if folder.is_dir() else folder
-    if file.name != FILE_NAME or not file.is_file():
-        raise _no_project(folder, file)
+    if not folder.exists():
+        raise NoProjectError("the folder does not exist", where=str(folder), code="source-not-found")
+    if file.name != FILE_NAME:
+        what = f"this is not a project: a project is a folder with a {FILE_NAME}, or that file"
+        raise NoProjectError(what, where=str(folder))
+    if file.exists() and not file.is_file():
+        raise NoProjectError(f"{FILE_NAME} is not a file", where=str(file))
+    if not file.exists():
+        others = (name for name in ("marpack.yml", "Marpack.yaml", "marpack.json") if (folder / name).is_file())
+        hint = next((f"rename {name} to {FILE_NAME}" for name in others), None)
+        hint = hint or "run marpack init; or use torch-model-archiver's flags"
+        raise NoProjectError(f"this folder has no {FILE_NAME}", where=str(folder), hint=hint)
     document = read_document(file)
     if not isinstance(document.value, dict):
         actual = "is empty" if document.value is None else "is not a mapping of keys to values"
         hint = "it needs at least name, version and handler, each as 'key: value'"
         raise ProjectError(f"the project file {actual}", where=str(file), hint=hint, code="not-a-mapping")
-    reader = SchemaReader(document)
+    reader = SchemaReader(document, str(file))
     found = reader.read(ProjectFile, document.value)
     reader.raise_findings()
     values = msgspec.structs.asdict(found)
     return Project(**values, folder=file.parent, file=str(file), lines=document.lines)
-
-
-def _no_project(folder: Path, file: Path) -> NoProjectError:
-    where = str(folder)
-    if not folder.exists():
-        return NoProjectError("the folder does not exist", where=where, code="source-not-found")
-    if not folder.is_dir():
-        return NoProjectError(
-            f"this is not a project: a project is a folder with a {FILE_NAME}, or that file", where=where
-        )
-    if file.exists():
-        return NoProjectError(f"{FILE_NAME} is not a file", where=str(file))
-    other = next((name for name in ("marpack.yml", "Marpack.yaml", "marpack.json") if (folder / name).is_file()), None)
-    hint = f"rename {other} to {FILE_NAME}" if other else "run marpack init; or use torch-model-archiver's flags"
-    return NoProjectError(f"there is no {FILE_NAME} in this folder", where=where, hint=hint)
 
 
 class _Metric(Struct, frozen=True):
@@ -279,7 +263,7 @@ def _read_metrics(file: Path, *sections: Section) -> dict[Section, _MetricsByTyp
     if not isinstance(models, dict) or not models:
         hint = "it needs model_metrics, with lists of name, unit and dimensions under counter, gauge or histogram"
         raise ProjectError("the file declares no model_metrics", where=str(file), hint=hint, code="no-model-metrics")
-    reader, found = SchemaReader(document), dict[Section, _MetricsByType]()
+    reader, found = SchemaReader(document, str(file)), dict[Section, _MetricsByType]()
     for section in sections:
         value = document.value.get(section)
         if isinstance(value, dict):
@@ -309,27 +293,28 @@ def labels_member(path: Path) -> Path | bytes:
     if suffix not in LABEL_SUFFIXES:
         raise ProjectError(f"labels come as {' '.join(LABEL_SUFFIXES)}, not as {path.name}", where=str(path))
     text = read_text_file(path, limit=_MAX_LABELS)
-    if suffix == ".txt":
-        entries = _read_lines(path, text)
-    elif suffix == ".csv":
-        entries = _read_rows(path, text)
+    if suffix == ".csv":
+        entries: Iterable[_Label] = _read_rows(path, text)
     else:
-        is_json = suffix == ".json"
-        value = _read_json(path, text) if is_json else parse_document(text, file=str(path), as_text=True).value
-        if isinstance(value, dict) and is_json:
+        value = _read_value(path, text)
+        if isinstance(value, dict) and suffix == ".json":
             return path
         if isinstance(value, dict) and "object_type_names" in value:
             return _encode(value)
-        entries = _read_value(path, value)
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        entries = ((i, label, f"{path}:{i + 1}" if suffix == ".txt" else str(path)) for i, label in pairs)
     labels: dict[int, Any] = {}  # Any: see _Label
     for index, label, where in entries:
-        if index in labels:
-            raise ProjectError(f"the index {index} is repeated", where=where)
+        if not str(index).isdecimal():
+            raise ProjectError(f"'{index}' is not an index", where=where, hint="write the index, then the label")
+        if int(index) in labels:
+            raise ProjectError(f"the index {int(index)} is repeated", where=where)
         # The server takes the last item of a list.
         is_list = isinstance(label, list) and bool(label) and all(isinstance(item, str) for item in label)
         if not is_list and not isinstance(label, str):
-            raise ProjectError(f"the label of {index} is not text", where=where, hint="put it in quotes")
-        labels[index] = label
+            hint = "put it in quotes" if label is not None else "write a label on each line"
+            raise ProjectError(f"the label of {index} is not text", where=where, hint=hint)
+        labels[int(index)] = label
     if not labels:
         raise ProjectError("the file contains no labels", where=str(path))
     return _encode(dict(sorted(labels.items())))
@@ -339,20 +324,20 @@ def _encode(labels: dict[Any, Any]) -> bytes:  # Any: see _Label
     return json.dumps(labels, indent=2, ensure_ascii=True).encode() + b"\n"
 
 
-def _read_json(path: Path, text: str) -> Any:  # Any: JSON
+def _read_value(path: Path, text: str) -> Any:  # Any: JSON, or YAML as text
+    """Return the list or mapping in a labels file; an empty line is None."""
+    if path.suffix.lower() == ".txt":
+        return [line.strip() or None for line in text.rstrip().splitlines()]
     try:
-        return json.loads(text)
+        is_json = path.suffix.lower() == ".json"
+        value = json.loads(text) if is_json else parse_document(text, file=str(path), as_text=True).value
     except RecursionError:
         raise ProjectError("the labels are nested too deeply", where=str(path)) from None
     except json.JSONDecodeError as error:
         raise ProjectError(f"this is not valid JSON: {error.msg}", where=f"{path}:{error.lineno}") from None
-
-
-def _read_lines(path: Path, text: str) -> Iterator[_Label]:
-    for number, line in enumerate(text.rstrip().splitlines(), 1):
-        if not line.strip():
-            raise ProjectError("this line is empty, and needs a label", where=f"{path}:{number}")
-        yield number - 1, line.strip(), f"{path}:{number}"
+    if not isinstance(value, list | dict):
+        raise ProjectError("labels are a list, or a mapping of index to label", where=str(path))
+    return value
 
 
 def _read_rows(path: Path, text: str) -> Iterator[_Label]:
@@ -372,18 +357,7 @@ def _read_rows(path: Path, text: str) -> Iterator[_Label]:
     for where, row in rows[has_header:]:
         if len(row) < 2:
             raise ProjectError("this row has an index and no label", where=where)
-        if not row[column].isdecimal():
-            raise ProjectError(f"'{row[column]}' is not an index", where=where, hint="write rows as: index,label")
-        yield int(row[column]), row[1 if column == 0 else 0], where
-
-
-def _read_value(path: Path, value: Any) -> Iterator[_Label]:  # Any: JSON, or YAML as text
-    if not isinstance(value, list | dict):
-        raise ProjectError("labels are a list, or a mapping of index to label", where=str(path))
-    for index, label in enumerate(value) if isinstance(value, list) else value.items():
-        if not str(index).isdecimal():
-            raise ProjectError(f"'{index}' is not an index", where=str(path), hint="write the mapping as index: label")
-        yield int(index), label, str(path)
+        yield row[column], row[1 if column == 0 else 0], where
 
 
 def count_labels(path: Path) -> int | None:

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 import yaml
@@ -47,9 +47,6 @@ from marpack.protocol.targets import Target
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.server_modules import HandlerName, breaks_worker, never_found
 from marpack.version import __version__
-
-if TYPE_CHECKING:
-    from marpack.project.vendoring import LockedWheel
 
 CONFIG_NAME = "model-config.yaml"
 SAMPLES = "MAR-INF/samples/"
@@ -227,45 +224,43 @@ def _add_samples(project: Project, collector: MemberCollector) -> tuple[dict[str
 
 def _add_vendored(project: Project, collector: MemberCollector, cache: Cache, bar: Bar) -> Vendored | UnsetType:
     """Add the files of the wheels in vendor.lock, and return their entry in marpack.json."""
-    from marpack.project.vendoring import read_lock  # noqa: PLC0415 - it imports what fetches over HTTP
+    from marpack.project.vendoring import read_lock, wheel_tree  # noqa: PLC0415 - it imports what fetches over HTTP
 
     if project.requirements is not None:  # read, and not packed: it may name a private index
         collector.check_inside(project.folder / project.requirements, where=project.place("requirements"))
     if not collector.check_inside(project.folder / LOCK_NAME, where=project.place("vendor")):
         return UNSET
     try:
-        lock = read_lock(project)
-        packages = tuple(_add_wheel(wheel, collector, cache, bar) for wheel in lock.wheels)
+        lock, packages = read_lock(project), []
+        for wheel in lock.wheels:
+            unpacked = wheel_tree(wheel, cache, bar)
+            for name in sorted(unpacked.names):
+                _add_vendored_file(name, unpacked.folder / name, wheel.file, collector)
+            tops = {name.partition("/")[0].partition(".")[0] for name in unpacked.names if ".dist-info/" not in name}
+            known = {"name": wheel.name, "version": wheel.version, "file": wheel.file, "sha256": wheel.sha256}
+            packages.append(VendoredPackage(**known, modules=tuple(sorted(tops))))
     except MarpackError as error:
         collector.findings.append(_as_finding(error, codes.VENDOR))
         return UNSET
     finally:
         cache.close()  # the wheels used last are evicted last
-    return Vendored(python=lock.python, platform=lock.platform, packages=packages, server=lock.server)
+    return Vendored(python=lock.python, platform=lock.platform, packages=tuple(packages), server=lock.server)
 
 
-def _add_wheel(wheel: "LockedWheel", collector: MemberCollector, cache: Cache, bar: Bar) -> VendoredPackage:
-    from marpack.project.vendoring import wheel_tree  # noqa: PLC0415 - as above
-
-    unpacked = wheel_tree(wheel, cache, bar)
-    for name in sorted(unpacked.names):
-        path, before = unpacked.folder / name, collector.source_of(name)
-        top, slash, _ = name.partition("/")
-        module, _, suffix = top.partition(".")
-        is_module = bool(slash) or suffix == "py" or suffix.endswith("so")
-        if is_module and (breaks_worker(module) or never_found(module)):
-            message = f"{name} would replace a module that the worker needs, or never be imported"
-            collector.report(codes.VENDOR, wheel.file, hint="remove the requirement", message=message)
-        if before is None:
-            collector.add(name, path, where=wheel.file, anywhere=True)  # in the cache, with the locked digest
-            collector.places[name] = f"{wheel.file}!{name}"
-        elif (before if isinstance(before, bytes) else before.read_bytes()) != path.read_bytes():
-            message = f"{name} comes from {collector.places.get(name, name)} and from {wheel.file}, and differs"
-            collector.report(codes.NAME_COLLISION, wheel.file, message=message)
-    tops = {name.partition("/")[0].partition(".")[0] for name in unpacked.names if ".dist-info/" not in name}
-    return VendoredPackage(
-        name=wheel.name, version=wheel.version, file=wheel.file, sha256=wheel.sha256, modules=tuple(sorted(tops))
-    )
+def _add_vendored_file(name: str, path: Path, wheel: str, collector: MemberCollector) -> None:
+    """Add a file of a wheel, or report what it collides with."""
+    before, (top, slash, _) = collector.source_of(name), name.partition("/")
+    module, _, suffix = top.partition(".")
+    is_module = bool(slash) or suffix == "py" or suffix.endswith("so")
+    if is_module and (breaks_worker(module) or never_found(module)):
+        message = f"{name} would replace a module that the worker needs, or never be imported"
+        collector.report(codes.VENDOR, wheel, hint="remove the requirement", message=message)
+    if before is None:
+        collector.add(name, path, where=wheel, anywhere=True)  # in the cache, with the locked digest
+        collector.places[name] = f"{wheel}!{name}"
+    elif (before if isinstance(before, bytes) else before.read_bytes()) != path.read_bytes():
+        message = f"{name} comes from {collector.places.get(name, name)} and from {wheel}, and differs"
+        collector.report(codes.NAME_COLLISION, wheel, message=message)
 
 
 class Flags(Struct, frozen=True, kw_only=True):

@@ -34,7 +34,7 @@ class Check(Struct, frozen=True):
     title: str
     needs: tuple[str, ...] = ()  # checks that must not have failed
     exit_code: ExitCode = ExitCode.SHORT  # of the command, if this is the first to fail
-    optional: bool = False  # runs only where it is asked for
+    optional: bool = False  # runs only if an option requires it
 
     @property
     def asks(self) -> bool:
@@ -47,7 +47,7 @@ _SOUND = ("safe-to-open", "digests", "manifest")
 _TRUSTED = (*_SOUND, "preflight", "pickles", "requirements")
 _LOADED = (*_TRUSTED, "loads")
 
-PROOF = "proved"  # the check without which nothing is said to be deployable
+PROOF = "proved"  # no archive is ready to deploy without it
 SAFETY = "pickles"  # the check that --require-safe makes stricter
 HERMETIC = "hermetic"  # the check that `--hermetic` adds
 COMPARISONS = ("alike", "no-slower")  # the checks that `--slower` adds
@@ -104,9 +104,11 @@ else:
 _MAX_LENGTHS = {"license": 256, "authors": 256, "description": 4096, "homepage": 2048}  # characters
 _MAX_AUTHORS = 256
 _BROKEN = frozenset({"Cc", "Cs"})  # controls, half surrogates
-_ADDRESS = re.compile(r"[^\s\x00-\x20\x7f-\x9f<>\"{}|\\^`\[\]]+")  # what may stand in one, each by itself
+_ADDRESS = re.compile(r"[^\s\x00-\x20\x7f-\x9f<>\"{}|\\^`\[\]]+")  # the characters of one
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
-# What is meant most often, to name near ones; `packaging` knows all of them.
+_USER = re.compile(r"[^/?#]*://[^/?#]*@")
+_CONTACT = re.compile(r"(?P<name>[^<>]*)(<(?P<email>[^\s<>@]+@[^\s<>@]+)>\s*)?")
+# Frequent licenses, for hints; `packaging` knows all of them.
 _USUAL = (
     *("Apache-2.0", "MIT", "BSD-3-Clause", "BSD-2-Clause", "ISC", "MPL-2.0"),
     *("GPL-2.0-only", "GPL-3.0-only", "GPL-3.0-or-later", "LGPL-3.0-only", "LGPL-3.0-or-later", "AGPL-3.0-only"),
@@ -125,13 +127,6 @@ class ProjectMetadata(Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     authors: Annotated[list[str], Meta(description="Who made the model, each as a name or as Name <name@host>.")] = []
     description: Annotated[str | None, Meta(description="What the model does, in a few sentences.")] = None
     homepage: Annotated[str | None, Meta(description="Where to read more of it: an http or https address.")] = None
-
-
-class Contact(Struct, frozen=True):
-    """An author, by the parts of what was written."""
-
-    name: str  # "" where there is only an address
-    email: str | None = None
 
 
 class FileMapping(Struct, frozen=True, forbid_unknown_fields=True):
@@ -161,7 +156,7 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
 
 class SampleSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One recorded input, packed under MAR-INF/samples/, and what is expected of its answer."""
+    """One recorded input, packed under MAR-INF/samples/, and the expected response."""
 
     input: Annotated[str, Meta(description="The file whose bytes are the request's body.")]
     expect: Annotated[Expectation | None, Meta(description="What the answer must be.")] = None
@@ -183,7 +178,7 @@ class VendorPlatform(StrEnum):
 
 
 class VendorSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Whom the requirements' wheels are unpacked into the archive for."""
+    """The server that the requirements' wheels are unpacked into the archive for."""
 
     python: Annotated[str, Meta(description='The server\'s Python, such as "3.9", which a stock image has.')] = "3.9"
     platform: Annotated[
@@ -271,7 +266,7 @@ class Project(ProjectFile, frozen=True, kw_only=True):
 
 
 def mistakes(expected: Expectation) -> Iterator[Mistake]:
-    """Yield what no answer could meet, or what cannot be meant."""
+    """Yield the mistakes in an expectation that no response can meet."""
     if expected.status is not None and not 100 <= expected.status <= 599:
         yield "status", f"{expected.status} is not an HTTP status"
     if isinstance(expected.text, TextExpectation) and expected.text.regex is not None:
@@ -325,7 +320,7 @@ def metadata_mistakes(given: ProjectMetadata) -> Iterator[MetadataMistake]:
 
 
 def recorded_metadata(given: ProjectMetadata) -> Metadata | UnsetType:
-    """Return what the archive says of a model, UNSET where nothing is said; there must be no `metadata_mistakes`."""
+    """Return the metadata for the index, UNSET if it is empty; there must be no `metadata_mistakes`."""
     found = Metadata(
         license=canonical_license(given.license.strip()) if given.license else None,
         authors=tuple(author.strip() for author in given.authors),
@@ -336,7 +331,7 @@ def recorded_metadata(given: ProjectMetadata) -> Metadata | UnsetType:
 
 
 def valid_metadata(found: Metadata) -> Metadata:
-    """Return what an archive says of a model without what no project can say."""
+    """Return an archive's metadata without values that are not valid in a project."""
     given = ProjectMetadata(found.license, list(found.authors), found.description, found.homepage)
     wrong = {key for key, _, _ in metadata_mistakes(given)}
     return Metadata(
@@ -348,7 +343,7 @@ def valid_metadata(found: Metadata) -> Metadata:
 
 
 def canonical_license(text: str) -> str | None:
-    """Return an SPDX expression as SPDX spells it; None for what is none."""
+    """Return an SPDX expression in the canonical spelling; None for other texts."""
     from packaging import licenses  # noqa: PLC0415 - its table is long, and most projects name no licence
 
     if len(text) > _MAX_LENGTHS["license"]:
@@ -359,20 +354,16 @@ def canonical_license(text: str) -> str | None:
         return None
 
 
-def contact(author: str) -> Contact | None:
-    """Return the parts of "Name <name@host>" or "Name"; None for what is neither."""
-    name, opened, rest = author.partition("<")
-    email, closed, after = rest.partition(">")
-    if not opened:
-        return Contact(name.strip()) if name.strip() and ">" not in name else None
-    user, at, host = email.partition("@")
-    fits = closed and not after.strip() and user and at and host and not re.search(r"[\s<@]", user + host)
-    return Contact(name.strip(), email) if fits and ">" not in name else None
+def contact(author: str) -> tuple[str, str] | None:
+    """Return the name and the email of "Name <name@host>", each "" if it is missing; None for other texts."""
+    found = _CONTACT.fullmatch(author)
+    name, email = (found["name"].strip(), found["email"] or "") if found else ("", "")
+    return (name, email) if name or email else None
 
 
 def is_web_address(text: str) -> bool:
     """Return whether a text is the address of a page: http or https, a host, no password, no unescaped characters."""
-    if not _ADDRESS.fullmatch(text) or _ESCAPE.search(text) or text.count("#") > 1 or _holds_user(text):
+    if not _ADDRESS.fullmatch(text) or _ESCAPE.search(text) or text.count("#") > 1 or _USER.match(text):
         return False
     try:
         parts = urlsplit(text)
@@ -381,12 +372,8 @@ def is_web_address(text: str) -> bool:
         return False
 
 
-def _holds_user(address: str) -> bool:
-    return "@" in re.split(r"[/?#]", address.partition("://")[2])[0]
-
-
 def _problem(key: str, text: str) -> tuple[str, str] | None:
-    """Return what is wrong with a text, and a hint."""
+    """Return the problem of a text, and a hint."""
     maximum = _MAX_LENGTHS[key.partition("[")[0]]
     if not text:
         return f"metadata.{key} is empty", "give it a value, or remove it"
@@ -402,7 +389,7 @@ def _problem(key: str, text: str) -> tuple[str, str] | None:
         )
     if key.startswith("authors") and contact(text) is None:
         return f"{shown} is not an author", "write Name, or Name <name@host>"
-    if key == "homepage" and _holds_user(text):
+    if key == "homepage" and _USER.match(text):
         return "the homepage contains a user or a password, which would be public", "remove it from the address"
     if key == "homepage" and not is_web_address(text):
         return f"{shown} is not the address of a page", "write it in full: https://example.com/model"

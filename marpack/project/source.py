@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from marpack.archive.cache import Cache
     from marpack.archive.protocol import Bar
     from marpack.findings import Finding
-    from marpack.project.plan import Built, Plan, PlannedMember
+    from marpack.project.plan import Built, Plan
     from marpack.project.schema import Project
 
 _WEIGHTS = frozenset(SUFFIXES) - {".bin"}
@@ -67,6 +67,7 @@ def resolve(
 
     Raises UsageError, ProjectError if the project cannot be built, RegistryError and ArchiveError for fetched files.
     """
+    most = Limits().total if maximum is None else maximum
     if digest is not None:
         from marpack.archive.addresses import with_digest  # noqa: PLC0415 - as the docstring says
 
@@ -75,37 +76,32 @@ def resolve(
         from marpack.archive.cache import Cache  # noqa: PLC0415 - as above
         from marpack.archive.oci.transfer import fetch_archive  # noqa: PLC0415 - as above
 
-        most = Limits().total if maximum is None else maximum
         fetched, reference = fetch_archive(source, cache or Cache(), maximum=most, bar=bar)
         return ResolvedSource(path=fetched, reference=reference)
     path = Path(source if source is not None else ".")
     if source is not None and "://" in source and not path.exists():
-        return _resolve_address(source, bar, cache, maximum, trusted=trust_url)
+        return _resolve_address(source, bar, cache, most, trusted=trust_url)
     if path.is_file() and path.suffix in _WEIGHTS:
         hint = f"build one: marpack init --weights {path} begins a project around it"
         what = "this is a file of weights, not an archive"
         raise UsageError(what, where=source, hint=hint, code="weights-not-archive")
     if path.is_file() and is_archive(path):
-        return ResolvedSource(path=path)  # and nothing of what only projects need is imported
-    from marpack.project.load import load_project  # noqa: PLC0415 - as the docstring says
-    from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as above
+        return ResolvedSource(path=path)  # and no module that only projects need is imported
+    from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as the docstring says
 
     if not path.exists():
         hint = "name a .mar, a .tar.gz or a project"
-        raise UsageError("there is no such file or folder", where=source, hint=hint, code="source-not-found")
+        raise UsageError("the file or folder does not exist", where=source, hint=hint, code="source-not-found")
     if path.name == FILE_NAME or (path.is_dir() and (path / FILE_NAME).is_file()):
-        return _resolve_project(load_project(path), bar, cache, allow_outside=allow_outside)
+        return _resolve_project(path, bar, cache, allow_outside=allow_outside)
     if source is not None and (path.is_file() or (path / MANIFEST_NAME).is_file()):
         return ResolvedSource(path=path)
-    raise NoProjectError(
-        f"this folder is neither a project (no {FILE_NAME}) nor a model folder (no {MANIFEST_NAME})",
-        where=str(path),
-        hint="name an archive, or go to the project's folder",
-    )
+    what = f"this folder is neither a project (no {FILE_NAME}) nor a model folder (no {MANIFEST_NAME})"
+    raise NoProjectError(what, where=str(path), hint="name an archive, or go to the project's folder")
 
 
 def _resolve_address(
-    source: str, bar: Bar, cache: Cache | None, maximum: int | None, *, trusted: bool | None
+    source: str, bar: Bar, cache: Cache | None, maximum: int, *, trusted: bool | None
 ) -> ResolvedSource:
     from marpack.archive.addresses import is_exposed, public_address, split_digest  # noqa: PLC0415 - as above
     from marpack.archive.cache import Cache, fetch_whole  # noqa: PLC0415 - as the docstring says
@@ -119,15 +115,10 @@ def _resolve_address(
     if sha256 is None and is_exposed(address):
         raise UsageError("over plain http anyone on the way could send another archive", where=where, hint=hint)
     if sha256 is None and not trusted:
-        hint += "" if trusted is None else "; or take whatever is there: --trust-url"
-        raise UsageError(
-            "what lies at an address may change, and its code would be run",
-            where=where,
-            hint=hint,
-            code="unpinned-address",
-        )
-    most = Limits().total if maximum is None else maximum
-    path = fetch_whole(address, cache or Cache(), sha256=sha256, maximum=most, bar=bar)
+        hint += "" if trusted is None else "; or accept any content: --trust-url"
+        what = "the file at an address may change, and its code would be run"
+        raise UsageError(what, where=where, hint=hint, code="unpinned-address")
+    path = fetch_whole(address, cache or Cache(), sha256=sha256, maximum=maximum, bar=bar)
     return ResolvedSource(path=path, reference=f"{where}#sha256={sha256}" if sha256 else where)
 
 
@@ -140,10 +131,12 @@ def is_archive(path: Path) -> bool:
     return (path / MANIFEST_NAME).is_file() and not (path / FILE_NAME).is_file()
 
 
-def _resolve_project(project: Project, bar: Bar, cache: Cache | None, *, allow_outside: bool) -> ResolvedSource:
+def _resolve_project(path: Path, bar: Bar, cache: Cache | None, *, allow_outside: bool) -> ResolvedSource:
+    from marpack.project.load import load_project  # noqa: PLC0415 - as above
     from marpack.project.plan import pack  # noqa: PLC0415 - as above
     from marpack.project.planning import plan_project  # noqa: PLC0415 - as above
 
+    project = load_project(path)
     draft = plan_project(project, check=False, cache=cache, bar=bar, allow_outside=allow_outside)
     if not is_stale(draft.plan):
         return ResolvedSource(path=draft.plan.output, project=project)
@@ -168,25 +161,22 @@ def is_stale(plan: Plan) -> bool:
     if index is None or replace(manifest, created_on=None) != replace(plan.manifest, created_on=None):
         return True
     recorded = (index.samples, index.target, index.metadata, index.vendored)
-    members = {member.name: member for member in index.members if member.name != MANIFEST_NAME}
     if recorded != (plan.samples, plan.target, plan.metadata, plan.vendored):
         return True
-    if members.keys() != {member.name for member in plan.members}:
+    packed = {member.name: member for member in index.members if member.name != MANIFEST_NAME}
+    if packed.keys() != {member.name for member in plan.members}:
         return True
-    return any(_differs(member, members[member.name], written) for member in plan.members)
+    return any(_differs(member.source, packed[member.name], written) for member in plan.members)
 
 
-def _differs(planned: PlannedMember, packed: Member, written: int) -> bool:
-    """Return whether a member's source differs from the member of an archive written at `written` ns."""
-    source = planned.source
-    if isinstance(source, bytes):
-        return hashlib.sha256(source).hexdigest() != packed.sha256
-    status = source.stat()
-    if status.st_size != packed.size:
-        return True
-    if status.st_size <= _SMALL:
-        return hashlib.sha256(source.read_bytes()).hexdigest() != packed.sha256
-    return max(status.st_mtime_ns, status.st_ctime_ns) >= written  # ctime: an older file may have been moved here
+def _differs(source: Path | bytes, packed: Member, written: int) -> bool:
+    """Return whether a source differs from the member of an archive written at `written` ns."""
+    status = None if isinstance(source, bytes) else source.stat()
+    if isinstance(source, bytes) or (status and status.st_size == packed.size <= _SMALL):
+        data = source if isinstance(source, bytes) else source.read_bytes()
+        return hashlib.sha256(data).hexdigest() != packed.sha256
+    # The time of the inode: an older file may have been moved here.
+    return status is None or status.st_size != packed.size or max(status.st_mtime_ns, status.st_ctime_ns) >= written
 
 
 @contextmanager
@@ -204,33 +194,23 @@ def unpacked(
     from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as above
 
     path = Path(source if source is not None else ".")
-    if (path / MANIFEST_NAME).is_file() and not (path / FILE_NAME).is_file():
+    if path.is_dir() and is_archive(path):
         yield ResolvedSource(path=path)
         return
     if path.is_file() and path.name != FILE_NAME:
-        hint = "name the project's folder, or leave --unpacked out"
-        raise UsageError(
-            "--unpacked runs a project or a model folder, and this is a file",
-            where=source,
-            hint=hint,
-            code="source-not-a-folder",
-        )
+        what, hint = "--unpacked requires a project or a model folder", "name a folder, or leave --unpacked out"
+        raise UsageError(what, where=source, hint=hint, code="source-not-a-folder")
     project = load_project(path)
     planned = plan_project(project, cache=cache, allow_outside=allow_outside)
     with tempfile.TemporaryDirectory(prefix=f"{project.name}-", ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()  # tracebacks are translated by this path
-        lay_out(planned.plan, folder)
+        for member in planned.plan.members:  # links to files, and the files that the archiver makes
+            place = folder / member.name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(member.source, bytes):
+                place.write_bytes(member.source)
+            else:
+                place.symlink_to(member.source.resolve())
+        (folder / MANIFEST_NAME).parent.mkdir(exist_ok=True)
+        (folder / MANIFEST_NAME).write_bytes(planned.plan.manifest.to_json())
         yield ResolvedSource(path=folder, project=project, findings=planned.findings)
-
-
-def lay_out(plan: Plan, folder: Path) -> None:
-    """Fill a folder with links to a plan's files, and with the files that the archiver makes."""
-    for member in plan.members:
-        place = folder / member.name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(member.source, bytes):
-            place.write_bytes(member.source)
-        else:
-            place.symlink_to(member.source.resolve())
-    (folder / MANIFEST_NAME).parent.mkdir(exist_ok=True)
-    (folder / MANIFEST_NAME).write_bytes(plan.manifest.to_json())

@@ -70,7 +70,6 @@ class UnresolvedError(Exception):
 class PipPackage(Struct, frozen=True, kw_only=True):
     """One wheel that pip would install."""
 
-    name: str  # canonical
     version: str
     requires: tuple[str, ...]
     url: str
@@ -84,13 +83,9 @@ def pip_report(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> dict[str, PipPackage]:
-    """Return the wheels that pip would install, by canonical name; raises UnresolvedError.
+    """Return the wheels that pip would install in a folder for the lines of a requirements file, by canonical name.
 
-    Args:
-        lines: Of a requirements file.
-        options: More of pip's options.
-        environment: What markers refer to, where it is another Python's.
-        folder: The folder to run pip in.
+    `environment` has the values of markers for another Python. Raises UnresolvedError.
     """
     with TemporaryDirectory() as temporary:
         listing, report = Path(temporary, "requirements.txt"), Path(temporary, "report.json")
@@ -116,10 +111,8 @@ def pip_report(
             name, digest = canonical(metadata["name"]), download.get("archive_info", {}).get("hashes", {}).get("sha256")
             if digest is None:
                 raise UnresolvedError(f"the index has no hash of {name}")
-            packages[name] = PipPackage(
-                name=name, version=metadata["version"], requires=tuple(metadata.get("requires_dist", ())),
-                url=download["url"], sha256=digest,
-            )  # fmt: skip
+            requires, version = tuple(metadata.get("requires_dist", ())), metadata["version"]
+            packages[name] = PipPackage(version=version, requires=requires, url=download["url"], sha256=digest)
     return packages
 
 
@@ -174,6 +167,19 @@ def _unpack(opened: ZipArchive, wheel: LockedWheel, folder: Path, progress: Prog
     with opened.open(record) as file:
         rows = csv.reader(file.read().decode("utf-8", "replace").splitlines())
         digests = {row[0]: row[1] for row in rows if len(row) == 3}
+
+    def checked_blocks(name: str) -> Iterator[bytes]:
+        digest = hashlib.sha256()
+        with opened.open(name) as file:
+            while data := file.read(_BLOCK):
+                is_native = _SHARED_LIBRARY.search(name) or (file.tell() == len(data) and data.startswith(b"\x7fELF"))
+                if is_native and wheel.file.endswith("-any.whl"):
+                    raise _unsound(wheel, f"its name says that it runs anywhere, and {name} is native code")
+                digest.update(data)
+                yield data
+        if digests.get(name) != f"sha256={urlsafe_b64encode(digest.digest()).decode().rstrip('=')}":
+            raise _unsound(wheel, f"{name} differs from its RECORD")
+
     data = f"{record.removesuffix('.dist-info/RECORD')}.data/"
     for name in sorted(opened.entries):
         place = name
@@ -183,22 +189,8 @@ def _unpack(opened: ZipArchive, wheel: LockedWheel, folder: Path, progress: Prog
         elif name.startswith(record) or "__pycache__" in name.split("/"):
             place = ""
         if place:
-            extract_blocks(_checked_blocks(opened, name, digests.get(name), wheel), folder, place, progress)
+            extract_blocks(checked_blocks(name), folder, place, progress)
     return ()
-
-
-def _checked_blocks(opened: ZipArchive, name: str, recorded: str | None, wheel: LockedWheel) -> Iterator[bytes]:
-    """Yield a file's bytes; raises ProjectError where they differ from RECORD, or are native code in an -any wheel."""
-    digest = hashlib.sha256()
-    with opened.open(name) as file:
-        while data := file.read(_BLOCK):
-            is_native = _SHARED_LIBRARY.search(name) or (file.tell() == len(data) and data.startswith(b"\x7fELF"))
-            if is_native and wheel.file.endswith("-any.whl"):
-                raise _unsound(wheel, f"its name says that it runs anywhere, and {name} is native code")
-            digest.update(data)
-            yield data
-    if recorded != f"sha256={urlsafe_b64encode(digest.digest()).decode().rstrip('=')}":
-        raise _unsound(wheel, f"{name} differs from its RECORD")
 
 
 def _unsound(wheel: LockedWheel, what: str) -> ProjectError:
@@ -258,7 +250,11 @@ def make_lock(project: Project, spec: VendorSpec, cache: Cache, bar: Bar) -> Non
     inputs = lock_inputs(project, spec)
     for requirement, where in inputs.requirements:
         version = inputs.installed.get(canonical(requirement.name))
-        if version and inputs.applies(requirement, {""}) and not _allows(requirement, version):
+        if (
+            version
+            and inputs.applies(requirement, {""})
+            and not requirement.specifier.contains(version, prereleases=True)
+        ):
             what = f"'{requirement}' excludes the server's {requirement.name}, which is {version}"
             raise ProjectError(what, where=where, hint="change it, or name the server's version: vendor.installed")
     try:
@@ -271,10 +267,8 @@ def make_lock(project: Project, spec: VendorSpec, cache: Cache, bar: Bar) -> Non
     wheels = []
     for name in sorted(needed):
         package, parts = packages[name], urlsplit(packages[name].url)
-        url = urlunsplit(
-            parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")
-        )  # no credentials
-        file = unquote(parts.path).rpartition("/")[2]
+        public = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")  # no credentials
+        url, file = urlunsplit(public), unquote(parts.path).rpartition("/")[2]
         wheel = LockedWheel(name=name, version=package.version, file=file, url=url, sha256=package.sha256)
         wheels.append(replace(wheel, size=_wheel_file(wheel, cache, bar).stat().st_size))
     lock = VendorLock(
@@ -295,13 +289,22 @@ class LockInputs(Struct, frozen=True, kw_only=True):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What markers refer to on the server; x86_64 where the platform is any."""
+        """The values of markers on the server; x86_64 where the platform is any."""
         machine = "aarch64" if self.spec.platform is VendorPlatform.LINUX_AARCH64 else "x86_64"
-        names = {"implementation_name": "cpython", "platform_python_implementation": "CPython", "os_name": "posix"}
-        system = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": machine}
-        full = dict.fromkeys(("python_full_version", "implementation_version"), f"{self.spec.python}.0")
-        unknown = {"platform_release": "", "platform_version": ""}
-        return {**names, **system, **full, **unknown, "python_version": self.spec.python}
+        full = f"{self.spec.python}.0"
+        return {
+            "implementation_name": "cpython",
+            "platform_python_implementation": "CPython",
+            "os_name": "posix",
+            "sys_platform": "linux",
+            "platform_system": "Linux",
+            "platform_machine": machine,
+            "python_full_version": full,
+            "implementation_version": full,
+            "python_version": self.spec.python,
+            "platform_release": "",
+            "platform_version": "",
+        }
 
     def applies(self, requirement: Requirement, extras: Iterable[str]) -> bool:
         """Return whether a requirement's marker is true on the server, with one of the extras ("" for none)."""
@@ -314,7 +317,7 @@ def lock_inputs(project: Project, spec: VendorSpec) -> LockInputs:
     first, where = project.requirements, project.place("vendor")
     if first is None:
         hint = "name their file in marpack.yaml: requirements: requirements.txt"
-        raise ProjectError("there are no requirements to vendor", where=where, hint=hint)
+        raise ProjectError("vendoring needs requirements", where=where, hint=hint)
     if not re.fullmatch(r"3\.\d{1,2}", spec.python):
         raise ProjectError(f"{spec.python} is not a version of Python 3", where=where, hint='write it as "3.9"')
     sources: dict[str, bytes] = {}
@@ -398,7 +401,7 @@ def _resolve(inputs: LockInputs) -> dict[str, PipPackage]:
 
 
 def _follow(inputs: LockInputs, packages: Mapping[str, PipPackage]) -> tuple[set[str], tuple[str, ...]]:
-    """Follow every requirement to what meets it on the server: pip's word alone is not proof.
+    """Follow every requirement to the package that meets it on the server: pip's report alone is not proof.
 
     Return the names of the packages to vendor, and the requirements on the server's; raises UnresolvedError.
     """
@@ -411,11 +414,10 @@ def _follow(inputs: LockInputs, packages: Mapping[str, PipPackage]) -> tuple[set
             continue
         seen.add(visit)
         name = canonical(requirement.name)
-        version = inputs.installed.get(name)
-        is_met = version is not None and not requirement.extras
-        if version is None and name in packages:
-            version, is_met = packages[name].version, True
-        if version is None or not is_met or requirement.url or not _allows(requirement, version):
+        version = None if requirement.extras else inputs.installed.get(name)
+        if name not in inputs.installed and name in packages:
+            version = packages[name].version
+        if version is None or requirement.url or not requirement.specifier.contains(version, prereleases=True):
             raise UnresolvedError(f"nothing certain meets '{requirement}', required by {by}")
         if name in inputs.installed:
             server.add(f"{name}{requirement.specifier}")
@@ -424,7 +426,3 @@ def _follow(inputs: LockInputs, packages: Mapping[str, PipPackage]) -> tuple[set
             inner = map(Requirement, packages[name].requires)
             ahead += [(each, frozenset({"", *requirement.extras}), f"{name} {version}") for each in inner]
     return needed, tuple(sorted(server))
-
-
-def _allows(requirement: Requirement, version: str) -> bool:
-    return requirement.specifier.contains(version, prereleases=True)

@@ -11,7 +11,8 @@ import yaml
 
 from marpack.archive.staging import replace_file
 from marpack.errors import ProjectError, first_line
-from marpack.project.load import Document, parse_document
+from marpack.inspection.yaml_document import YamlDocument
+from marpack.project.load import parse_document
 
 if TYPE_CHECKING:
     from ruamel.yaml.comments import CommentedMap, CommentedSeq
@@ -160,7 +161,7 @@ def _canonical(value: Any) -> str:  # Any: plain YAML values
     return yaml.dump(value, Dumper=_Dumper)
 
 
-def _other_texts(document: Document) -> dict[str, str]:
+def _other_texts(document: YamlDocument) -> dict[str, str]:
     """Return the scalars outside of samples as they are written: version 1.10 is not 1.1."""
     return {key: text for key, text in document.texts.items() if not key.startswith("samples")}
 

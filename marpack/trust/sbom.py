@@ -151,7 +151,7 @@ def _model(found: Materials) -> _Json:
         ),
     ]
     parsed = [(author, contact(author)) for author in metadata.authors]
-    authors = [{"name": parts.name, "email": parts.email} if parts else {"name": author} for author, parts in parsed]
+    authors = [{"name": parts[0], "email": parts[1]} if parts else {"name": author} for author, parts in parsed]
     homepage = metadata.homepage if metadata.homepage and is_web_address(metadata.homepage) else None
     weights = next((item for item in facts.weights if item.member == model.get("serializedFile")), None)
     parameters = _model_parameters(weights) if weights else {}

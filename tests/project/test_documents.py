@@ -42,8 +42,6 @@ def test_lines_and_texts_belong_to_their_keys() -> None:
     document = parse_document("a: 1.10\nb:\n  - x\n  - c: 2020-01-01\n    d: {e: no}\n", file="f")
     assert document.lines == {"a": 1, "b": 2, "b[0]": 3, "b[1]": 4, "b[1].c": 4, "b[1].d": 5, "b[1].d.e": 5}
     assert document.texts == {"a": "1.10", "b[0]": "x", "b[1].c": "2020-01-01", "b[1].d.e": "no"}
-    assert document.place("b[1].d.e") == "f:5: b[1].d.e"
-    assert document.place("nowhere") == "f: nowhere"
 
 
 _TENFOLD = "[{0},{0},{0},{0},{0},{0},{0},{0},{0},{0}]"

@@ -55,7 +55,7 @@ def test_lists_as_labels_and_object_type_names_are_kept(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "empty line": ("l.txt", "a\n\nb\n", ":2", "this line is empty, and needs a label"),
+    "empty line": ("l.txt", "a\n\nb\n", ":2", "the label of 1 is not text"),
     "nothing": ("l.txt", "\n", "", "the file contains no labels"),
     "nothing in csv": ("l.csv", "index,label\n", "", "the file contains no labels"),
     "no index": ("l.csv", "0,a\nb,c\n", ":2", "'b' is not an index"),

@@ -331,7 +331,7 @@ ERRORS = {
     "labels": (
         HEAD + "labels: l.txt\n",
         {"l.txt": "a\n\nb"},
-        [("l.txt:2", "labels", "this line is empty, and needs a label")],
+        [("l.txt:2", "labels", "the label of 1 is not text")],
     ),
     "no status": (
         HEAD + "samples:\n  - input: a\n    expect: {status: 999}\n",

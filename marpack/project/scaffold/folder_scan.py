@@ -8,11 +8,9 @@ from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
-from marpack import finding_codes as codes
-from marpack.findings import Finding, Severity
 from marpack.inspection.lint.config import FRONTEND_KEYS, WORKER_KEYS
 from marpack.inspection.lint.handler import Classes, EntryKind, LocalClass, find_loader, own_classes, read_entry
-from marpack.inspection.lint.source import Broken, Files, Found, Located, Module, parse, texts_in, walk
+from marpack.inspection.lint.source import Files, Found, Located, Module, parse, texts_in, walk
 from marpack.inspection.lint.weights import check_state_keys
 from marpack.project.load import LABEL_SUFFIXES, count_labels
 from marpack.project.members import EntryPoint, local_modules
@@ -46,8 +44,6 @@ _INPUTS = re.compile(r"(?i)(samples?|inputs?|examples?|requests?|test)([-_.\d].*
 _INPUT_SUFFIXES = (*_PICTURES, ".json", ".txt")
 _DATA = _FOREIGN | {".json", ".txt", ".csv", ".npy", ".vocab", ".model"}
 _PREFERRED = (WeightsFormat.TORCHSCRIPT, WeightsFormat.ONNX, WeightsFormat.STATE_DICT, WeightsFormat.SAFETENSORS)
-_JOINS = frozenset({"join", "joinpath"})
-_MAX_SHOWN = 5  # names in one sentence
 
 
 class Weights(Struct, frozen=True, kw_only=True):
@@ -92,50 +88,32 @@ def scan_folder(folder: Path) -> FolderScan:
     """Scan a folder, if it exists, two levels deep, without other projects, environments and hidden files."""
     names = sorted(_list_files(folder), key=lambda name: (name.count("/"), name))[:_MAX_COUNT]
     code = [name for name in names if name.endswith(".py") and not _NOT_HANDLERS.fullmatch(Path(name).name)]
-    readable = (name for name in names if Path(name).suffix.lower() not in _NOT_WEIGHTS and not _is_vocabulary(name))
-    weights = [each for name in readable if (each := read_weights(folder / name, name))]
+    vocabularies = [name for name in names if Path(name).name == VOCABULARY]
+    readable = (name for name in names if Path(name).suffix.lower() not in _NOT_WEIGHTS and name not in vocabularies)
+    found = (read_weights(folder / name, name) for name in readable)
+    weights = [each for each in found if each and each.kind is not WeightsFormat.UNKNOWN]
     # First the formats that the server loads, and of these the largest.
     order = {kind: number for number, kind in enumerate(_PREFERRED)}
     weights.sort(key=lambda each: (each.name.count("/"), order.get(each.kind, len(order)), -each.size))
     known = {each.name for each in weights}
-    plain = sorted(names, key=lambda name: (name.count("/"), "model" not in name.lower()))
+    others = [name for name in names if name not in known and _is_foreign(folder / name)]
+    others.sort(key=lambda name: (name.count("/"), "model" not in name.lower()))
     configs = [name for name in names if _is_config(folder / name)]
-    named_handlers = tuple(name for name in code if _HANDLER.fullmatch(name))
+    data = (name for name in names if Path(name).suffix.lower() in _DATA and not _NO_LABELS.fullmatch(Path(name).name))
     return FolderScan(
         weights=tuple(weights),
-        foreign=tuple(
-            foreign_weights(folder / name, name) for name in plain if name not in known and _is_foreign(folder / name)
-        ),
-        handlers=tuple(_handlers(folder, code)) or named_handlers,
+        foreign=tuple(each for name in others if (each := read_weights(folder / name, name))),
+        handlers=tuple(_list_handlers(folder, code)) or tuple(filter(_HANDLER.fullmatch, code)),
         model_files=tuple(name for name in code if _defines_one_module(folder / name)),
-        labels=tuple(_find_labels(folder, [name for name in names if name not in configs])),
+        labels=tuple(_list_labels(folder, [name for name in names if name not in configs])),
         configs=tuple(sorted(configs, key=lambda name: not _CONFIG.search(Path(name).stem))),
         requirements=REQUIREMENTS if REQUIREMENTS in names else None,
-        vocabulary=next(filter(_is_vocabulary, names), None),
+        vocabulary=next(iter(vocabularies), None),
         pictures=tuple(name for name in names if name.lower().endswith(_PICTURES)),
-        inputs=tuple(name for name in names if _is_input(name)),
-        data=tuple(
-            name
-            for name in names
-            if Path(name).suffix.lower() in _DATA and not _NO_LABELS.fullmatch(Path(name).name) and not _is_input(name)
-        ),
+        inputs=tuple(filter(_is_input, names)),
+        data=tuple(name for name in data if not _is_input(name)),
         names=frozenset(names),
     )
-
-
-def _is_vocabulary(name: str) -> bool:
-    return Path(name).name == VOCABULARY
-
-
-def read_weights(path: Path, name: str) -> Weights | None:
-    """Return a weights file with its headers; None for other files and those that cannot be read."""
-    try:
-        with path.open("rb") as file:
-            contents = read_contents(file, recognize(file))
-            size = os.fstat(file.fileno()).st_size
-    except OSError:
-        return None
-    return None if contents.kind is WeightsFormat.UNKNOWN else Weights(name=name, size=size, contents=contents)
 
 
 def _list_files(folder: Path) -> Iterator[str]:
@@ -150,9 +128,14 @@ def _list_files(folder: Path) -> Iterator[str]:
         yield from ((inner / name).as_posix() for name in files if not name.startswith("."))
 
 
-def foreign_weights(path: Path, name: str) -> Weights:
-    """Return a file as weights of a format that only the handler knows."""
-    return Weights(name=name, size=path.stat().st_size, contents=WeightsSummary(kind=WeightsFormat.UNKNOWN))
+def read_weights(path: Path, name: str) -> Weights | None:
+    """Return a file as weights, with its headers if its format is known; None if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            contents = read_contents(file, recognize(file))
+            return Weights(name=name, size=os.fstat(file.fileno()).st_size, contents=contents)
+    except OSError:
+        return None
 
 
 def _is_foreign(path: Path) -> bool:
@@ -167,70 +150,66 @@ def _is_foreign(path: Path) -> bool:
         return False
 
 
-def _handlers(folder: Path, code: list[str]) -> Iterator[str]:
-    by_folder: dict[str, Files] = {}  # each looks beside its files first, then at the project's root
+def _module(files: Files, name: str) -> Module | None:
+    found = files.module(Located(Path(name).stem, Found.SOURCE, name))
+    return found if isinstance(found, Module) else None
+
+
+def _files(folder: Path, names: Iterable[str], name: str) -> Files:
+    """Return the files that a file can import: from its own folder, then from the project's root."""
+    return Files(names, lambda member: (folder / member).open("rb"), (name[: name.rfind("/") + 1], ""))
+
+
+def _list_handlers(folder: Path, code: list[str]) -> Iterator[str]:
+    """Yield the entry points in Python files, as marpack.yaml names them.
+
+    A file is one if the server finds an entry point in it, or would if its one handler were the only class.
+    """
     for name in code:
-        here = name[: name.rfind("/") + 1]
-        if here not in by_folder:
-            by_folder[here] = Files(code, lambda member: (folder / member).open("rb"), (here, ""))
-        yield from _entries(by_folder[here], name)
-
-
-def _entries(files: Files, name: str) -> Iterator[str]:
-    """Yield the entry points of a file, as marpack.yaml names them."""
-    module = files.module(Located(Path(name).stem, Found.SOURCE, name))
-    if not isinstance(module, Module):
-        return
-    if _is_handler(module, Classes(files)):
-        yield name
-        return
-    for node in module.tree.body:
-        if isinstance(node, ast.FunctionDef):
-            arguments = [argument.arg for argument in node.args.args]
-            if arguments[1:] in (["context"], ["ctx"]):
+        files = _files(folder, code, name)
+        module, classes = _module(files, name), Classes(files)
+        if module is None:
+            continue
+        try:
+            nodes = own_classes(module.scope).certain.values()
+            is_function = read_entry(classes, module).kind is EntryKind.FUNCTION
+            if is_function or sum(classes.has_handle(LocalClass(module, node)) for node in nodes) == 1:
+                yield name
+                continue
+        except RecursionError:
+            pass
+        for node in module.tree.body:
+            if isinstance(node, ast.FunctionDef) and [each.arg for each in node.args.args][1:] in (
+                ["context"],
+                ["ctx"],
+            ):
                 yield f"{name}:{node.name}"
-
-
-def _is_handler(module: Module, classes: Classes) -> bool:
-    """Return whether the server finds an entry point in a file, or would if its one handler were the only class."""
-    try:
-        nodes = own_classes(module.scope).certain.values()
-        is_function = read_entry(classes, module).kind is EntryKind.FUNCTION
-        return is_function or sum(classes.has_handle(LocalClass(module, node)) for node in nodes) == 1
-    except RecursionError:
-        return False
 
 
 def _defines_one_module(file: Path) -> bool:
     """Return whether a file defines exactly one class of nn.Module, as a model file does."""
     tree = parse(file.read_bytes())
-    body = [] if isinstance(tree, Broken) else tree.body
-    bases = [
-        [ast.unparse(base).rpartition(".")[2] for base in node.bases] for node in body if isinstance(node, ast.ClassDef)
-    ]
-    return sum("Module" in names for names in bases) == 1
+    nodes = tree.body if isinstance(tree, ast.Module) else []
+    bases = [map(ast.unparse, node.bases) for node in nodes if isinstance(node, ast.ClassDef)]
+    return sum(any(re.fullmatch(r"(.*\.)?Module", base) for base in each) for each in bases) == 1
 
 
 def model_files_for(folder: Path, found: FolderScan, weights: Weights) -> tuple[str, ...]:
     """Return the files with one nn.Module that fit the keys of a state_dict; otherwise all of them."""
-    files = Files(found.names, lambda member: (folder / member).open("rb"))
-    classes = Classes(files)
+    files = _files(folder, found.names, "")
     keys = [placed.tensor.name for placed in weights.contents.tensors]
-    modules = {name: files.module(Located(Path(name).stem, Found.SOURCE, name)) for name in found.model_files}
+    modules = ((name, _module(files, name)) for name in found.model_files)
     fitting = (
-        name
-        for name, module in modules.items()
-        if isinstance(module, Module) and not any(check_state_keys(classes, module, keys, name))
+        name for name, module in modules if module and not any(check_state_keys(Classes(files), module, keys, name))
     )
     return tuple(fitting) or found.model_files
 
 
-def _find_labels(folder: Path, names: list[str]) -> Iterator[LabelsFile]:
+def _list_labels(folder: Path, names: list[str]) -> Iterator[LabelsFile]:
     for name in names:
         path = folder / name
-        if path.suffix.lower() not in LABEL_SUFFIXES or path.name == FILE_NAME or _NO_LABELS.fullmatch(path.name):
-            continue
-        if count := count_labels(path):
+        is_possible = path.suffix.lower() in LABEL_SUFFIXES and path.name != FILE_NAME
+        if is_possible and not _NO_LABELS.fullmatch(path.name) and (count := count_labels(path)):
             yield LabelsFile(name=name, count=count, named=path.name == LABELS_NAME or bool(_LABELS.search(path.stem)))
 
 
@@ -242,9 +221,8 @@ def _is_config(file: Path) -> bool:
         keys = set(_KEYS.findall(file.read_text("utf-8")[:65536]))
     except (OSError, UnicodeDecodeError):
         return False
-    if keys >= _KUBERNETES_KEYS:
-        return False
-    return bool(_CONFIG.search(file.stem) or keys & FRONTEND_KEYS or (keys and keys <= WORKER_KEYS))
+    is_config = _CONFIG.search(file.stem) or keys & FRONTEND_KEYS or (keys and keys <= WORKER_KEYS)
+    return bool(is_config) and not keys >= _KUBERNETES_KEYS
 
 
 def _is_input(name: str) -> bool:
@@ -258,14 +236,10 @@ class OwnHandler(Struct, frozen=True, kw_only=True):
     """An author's handler, by its source and that of the modules that it imports."""
 
     entry: str  # file.py or file.py:function, below the project's folder
-    loads: bool = True  # it loads its model itself; otherwise BaseHandler does
-    asked: dict[str, str] = {}  # a file, or a folder with "/", that the source names → its name in the archive
-    imported: frozenset[str] = frozenset()  # files that are packed because of its imports
-
-    @property
-    def file(self) -> str:
-        """The handler's file."""
-        return HandlerName.parse(self.entry).path
+    file: str
+    loads: bool  # it loads its model itself; otherwise BaseHandler does
+    asked: dict[str, str]  # a file, or a folder with "/", that the source names → its name in the archive
+    imported: frozenset[str]  # files that are packed because of its imports
 
 
 def read_handler(folder: Path, names: Iterable[str], entry: str) -> OwnHandler:
@@ -280,10 +254,10 @@ def read_handler(folder: Path, names: Iterable[str], entry: str) -> OwnHandler:
         if isinstance(tree, ast.Module):
             texts.update(part for text in texts_in(tree) for part in str(text.value).split("/") if part)
             paths.update(text.strip("/") for text in _path_texts(tree))
-    kept = {*imported, FILE_NAME, LABELS_NAME}  # marpack.yaml has keys for the latter two
+    kept = {*imported, FILE_NAME, LABELS_NAME}  # marpack.yaml has keys for the last two
     likely = sorted(names, key=lambda name: (name.count("/"), name))
     others = [name for name in likely if name not in kept and not name.endswith(".py")]
-    # A file goes along under the source's own name for it, and a folder if the source names none of its files.
+    # A file is packed under the source's own name for it, and a folder if the source names none of its files.
     found: dict[str, str] = {}  # by its name in the archive
     for name in others:
         *folders, base = PurePosixPath(name).parts
@@ -293,45 +267,15 @@ def read_handler(folder: Path, names: Iterable[str], entry: str) -> OwnHandler:
     for name in dict.fromkeys(str(PurePosixPath(name).parent) for name in others):
         if name in paths and not any(each.startswith(f"{name}/") for each in found.values()):
             asked[f"{name}/"] = f"{name}/"
-    return OwnHandler(entry=entry, loads=_loads_itself(folder, names, entry), asked=asked, imported=imported)
-
-
-def handler_findings(own: OwnHandler, found: FolderScan, packed: set[str], *, has_weights: bool) -> Iterator[Finding]:
-    """Yield the other handlers, missing weights, and the files that the handler's source does not name."""
-    others = ", ".join(name for name in found.handlers if name != own.entry and name not in own.imported)
-    if others:
-        message = f"{own.entry} was chosen for the handler; it could also be {others}"
-        yield codes.MORE_HANDLERS.at(message=message)
-    if not has_weights and own.loads:
-        message = f"no weights were found for {own.file}, so the archive has none, which the server allows"
-        yield codes.NO_WEIGHTS.at(message=message)
-    elif not has_weights:
-        message = f"{own.file} loads its model as BaseHandler does, and no weights were found"
-        hint = "put them here and run: marpack init --force"
-        yield codes.NO_WEIGHTS.at(severity=Severity.WARNING, hint=hint, message=message)
-    folders = tuple(name for name in own.asked if name.endswith("/"))
-    left = [name for name in found.data if name not in packed | own.asked.keys() and not name.startswith(folders)]
-    if left:
-        more = f" and {len(left) - _MAX_SHOWN} more" if left[_MAX_SHOWN:] else ""
-        message = f"left out, since {own.file} does not name them: {', '.join(left[:_MAX_SHOWN])}{more}"
-        yield codes.LEFT_OUT.at(message=message)
-
-
-def _loads_itself(folder: Path, names: Iterable[str], entry: str) -> bool:
-    """Return whether a handler loads its model itself, not as BaseHandler does."""
-    name = HandlerName.parse(entry)
-    member = f"{name.path.removesuffix('.py')}.py"
-    here = member[: member.rfind("/") + 1]
-    files = Files({*names, member}, lambda inner: (folder / inner).open("rb"), (here, ""))
-    module = files.module(Located(name.module, Found.SOURCE, member))
-    if not isinstance(module, Module):
-        return True
-    classes = Classes(files)
+    handler = HandlerName.parse(entry)
+    member = f"{handler.path.removesuffix('.py')}.py"
+    files = _files(folder, {*names, member}, member)
+    module, classes = _module(files, member), Classes(files)
     try:
-        decided = read_entry(classes, module, name.function)
-        return find_loader(decided, classes).own_way
+        loads = module is None or find_loader(read_entry(classes, module, handler.function), classes).own_way
     except RecursionError:
-        return True
+        loads = True
+    return OwnHandler(entry=entry, file=handler.path, loads=loads, asked=asked, imported=imported)
 
 
 def _path_texts(tree: ast.Module) -> Iterator[str]:
@@ -340,7 +284,7 @@ def _path_texts(tree: ast.Module) -> Iterator[str]:
         match node:
             case ast.BinOp(op=ast.Div(), right=ast.Constant(value=str() as text)):
                 yield text
-            case ast.Call(func=ast.Attribute(attr=name), args=arguments) if name in _JOINS:
+            case ast.Call(func=ast.Attribute(attr="join" | "joinpath"), args=arguments):
                 yield from (
                     each.value for each in arguments if isinstance(each, ast.Constant) and isinstance(each.value, str)
                 )

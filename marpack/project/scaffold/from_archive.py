@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from marpack import finding_codes as codes
 from marpack.archive.index import Index, Metadata, index_of
-from marpack.archive.manifest import Manifest
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, MODEL_NAME, Archive
 from marpack.findings import Finding
 from marpack.project.members import LEFT_BEHIND, EntryPoint
@@ -51,21 +50,25 @@ def read_project(archive: Archive) -> ArchiveProject:
     }
     values = {"name": name} | _values(archive, index, places)
     places |= {member: _sample_place(member) for member in archive.entries if member.startswith(SAMPLES)}
+
+    def copy(member: str, path: Path) -> None:
+        with archive.open(member) as data, path.open("wb") as file:
+            shutil.copyfileobj(data, file, _BLOCK)
+
     files: dict[str, Source] = {FILE_NAME: render(f"{FILE_NAME}.j2", values)}
-    files |= {place: partial(_copy_member, archive, member) for member, place in places.items()}
     digests = {_sample_place(member.name): f"sha256:{member.sha256}" for member in index.members}
-    lost = (*_lost_from_manifest(manifest, name), *_lost_beside_members(archive, index))
+    unchanged = [each for each in values["samples"] if digests.get(each["input"]) == each.get("generated", "")]
     return ArchiveProject(
         name=name,
-        files=files,
+        files=files | {place: partial(copy, member) for member, place in places.items()},
         members=frozenset(places),
-        generated=tuple(
-            sample["input"]
-            for sample in values["samples"]
-            if "generated" in sample and digests.get(sample["input"]) == sample["generated"]
-        ),
-        findings=tuple(codes.NOT_CARRIED_OVER.at(message=each) for each in lost),
+        generated=tuple(sample["input"] for sample in unchanged),
+        findings=tuple(codes.NOT_CARRIED_OVER.at(message=each) for each in _losses(archive, index, name)),
     )
+
+
+def _sample_place(name: str) -> str:
+    return f"samples/{name.removeprefix(SAMPLES)}"
 
 
 def _values(archive: Archive, index: Index, places: dict[str, str]) -> dict[str, Any]:  # Any: YAML
@@ -85,9 +88,7 @@ def _values(archive: Archive, index: Index, places: dict[str, str]) -> dict[str,
     if file is not None:
         handler = places.get(file, file) + entry.manifest.removeprefix(file)
     rest = [member for member, place in places.items() if place not in paths.values() and member != file]
-    samples = [
-        each for each in index.samples if isinstance(each.get("input"), str) and each["input"] in archive.entries
-    ]
+    samples = [each for each in index.samples if str(each.get("input")) in archive.entries]
     return {
         **paths,
         "version": model.version or "1.0",
@@ -102,11 +103,6 @@ def _values(archive: Archive, index: Index, places: dict[str, str]) -> dict[str,
     }
 
 
-def _copy_member(archive: Archive, member: str, path: Path) -> None:
-    with archive.open(member) as data, path.open("wb") as file:
-        shutil.copyfileobj(data, file, _BLOCK)
-
-
 def _holds_object(archive: Archive, name: str) -> bool:
     """Return whether a member is a JSON object, which a build packs unchanged."""
     if name not in archive.entries:
@@ -116,10 +112,6 @@ def _holds_object(archive: Archive, name: str) -> bool:
             return isinstance(msgspec.json.decode(file.read()), dict)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False
-
-
-def _sample_place(name: str) -> str:
-    return f"samples/{name.removeprefix(SAMPLES)}"
 
 
 def _file_entries(members: list[str], places: dict[str, str]) -> Iterator[str | dict[str, str]]:
@@ -136,38 +128,29 @@ def _file_entries(members: list[str], places: dict[str, str]) -> Iterator[str | 
             yield from (name if places[name] == name else {"from": places[name], "to": name} for name in names)
 
 
-def _lost_from_manifest(manifest: Manifest, name: str) -> Iterator[str]:
-    """Yield the facts of the manifest that a project cannot express."""
-    model = manifest.model
-    if name != model.name:
-        yield f"'{model.name}' is not a model name, so the project's is '{name}'"
-    if not model.version:
-        yield "the archive has no version, so the project's is 1.0"
-    if manifest.runtime != "python":
-        yield f"the runtime '{manifest.runtime}' of the manifest becomes 'python'"
+def _losses(archive: Archive, index: Index, name: str) -> Iterator[str]:
+    """Yield the facts of the manifest and in MAR-INF/ that a project cannot express."""
+    manifest, model = archive.manifest, archive.manifest.model
+    given = index.metadata or Metadata()
+    kept = valid_metadata(given)
+    invalid = [key for key in Metadata.__struct_fields__ if getattr(kept, key) != getattr(given, key)]
     dropped = [key for key in ("envelope", "description") if getattr(model, key) is not None]
     dropped += [*model.extra, *manifest.extra]
-    if dropped:
-        yield f"{FILE_NAME} has no key for the manifest's {', '.join(dropped)}"
+    others = [each for each in archive.entries if each.startswith(_META) and not each.startswith(SAMPLES)]
+    others = [each for each in others if each not in {MANIFEST_NAME, INDEX_NAME}]
+    commit = index.provenance.get("source_commit")
+    losses = {
+        f"'{model.name}' is not a model name, so the project's is '{name}'": name != model.name,
+        "the archive has no version, so the project's is 1.0": not model.version,
+        f"the runtime '{manifest.runtime}' of the manifest becomes 'python'": manifest.runtime != "python",
+        f"{FILE_NAME} has no key for the manifest's {', '.join(dropped)}": dropped,
+        f"{', '.join(others[:3])} under {_META} is left out: the server ignores it": others,
+        f"the {' and '.join(invalid)} in {INDEX_NAME} is not valid in {FILE_NAME}": invalid,
+        "the vendored packages become plain files of the project": index.vendored,
+        f"the archive was built from commit {commit}: build --source-commit records it again": commit,
+    }
+    yield from (loss for loss, is_lost in losses.items() if is_lost)
     named = {"serializedFile": model.serialized_file, "modelFile": model.model_file, "configFile": model.config_file}
     for key, file in (named | {"requirementsFile": model.requirements_file}).items():
         if file and "/" in file:
             yield f"the manifest's {key} is {file}, which is in a folder"
-
-
-def _lost_beside_members(archive: Archive, index: Index) -> Iterator[str]:
-    """Yield the facts in MAR-INF/ that a project cannot express."""
-    known = {MANIFEST_NAME, INDEX_NAME}
-    others = [name for name in archive.entries if name.startswith(_META) and not name.startswith(SAMPLES)]
-    others = [name for name in others if name not in known]
-    if others:
-        yield f"{', '.join(others[:3])} under {_META} is left out: the server ignores it"
-    given = index.metadata or Metadata()
-    kept = valid_metadata(given)
-    invalid = [name for name in Metadata.__struct_fields__ if getattr(kept, name) != getattr(given, name)]
-    if invalid:
-        yield f"the {' and '.join(invalid)} in {INDEX_NAME} is not valid in {FILE_NAME}"
-    if index.vendored:
-        yield "the vendored packages become plain files of the project"
-    if commit := index.provenance.get("source_commit"):
-        yield f"the archive was built from commit {commit}: build --source-commit records it again"

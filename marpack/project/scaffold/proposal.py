@@ -23,8 +23,6 @@ from marpack.project.scaffold.folder_scan import (
     LabelsFile,
     OwnHandler,
     Weights,
-    foreign_weights,
-    handler_findings,
     model_files_for,
     read_handler,
     read_weights,
@@ -40,13 +38,11 @@ from marpack.weights.tensors import WeightsSummary
 
 _MAX_SAMPLES = 5
 _MAX_WIDTH = 4096  # numbers in a generated sample
+_MAX_SHOWN = 5  # names in one sentence
 _GENERATED = "samples/stand-in"
-_SAVED = "torch.save(model.state_dict(), 'model.pt')"
-_KNOWN = "save a model with torch.jit.save, torch.onnx.export or torch.save(model.state_dict(), …)"
 _PLAIN_STEMS = re.compile(
     r"(?i)(model|weights?|state_?dict|checkpoint|best|last|final|net|pytorch_model|traced|scripted)"
 )
-_TOY_LABELS = ("labels.txt", "toy-labels.txt")
 
 Convert = Callable[[Path, Path], object]  # writes a safetensors file's tensors as a state_dict
 
@@ -73,17 +69,6 @@ class TemplateChoice(Struct, frozen=True, kw_only=True):
     classes: int | None = None
 
 
-class ServedWeights(Struct, frozen=True, kw_only=True):
-    """The weights as marpack.yaml names them, and the target that can load them."""
-
-    weights: str | None = None
-    kind: WeightsFormat | None = None
-    converts: str | None = None  # the safetensors file that they are converted from
-    model_file: str | None = None
-    target: Target | None = None
-    findings: tuple[Finding, ...] = ()
-
-
 class SampleChoice(Struct, frozen=True, kw_only=True):
     """Samples for marpack.yaml, and the files to write for them."""
 
@@ -101,9 +86,9 @@ class Proposal(Struct, frozen=True, kw_only=True):
     version: str
     handler: str
     weights: str | None
-    kind: WeightsFormat | None  # of the author's own weights, if it is known
+    kind: WeightsFormat | None = None  # of the author's own weights, if it is known
     toy: bool  # whether the model is the template's
-    converts: Path | None  # the safetensors file that the weights are converted from
+    converts: Path | None = None  # the safetensors file that the weights are converted from
     model_file: str | None
     labels: str | None
     requirements: str | None
@@ -131,49 +116,49 @@ def propose(folder: Path, found: FolderScan, answers: Answers) -> Proposal:
     own = _choose_handler(folder, found, answers)
     weights = _choose_weights(folder, found, answers, own)
     labels = _choose_labels(folder, found, answers, weights, own)
-    choice = TemplateChoice(template="custom")
+    fit = TemplateChoice(template="custom")
     if weights or not own:
-        choice = choose_template(found, weights, labels.count if labels else None)
-    template = load_template(answers.template or choice.template)
-    weights = _suited(weights, template, answers)
+        fit = choose_template(found, weights, labels.count if labels else None)
+    template = load_template(answers.template or fit.template)
+    if weights and answers.template and (template.name == "onnx") != (weights.kind is WeightsFormat.ONNX):
+        if answers.weights:
+            what = "is for ONNX models" if template.name == "onnx" else "is not for ONNX models"
+            what = f"the template {template.name} {what}, and {weights.name} is {weights.kind}"
+            raise UsageError(what, where="--template")
+        weights = None
     is_toy = weights is None and own is None
     handler = own.entry if own else answers.handler or template.handler
-    is_chosen = own is None and answers.handler is None
-    if is_chosen and handler == "image_classifier" and choice.classes is not None and choice.classes < TOPK:
-        handler = "handler.py"  # the server's own fails with fewer classes
-    samples = choose_samples(template, found, weights, choice, own)
-    served = serve_weights(folder, found, weights, own, model_file=answers.model_file, target=answers.target)
-    # A toy's labels do not replace an author's, which are there before their weights.
-    toy_labels = _TOY_LABELS["labels.txt" in found.names and not found.weights]
+    # The server's own classifier fails with fewer classes.
+    if not own and not answers.handler and handler == "image_classifier" and (fit.classes or TOPK) < TOPK:
+        handler = "handler.py"
+    # A toy's labels do not replace an author's, whose weights may come later.
+    toy_labels = "toy-labels.txt" if "labels.txt" in found.names and not found.weights else "labels.txt"
     brought = {name: template.read(name) for name in (template.weights, *template.files)} if is_toy else {}
     if is_toy:
         brought[toy_labels] = template.read("labels.txt")
-    requirements = found.requirements or template.requirements
-    if requirements and not found.requirements:
-        brought[requirements] = template.read(requirements)
+    if template.requirements and not found.requirements:
+        brought[template.requirements] = template.read(template.requirements)
     is_made = handler not in OFFERED and handler not in found.handlers and own is None
     made = (f"{handler.partition(':')[0].removesuffix('.py')}.py",) if is_made else ()
-    return Proposal(
+    draft = Proposal(
         template=template,
-        fit=choice,
+        fit=fit,
         name=answers.name or suggested_name(folder, weights.name if weights else None),
         version=answers.version,
         handler=handler,
-        weights=template.weights if is_toy else served.weights,
-        kind=served.kind,
+        weights=template.weights if is_toy else weights.name if weights else None,
         toy=is_toy,
-        converts=Path(os.path.normpath(folder / served.converts)) if served.converts else None,
-        model_file=served.model_file,
+        model_file=answers.model_file,
         labels=answers.labels or (toy_labels if is_toy else labels.name if labels else None),
-        requirements=requirements,
+        requirements=found.requirements or template.requirements,
         config=next(iter(found.configs), None),
-        target=served.target,
-        files=tuple(template.files) if is_toy else _file_entries(found, own, served),
-        samples=samples,
+        target=answers.target,
+        files=tuple(template.files),
+        samples=choose_samples(template, found, weights, fit, own),
         brought=brought,
         made=("marpack.yaml", *made, "test_model.py", "README.md"),
-        findings=(*served.findings, *_choice_findings(found, weights, labels, samples, answers, own)),
     )
+    return draft if is_toy else _complete(draft, folder, found, answers, weights, own)
 
 
 def _choose_handler(folder: Path, found: FolderScan, answers: Answers) -> OwnHandler | None:
@@ -183,14 +168,15 @@ def _choose_handler(folder: Path, found: FolderScan, answers: Answers) -> OwnHan
         # First those that are called handlers, then those at the top; functions that only look like one come last.
         likely = sorted(found.handlers, key=lambda name: ("handler" not in name, "/" in name, ":" in name))
         entry = next(iter(likely), None)
-    elif entry is not None:
-        file = EntryPoint.parse(entry, folder).file
-        if file is not None and not file.is_file():
-            near = near_built_in(entry)
-            hint = f"did you mean {near}?" if near else "leave --handler out, and marpack writes one"
-            what = f"{entry} is neither a built-in handler nor a file in {folder}"
-            raise UsageError(what, where="--handler", hint=hint)
-    return None if entry is None or entry in OFFERED else read_handler(folder, found.names, entry)
+    if entry is None or entry in OFFERED:
+        return None
+    file = EntryPoint.parse(entry, folder).file
+    if file is None or not file.is_file():
+        near = near_built_in(entry)
+        hint = f"did you mean {near}?" if near else "leave --handler out, and marpack writes one"
+        what = f"{entry} is neither a built-in handler nor a file in {folder}"
+        raise UsageError(what, where="--handler", hint=hint)
+    return read_handler(folder, found.names, entry)
 
 
 def _choose_weights(folder: Path, found: FolderScan, answers: Answers, own: OwnHandler | None) -> Weights | None:
@@ -200,27 +186,14 @@ def _choose_weights(folder: Path, found: FolderScan, answers: Answers, own: OwnH
     """
     loads = own is not None and own.loads
     if answers.weights is not None:
-        path = _existing(folder, answers.weights, "--weights")
-        weights = read_weights(path, answers.weights) or (foreign_weights(path, answers.weights) if loads else None)
-        if weights is None:
-            raise UsageError(
-                f"{answers.weights} does not hold weights that marpack knows", where="--weights", hint=_KNOWN
-            )
+        weights = read_weights(_existing(folder, answers.weights, "--weights"), answers.weights)
+        if weights is None or (weights.kind is WeightsFormat.UNKNOWN and not loads):
+            hint = "save a model with torch.jit.save, torch.onnx.export or torch.save(model.state_dict(), …)"
+            raise UsageError(f"unknown weights format: {answers.weights}", where="--weights", hint=hint)
         return weights
     choice = (*found.weights, *(found.foreign if loads else ()))
     named = (each for each in choice if own and each.name in own.asked)
     return next(iter((*named, *choice)), None)
-
-
-def _suited(weights: Weights | None, template: Template, answers: Answers) -> Weights | None:
-    """Return the weights if a named template supports them; raises UsageError if both are named and do not fit."""
-    is_onnx = weights is not None and weights.kind is WeightsFormat.ONNX
-    if weights is None or answers.template is None or (template.name == "onnx") == is_onnx:
-        return weights
-    if answers.weights is None:
-        return None
-    what = "is for ONNX models" if template.name == "onnx" else "is not for ONNX models"
-    raise UsageError(f"the template {template.name} {what}, and {weights.name} is {weights.kind}", where="--template")
 
 
 def _choose_labels(
@@ -238,10 +211,10 @@ def _choose_labels(
     if own is None:
         likely = [each for each in found.labels if each.named or (each.count == classes and each.count > 1)]
         return min(likely, key=lambda each: (each.count != classes, not each.named), default=None)
-    named = [each for each in found.labels if each.named]
-    if any(each.name in own.asked for each in named):
-        named = [each for each in named if each.name == LABELS_NAME]
-    return min(named, key=lambda each: (each.name != LABELS_NAME, each.count != classes), default=None)
+    likely = [each for each in found.labels if each.named]
+    if any(each.name in own.asked for each in likely):
+        likely = [each for each in likely if each.name == LABELS_NAME]
+    return min(likely, key=lambda each: (each.name != LABELS_NAME, each.count != classes), default=None)
 
 
 def _existing(folder: Path, name: str, flag: str) -> Path:
@@ -306,22 +279,18 @@ def choose_samples(
     if weights is None:
         brought = {sample.input: template.read(sample.input) for sample in template.samples}
         return SampleChoice(listed=tuple(template.samples), brought=brought)
-    picture = "gray.png" if choice.gray else "red.png" if choice.pictures else None
-    if template.takes == "picture":
-        picture = "red.png"
-    elif not template.reads_pictures:
-        picture = None
-    if picture and found.pictures:
-        return _expect_200(found.pictures)
-    if picture:
+    first = template.samples[0].input
+    if template.takes == "picture" or (template.reads_pictures and (choice.pictures or choice.gray)):
+        if found.pictures:
+            return _expect_200(found.pictures)
+        picture = "gray.png" if choice.gray and template.takes != "picture" else "red.png"
         name, content = f"{_GENERATED}.png", (template.folder.parent / picture).read_bytes()
-    elif template.takes != "numbers":
-        first = template.samples[0].input
-        name, content = f"{_GENERATED}.{first.rpartition('.')[2]}", template.read(first)
-    else:
+    elif template.takes == "numbers":
         row = [0.5] * (width_of(weights.contents) or 3)
         value = [row, row] if template.name == "streaming" else row
         name, content = f"{_GENERATED}.json", msgspec.json.encode(value) + b"\n"
+    else:
+        name, content = f"{_GENERATED}{Path(first).suffix}", template.read(first)
     mark = f"sha256:{hashlib.sha256(content).hexdigest()}"
     sample = SampleSpec(input=name, expect=Expectation(status=200), generated=mark)
     return SampleChoice(listed=(sample,), brought={name: content}, stand_ins=True)
@@ -332,67 +301,63 @@ def _expect_200(names: Iterable[str]) -> SampleChoice:
     return SampleChoice(listed=tuple(SampleSpec(input=name, expect=Expectation(status=200)) for name in first))
 
 
-def serve_weights(
-    folder: Path,
-    found: FolderScan,
-    weights: Weights | None,
-    own: OwnHandler | None,
-    *,
-    model_file: str | None,
-    target: Target | None,
-) -> ServedWeights:
-    """Return how weights are served; marpack chooses a model file and a target that are None."""
-    if weights is None or weights.kind is WeightsFormat.UNKNOWN:
-        return ServedWeights(weights=weights.name if weights else None, model_file=model_file, target=target)
-    row, path, findings = FORMATS[weights.kind], PurePosixPath(weights.name), list[Finding]()
+def _complete(
+    draft: Proposal, folder: Path, found: FolderScan, answers: Answers, weights: Weights | None, own: OwnHandler | None
+) -> Proposal:
+    """Return a proposal around an author's parts: how the weights are served, further files, and the findings."""
+    converts = None
+    if weights and weights.kind is not WeightsFormat.UNKNOWN:
+        draft = _serve(draft, folder, found, weights, loads=own is not None and own.loads)
+        converts = weights.name if draft.converts else None
+    asked = {found.vocabulary: found.vocabulary} if found.vocabulary else {}
+    named = {draft.weights, converts, *found.configs[:1]}
+    asked |= {name: member for name, member in (own.asked if own else {}).items() if name not in named}
+    files = tuple(name if name == member else {"from": name, "to": member} for name, member in asked.items())
+    return replace(draft, files=files, findings=(*draft.findings, *_notes(draft, found, answers, weights, own)))
+
+
+def _serve(draft: Proposal, folder: Path, found: FolderScan, weights: Weights, *, loads: bool) -> Proposal:
+    """Return a proposal with the weights as the server takes them: with a model file, converted, or for marpack."""
+    row, name, model_file, findings = FORMATS[weights.kind], weights.name, draft.model_file, list[Finding]()
     if row.is_state and model_file is None:
         fitting = model_files_for(folder, found, weights)
         model_file = next(iter(fitting), None)
         if fitting[1:]:
             message = f"{model_file} was chosen for the model's class; it could also be {', '.join(fitting[1:])}"
             findings.append(codes.MORE_MODEL_FILES.at(message=message))
-    served = ServedWeights(
-        weights=weights.name, kind=weights.kind, model_file=model_file, target=target, findings=tuple(findings)
-    )
-    if target is Target.MARPACK or (own and own.loads):
-        return served
-    if row.marpack_only:
-        return _serve_without_loader(found, weights, served)
-    if model_file is None and row.is_state:
-        message = f"{weights.name} is {row.title}, and there is no model file with the class of its tensors"
-        hint = "put the file with the model's class here, and: marpack init --force --model-file FILE"
-        findings.append(codes.NO_MODEL_FILE.at(hint=hint, message=message))
-    elif model_file is None and row.served_suffix and path.suffix != row.served_suffix:
-        message = f"{weights.name} is {row.title}, which TorchServe takes only from a {row.served_suffix} file"
-        hint = f"mv {path} {path.with_suffix(row.served_suffix)} && marpack init --force"
-        findings.append(codes.WEIGHTS_SUFFIX_RENAME.at(severity=Severity.WARNING, hint=hint, message=message))
-    return replace(served, findings=tuple(findings))
-
-
-def _serve_without_loader(found: FolderScan, weights: Weights, served: ServedWeights) -> ServedWeights:
-    """Return how weights are served that TorchServe cannot load: converted to a state_dict, or by target marpack."""
-    name, is_safetensors = weights.name, weights.kind is WeightsFormat.SAFETENSORS
-    if is_safetensors and served.model_file:
+    changes: dict[str, Any] = {"kind": weights.kind, "model_file": model_file}  # Any: each field has its type
+    if draft.target is Target.MARPACK or loads:
+        return replace(draft, **changes, findings=tuple(findings))
+    if weights.kind is WeightsFormat.SAFETENSORS and model_file:
         path = PurePosixPath(name).with_suffix(".pt")
         converted = path.name if path.is_absolute() or ".." in path.parts else str(path)
+        changes |= {"weights": converted, "kind": WeightsFormat.STATE_DICT}
+        changes["converts"] = Path(os.path.normpath(folder / name))
         message = f"{converted} has the tensors of {name}, which stays: TorchServe does not load safetensors"
         hint = f"when that changes: marpack init --force --weights {name}"
         finding = codes.CONVERTED.at(severity=Severity.NOTE, hint=hint, message=message)
         if converted in found.names:
             message = f"{converted} exists, and is packed instead of {name}, which TorchServe cannot load"
             finding = codes.CONVERTED.at(message=message)
-        kind = WeightsFormat.STATE_DICT
-        return replace(served, weights=converted, kind=kind, converts=name, findings=(*served.findings, finding))
-    if served.target:
-        return served
-    message = f"TorchServe cannot load {name}, so the target is marpack, which also needs the model's class"
-    hint = "marpack init --force --model-file FILE: with the model's class it is converted for TorchServe"
-    if not is_safetensors:
-        title = FORMATS[weights.kind].title
-        message = f"TorchServe cannot load {name}, and {title} cannot be converted, so the target is marpack"
-        hint = f"for TorchServe: torch.jit.trace(model, example).save('model.pt'), or {_SAVED} and --model-file FILE"
-    findings = (*served.findings, codes.NOT_FOR_TORCHSERVE.at(hint=hint, message=message))
-    return replace(served, target=Target.MARPACK, findings=findings)
+        findings.append(finding)
+    elif row.marpack_only and draft.target is None:
+        changes["target"] = Target.MARPACK
+        message = f"TorchServe cannot load {name}, so the target is marpack, which also needs the model's class"
+        hint = "marpack init --force --model-file FILE: with the model's class it is converted for TorchServe"
+        if not row.is_state:
+            message = f"TorchServe cannot load {name}, and {row.title} cannot be converted, so the target is marpack"
+            saved = "torch.save(model.state_dict(), 'model.pt') and --model-file FILE"
+            hint = f"for TorchServe: torch.jit.trace(model, example).save('model.pt'), or {saved}"
+        findings.append(codes.NOT_FOR_TORCHSERVE.at(hint=hint, message=message))
+    elif row.is_state and model_file is None and not row.marpack_only:
+        message = f"{name} is {row.title}, and no file here has the class of its tensors"
+        hint = "put the file with the model's class here, and: marpack init --force --model-file FILE"
+        findings.append(codes.NO_MODEL_FILE.at(hint=hint, message=message))
+    elif model_file is None and row.served_suffix and PurePosixPath(name).suffix != row.served_suffix:
+        message = f"{name} is {row.title}, which TorchServe takes only from a {row.served_suffix} file"
+        hint = f"mv {name} {PurePosixPath(name).with_suffix(row.served_suffix)} && marpack init --force"
+        findings.append(codes.WEIGHTS_SUFFIX_RENAME.at(severity=Severity.WARNING, hint=hint, message=message))
+    return replace(draft, **changes, findings=tuple(findings))
 
 
 def suggested_name(folder: Path, weights: str | None) -> str:
@@ -403,35 +368,38 @@ def suggested_name(folder: Path, weights: str | None) -> str:
     return name if MODEL_NAME.fullmatch(name) else "model"
 
 
-def _file_entries(found: FolderScan, own: OwnHandler | None, served: ServedWeights) -> tuple[str | dict[str, str], ...]:
-    """Return the entries of `files`: the vocabulary, and files that the handler's source names and no key brings."""
-    named = {served.weights, served.converts, *found.configs[:1]}
-    asked = {found.vocabulary: found.vocabulary} if found.vocabulary else {}
-    asked |= {name: member for name, member in (own.asked if own else {}).items() if name not in named}
-    return tuple(name if name == member else {"from": name, "to": member} for name, member in asked.items())
-
-
-def _choice_findings(
-    found: FolderScan,
-    weights: Weights | None,
-    labels: LabelsFile | None,
-    samples: SampleChoice,
-    answers: Answers,
-    own: OwnHandler | None,
+def _notes(
+    draft: Proposal, found: FolderScan, answers: Answers, weights: Weights | None, own: OwnHandler | None
 ) -> Iterator[Finding]:
     """Yield the choices that the author may want to change."""
-    chosen = {weights.name, *(own.asked if own else ())} if weights else set()
-    others = ", ".join(each.name for each in found.weights if each.name not in chosen)
+    asked = own.asked if own else {}
+    others = ", ".join(each.name for each in found.weights if each != weights and each.name not in asked)
     if weights and others and answers.weights is None:
-        why = f", since {own.file} names it" if own and weights.name in own.asked else ""
+        why = f", since {own.file} names it" if own and weights.name in asked else ""
         yield codes.MORE_WEIGHTS.at(name=weights.name, why=why, others=others)
     if own:
-        packed = {each.name for each in (weights, labels) if each}
-        yield from handler_findings(own, found, packed, has_weights=weights is not None)
-    if not samples.listed:
+        others = ", ".join(name for name in found.handlers if name != own.entry and name not in own.imported)
+        if others:
+            yield codes.MORE_HANDLERS.at(message=f"{own.entry} was chosen for the handler; it could also be {others}")
+        if weights is None and own.loads:
+            message = f"no weights were found for {own.file}, so the archive has none, which the server allows"
+            yield codes.NO_WEIGHTS.at(message=message)
+        elif weights is None:
+            message = f"{own.file} loads its model as BaseHandler does, and no weights were found"
+            hint = "put them here and run: marpack init --force"
+            yield codes.NO_WEIGHTS.at(severity=Severity.WARNING, hint=hint, message=message)
+        packed = {weights.name if weights else None, draft.labels, *asked}
+        folders = tuple(name for name in asked if name.endswith("/"))
+        left = [name for name in found.data if name not in packed and not name.startswith(folders)]
+        if left:
+            more = f" and {len(left) - _MAX_SHOWN} more" if left[_MAX_SHOWN:] else ""
+            message = f"left out, since {own.file} does not name them: {', '.join(left[:_MAX_SHOWN])}{more}"
+            yield codes.LEFT_OUT.at(message=message)
+    if not draft.samples.listed:
         until = "until `marpack run --input FILE --record` adds one"
-        message = f"there is no sample: `marpack check` reports the archive as not proved {until}"
-        yield codes.NO_SAMPLES.at(message=message)
+        yield codes.NO_SAMPLES.at(
+            message=f"without a sample, `marpack check` reports the archive as not proved {until}"
+        )
 
 
 def assemble(proposal: Proposal, convert: Convert, *, for_new: bool = True) -> dict[str, Source]:

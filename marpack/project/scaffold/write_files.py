@@ -42,9 +42,20 @@ def write_files(folder: Path, files: Mapping[str, Source], *, replace: bool) -> 
             return WrittenFiles(written=tuple(files))
         existing = [name for name in files if _exists(folder, name)]
         wanted = {name: source for name, source in files.items() if replace or name not in existing}
-        with tempfile.TemporaryDirectory(prefix=".marpack-init-", dir=folder) as staging:
+        with tempfile.TemporaryDirectory(prefix=".marpack-init-", dir=folder) as staging, ExitStack() as undo:
             _write_all(Path(staging, "new"), wanted)
-            _move_all(Path(staging), folder, list(wanted))
+            for name in wanted:
+                target, old = folder / name, Path(staging, "old", name)
+                for parent in reversed([each for each in target.parents if not each.exists()]):
+                    parent.mkdir()
+                    undo.callback(parent.rmdir)
+                if name in existing:
+                    old.parent.mkdir(parents=True, exist_ok=True)
+                    target.rename(old)
+                    undo.callback(old.rename, target)
+                Path(staging, "new", name).rename(target)
+                undo.callback(target.unlink)
+            undo.pop_all()
     except OSError as error:
         what, where = f"the project cannot be written: {describe_os_error(error)}", str(error.filename or folder)
         raise ScaffoldError(what, where=where) from error
@@ -58,10 +69,9 @@ def write_files(folder: Path, files: Mapping[str, Source], *, replace: bool) -> 
 def _exists(folder: Path, name: str) -> bool:
     """Return whether a file exists; raises ScaffoldError where a folder or a file is in the way."""
     path = folder / name
-    for parent in reversed(path.relative_to(folder).parents[:-1]):
-        place = folder / parent
+    for place in path.parents[: name.count("/")]:
         if os.path.lexists(place) and not place.is_dir():
-            what = f"{parent} is a file, and {name} needs a folder there"
+            what = f"{place.name} is a file, and {name} needs a folder there"
             raise ScaffoldError(what, where=str(place), hint="move it away", code="not-a-folder")
     if path.is_dir():
         what = f"{name} is a folder, and init writes a file of that name"
@@ -77,20 +87,3 @@ def _write_all(folder: Path, files: Mapping[str, Source]) -> None:
             path.write_bytes(source)
         else:
             source(path)
-
-
-def _move_all(staging: Path, folder: Path, names: list[str]) -> None:
-    """Move the new files to their places; if one cannot be moved, restore the old ones."""
-    with ExitStack() as undo:
-        for name in names:
-            target, old = folder / name, staging / "old" / name
-            for parent in reversed([each for each in target.parents if not each.exists()]):
-                parent.mkdir()
-                undo.callback(parent.rmdir)
-            if os.path.lexists(target):
-                old.parent.mkdir(parents=True, exist_ok=True)
-                target.rename(old)
-                undo.callback(old.rename, target)
-            (staging / "new" / name).rename(target)
-            undo.callback(target.unlink)
-        undo.pop_all()

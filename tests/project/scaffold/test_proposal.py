@@ -189,7 +189,7 @@ def test_safetensors_stay_for_marpack_and_for_a_handler_that_loads_them(folder, 
     [
         ("safetensors", "m.safetensors", Target.MARPACK, "not-for-torchserve", "also needs the model's class"),
         ("exported", "m.pt2", Target.MARPACK, "not-for-torchserve", "a torch.export program cannot be converted"),
-        ("state_dict", "m.pth", None, "no-model-file", "m.pth is a state_dict, and there is no model file"),
+        ("state_dict", "m.pth", None, "no-model-file", "m.pth is a state_dict"),
         ("few", "m.pth", None, "weights-suffix", "TorchServe takes only from a .pt file"),
         ("onnx", "m.bin", None, "weights-suffix", "TorchServe takes only from a .onnx file"),
     ],
@@ -286,7 +286,7 @@ def test_names_are_made_of_what_is_there(tmp_path, saved, weights, place, name):
         ({"name": "a b"}, "'a b' is not a model name"),
         ({"template": "resnet"}, "there is no template 'resnet'"),
         ({"weights": "none.pt"}, "does not exist"),
-        ({"weights": "labels.txt"}, "does not hold weights"),
+        ({"weights": "labels.txt"}, "labels.txt"),
         ({"labels": "none.txt"}, "does not exist"),
         ({"handler": "image_clasifier"}, "neither a built-in handler nor a file"),
         ({"handler": "none.py"}, "neither a built-in handler nor a file"),
@@ -303,5 +303,5 @@ def test_answers_that_cannot_be_are_told(folder, saved, answers, message):
 def test_labels_that_cannot_be_read_are_told_with_their_line(folder):
     folder.mkdir()
     (folder / "odd.txt").write_text("a\n\nb\n")
-    with pytest.raises(ProjectError, match="line is empty"):
+    with pytest.raises(ProjectError, match="label of 1"):
         proposed(folder, labels="odd.txt")
