@@ -81,10 +81,7 @@ def check_pickles(candidate: Candidate) -> CheckOutcome:
     """Fail for weights that are dangerous, unreadable, or need trust; with --require-safe, for programs also."""
     scan, programs = candidate.inspection.pickles, candidate.inspection.programs
     is_safe = scan.verdict is PickleVerdict.SAFE
-    seen = [
-        pluralize(len(scan.pickles), "pickle"),
-        *([pluralize(len(programs), "program")] if programs else []),
-    ]
+    seen = [pluralize(len(scan.pickles), "pickle"), *([pluralize(len(programs), "program")] if programs else [])]
     weights = "the weights are safe" if is_safe else "the weights need trust, which --trust-pickle gives"
     return judge(f"{', '.join(seen)}; {weights}", find_distrust(candidate))
 

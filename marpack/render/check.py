@@ -23,6 +23,7 @@ from marpack.gate.verdicts import (
     LEFT_OUT,
     CheckProgress,
     CheckResult,
+    Cost,
     Costs,
     GateReport,
     GateVerdict,
@@ -44,7 +45,7 @@ from marpack.render.console import (
     style,
     talk,
 )
-from marpack.render.pages import Cell, Fact, Page, Row, Table, Tone
+from marpack.render.pages import Cell, Fact, Page, Row, Table, Tone, number
 from marpack.version import __version__
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def describe_verdict(report: GateReport) -> str:
         case GateVerdict.REFUSED:
             return "must not be deployed"
         case GateVerdict.NOT_PROVED:
-            (why,) = (checked.reason for checked in report.checks if checked.name == PROOF)
+            why = next((checked.reason for checked in report.checks if checked.name == PROOF), "")
             verdict = f"is not proved: {why}"
         case GateVerdict.PARTIAL:
             passed = [checked.name for checked in report.checks if checked.verdict is Verdict.PASSED]
@@ -196,15 +197,14 @@ def describe_verdict(report: GateReport) -> str:
 
 def cost_table(costs: Costs) -> Table:
     """Return a row for each figure: name, old, new, ratio, and its bounds."""
-    rows = []
-    for cost in costs.figures:
+
+    def show_cost(cost: Cost) -> Row:
         is_size = cost.unit == "bytes"
         old, new = (decimal(int(each)) if is_size else duration(1000 * each) for each in (cost.old, cost.new))
-        numbers = (old, new, f"{cost.ratio:.3f}", cost.bounds)
-        rows.append(Row((Cell(cost.name), *(Cell(number, kind="number") for number in numbers))))
-    names = ("other", "this one", "times", "99 % sure")
-    head = (Cell("beside the other"), *(Cell(name, kind="number") for name in names))
-    return Table.of("", rows, len(rows), head=head)
+        return Row.of(cost.name, *map(number, (old, new, f"{cost.ratio:.3f}", cost.bounds)))
+
+    head = Row.of("beside the other", *map(number, ("other", "this one", "times", "99 % sure")))
+    return Table.of(costs.figures, show_cost, head=head.cells)
 
 
 def show_verdict(report: GateReport) -> None:

@@ -33,9 +33,11 @@ _HEALTH: dict[str, Tone] = {"ok": "good", "note": "warn", "broken": "bad"}
 
 def doctor_page(report: DoctorReport) -> Page:
     """Return the page of `doctor`; the command prints lines of its own, because it works without msgspec."""
-    rows = (Row((Cell(each.name, _HEALTH[each.health]), Cell(each.text)), below=each.hint) for each in report.lines)
     verdict = Cell("ready", "good") if report.healthy else Cell("something is broken", "bad")
-    return Page(title="doctor", verdict=verdict, tables=(Table.of("", rows, len(report.lines)),))
+    lines = Table.of(
+        report.lines, lambda each: Row.of(Cell(each.name, _HEALTH[each.health]), each.text, below=each.hint)
+    )
+    return Page(title="doctor", verdict=verdict, tables=(lines,))
 
 
 _PAGES: dict[type, Callable[[Any], Page]] = {  # Any: a result of that type

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from msgspec import Struct
 from rich.filesize import decimal
@@ -12,19 +13,20 @@ from marpack.findings import Finding
 from marpack.json_text import to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from marpack.archive.oci import Attachment, PullReport, PushReport
     from marpack.archive.reader import Unpacked
     from marpack.exporting.export import Exported
     from marpack.gate.verdicts import GateReport
     from marpack.inspection.diff import Diff, FieldDifference
-    from marpack.inspection.facts import HandlerFacts, Inspection, MemberFacts, WeightsFacts
-    from marpack.inspection.pickles import PickleScan
+    from marpack.inspection.facts import HandlerFacts, Inspection, MemberFacts, TensorFacts, WeightsFacts
+    from marpack.inspection.pickles import PickleFacts, PickleScan
     from marpack.trust import Signed, Verification
 
     Folder = dict[str, "MemberFacts | Folder"]
 
+T = TypeVar("T")
 Tone = Literal["", "good", "warn", "bad", "dim"]
 Kind = Literal["text", "name", "number", "code"]
 
@@ -47,6 +49,11 @@ class Cell(Struct, frozen=True):
     kind: Kind = "text"
 
 
+def number(text: str) -> Cell:
+    """Return a number's cell, which is aligned right."""
+    return Cell(text, kind="number")
+
+
 class Fact(Struct, frozen=True):
     """One line of a page."""
 
@@ -62,6 +69,11 @@ class Row(Struct, frozen=True):
     cells: tuple[Cell, ...]
     below: str = ""  # a text of any length that belongs to the row
 
+    @classmethod
+    def of(cls, *cells: str | Cell, below: str = "") -> Row:
+        """Return a row of cells, plain texts among them."""
+        return cls(tuple(Cell(cell) if isinstance(cell, str) else cell for cell in cells), below)
+
 
 class Table(Struct, frozen=True, kw_only=True):
     """A section of a page, with the first of its rows."""
@@ -75,19 +87,11 @@ class Table(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(
-        cls,
-        title: str,
-        rows: Iterable[Row],
-        total: int,
-        *,
-        most: int = _MAX_ROWS,
-        note: Cell | None = None,
-        facts: Iterable[Fact] = (),
-        head: tuple[Cell, ...] = (),
-    ) -> Table:
-        """Return a table with at most so many of `total` rows."""
-        kept, more = tuple(islice(rows, most)), max(0, total - most)
-        return cls(title=title, note=note or Cell(""), facts=tuple(facts), head=head, rows=kept, more=more)
+        cls, items: Sequence[T], make: Callable[[T], Row], title: str = "", *, most: int = _MAX_ROWS, **parts: Any
+    ) -> Table:  # Any: further fields
+        """Return a table with a row for each of the first items."""
+        rows, more = tuple(map(make, items[:most])), max(0, len(items) - most)
+        return cls(title=title, rows=rows, more=more, **parts)
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -108,9 +112,6 @@ def shorten(names: Sequence[str], most: int = _FEW) -> str:
     return ", ".join(names[:most]) + more
 
 
-# --- inspect --------------------------------------------------------------------------------------------------------
-
-
 def inspection_page(facts: Inspection) -> Page:
     """Return the page of `marpack inspect`."""
     model = facts.manifest["model"]
@@ -119,21 +120,20 @@ def inspection_page(facts: Inspection) -> Page:
         for line in (facts.config.text.splitlines() if facts.config else ())
         if line.strip() and not line.lstrip().startswith(("#", "---"))
     ]
-    config = (Row((Cell(line, kind="code"),)) for line in lines)
-    programs = (Row((Cell(each.where, kind="name"), Cell(each.kind))) for each in facts.programs)
     size = decimal(sum(member.size for member in facts.members))
     tree = [*islice(_list_members(facts.members), _MAX_MEMBERS + 1)]
     if len(tree) > _MAX_MEMBERS:
-        tree[_MAX_MEMBERS:] = [Row((Cell("… and more: --json lists all of them", kind="code"),))]
+        tree[_MAX_MEMBERS:] = [Row.of(Cell("… and more: --json lists all of them", kind="code"))]
     tables = [
-        *([Table.of("config", config, len(lines), most=_LINES)] if lines else []),
+        *([Table.of(lines, lambda line: Row.of(Cell(line, kind="code")), "config", most=_LINES)] if lines else []),
         *map(_weights_table, facts.weights[:_FEW]),
-        Table.of("members", tree, 0, most=len(tree), note=Cell(f"{len(facts.members):,}, {size}")),
+        Table(title="members", rows=tuple(tree), note=Cell(f"{len(facts.members):,}, {size}")),
         _pickles_table(facts.pickles),
     ]
     if facts.programs:
-        count = len(facts.programs)
-        tables.append(Table.of("programs", programs, count, most=_FEW, note=Cell(f"{count:,}")))
+        note = Cell(f"{len(facts.programs):,}")
+        programs = (facts.programs, lambda each: Row.of(Cell(each.where, kind="name"), each.kind))
+        tables.append(Table.of(*programs, "programs", most=_FEW, note=note))
     return Page(
         title=f"{model['modelName']} {model.get('modelVersion') or ''}".strip(),
         facts=tuple(_list_facts(facts)),
@@ -207,18 +207,18 @@ def _list_members(members: Sequence[MemberFacts]) -> Iterator[Row]:
         hidden = len(folder) - _MAX_ROWS
         for number, (name, item) in enumerate(folder.items()):
             if number == _MAX_ROWS and hidden > 1:
-                yield Row((Cell(f"{indent}… and {hidden:,} more", kind="code"),))
+                yield Row.of(Cell(f"{indent}… and {hidden:,} more", kind="code"))
                 return
             place = Cell(indent + name, kind="code")
             if isinstance(item, dict):
-                yield Row((place,))
+                yield Row.of(place)
                 yield from list_folder(item, f"{indent}  ")
                 continue
             method: str = item.method
             if item.compressed_size < item.size:
                 method += f" to {item.compressed_size / item.size:.0%}"
             digest = Cell((item.sha256 or "")[:12], kind="name")
-            yield Row((place, Cell(decimal(item.size), kind="number"), Cell(method), digest))
+            yield Row.of(place, Cell(decimal(item.size), kind="number"), method, digest)
 
     yield from list_folder(top, "")
 
@@ -238,19 +238,13 @@ def _weights_table(weights: WeightsFacts) -> Table:
             shape = "unknown rank" if port.shape is None else f"[{', '.join(map(str, port.shape))}]"
             facts.append(Fact(label, f"{port.name} {port.dtype} {shape}" if port.dtype else port.name))
     facts += [Fact("", f"{key}: {value:.300}") for key, value in (*weights.facts.items(), *weights.metadata.items())]
-    rows = (
-        Row(
-            (
-                Cell(tensor.name, kind="name"),
-                Cell(tensor.dtype),
-                Cell(str(list(tensor.shape))),
-                Cell(decimal(tensor.bytes), kind="number"),
-            )
-        )
-        for tensor in weights.largest
-    )
-    count = len(weights.largest)
-    return Table.of(weights.member, rows, count, note=Cell(weights.kind, "dim"), facts=facts[:_MAX_ROWS])
+
+    def show_tensor(tensor: TensorFacts) -> Row:
+        name, size = Cell(tensor.name, kind="name"), Cell(decimal(tensor.bytes), kind="number")
+        return Row.of(name, tensor.dtype, str(list(tensor.shape)), size)
+
+    kind, facts = Cell(weights.kind, "dim"), facts[:_MAX_ROWS]
+    return Table.of(weights.largest, show_tensor, weights.member, note=kind, facts=tuple(facts))
 
 
 def _pickles_table(scan: PickleScan) -> Table:
@@ -261,28 +255,23 @@ def _pickles_table(scan: PickleScan) -> Table:
         unread = f", {len(scan.unscanned):,} not scanned" if scan.unscanned else ""
         rest = f"; {scan.unfetched:,} members of numbers and code, which torch never unpickles, not fetched"
         seen = f"{scan.verdict}, {len(scan.pickles):,} read{hostile}{unread}{rest if scan.unfetched else ''}"
+
+    def show_pickle(pickle: PickleFacts) -> Row:
+        # what it would import, otherwise why it is not safe
+        below = shorten(pickle.globals, _NAMES) or pickle.problem or "; ".join(pickle.reasons)
+        return Row.of(Cell(pickle.where, kind="name"), Cell(pickle.verdict, _RISKS[pickle.verdict]), below=below)
+
     risky = [pickle for pickle in scan.pickles if pickle.verdict != "safe"]
-    rows = (
-        Row(
-            (Cell(pickle.where, kind="name"), Cell(pickle.verdict, _RISKS[pickle.verdict])),
-            # what it would import, otherwise why it is not safe
-            below=shorten(pickle.globals, _NAMES) or pickle.problem or "; ".join(pickle.reasons),
-        )
-        for pickle in risky
-    )
-    covers = [Fact("", SAFE_COVERS)] if scan.verdict == "safe" else []
-    tone = "" if seen == "none" else _RISKS[scan.verdict]
-    return Table.of("pickles", rows, len(risky), most=_FEW, note=Cell(seen, tone), facts=covers)
-
-
-# --- diff -----------------------------------------------------------------------------------------------------------
+    covers = (Fact("", SAFE_COVERS),) if scan.verdict == "safe" else ()
+    note = Cell(seen, "" if seen == "none" else _RISKS[scan.verdict])
+    return Table.of(risky, show_pickle, "pickles", most=_FEW, note=note, facts=covers)
 
 
 def diff_page(found: Diff) -> Page:
     """Return the page of `marpack diff`."""
     parts = {title: getattr(found, title) for title in ("manifest", "recorded", "members", "config", "labels")}
     tables = [
-        Table.of(title, (_difference_row(part, _describe(part, title)) for part in differences), len(differences))
+        Table.of(differences, partial(_difference_row, title), title)
         for title, differences in parts.items()
         if differences
     ]
@@ -294,19 +283,19 @@ def diff_page(found: Diff) -> Page:
             facts.append(Fact("", f"{tensors.uncompared:,} have no numbers here to compare"))
         if tensors.problem:
             facts.append(Fact("broken", tensors.problem))
-        rows = (_difference_row(part, _describe(part, "tensors")) for part in tensors.differences)
-        tables.append(Table.of(f"tensors of {name}", rows, count, facts=facts))
+        make = partial(_difference_row, "tensors")
+        tables.append(Table.of(tensors.differences, make, f"tensors of {name}", facts=tuple(facts)))
     title = "the same" if found.same else "different"
     sources = (Fact("-", found.before, kind="name"), Fact("+", found.after, kind="name"))
     return Page(title=title, facts=sources, tables=tuple(tables))
 
 
-def _difference_row(part: FieldDifference, text: str) -> Row:
+def _difference_row(title: str, part: FieldDifference) -> Row:
     sign, tone = _SIGNS.get(part.change, ("~", "warn"))
-    return Row((Cell(f"{sign} {part.name}", tone, "name"), Cell(text, tone)))
+    return Row.of(Cell(f"{sign} {part.name}", tone, "name"), Cell(_describe_difference(part, title), tone))
 
 
-def _describe(part: FieldDifference, title: str) -> str:
+def _describe_difference(part: FieldDifference, title: str) -> str:
     """Return how one thing differs: a member, a tensor, or a value."""
     sides = (part.before, part.after)
     if title == "members":
@@ -322,9 +311,6 @@ def _describe(part: FieldDifference, title: str) -> str:
         if part.change in _SIGNS:
             return str(after if part.change == "added" else before)
     return f"{before} → {after}" if before and after else str(before or after)
-
-
-# --- files and registries -------------------------------------------------------------------------------------------
 
 
 def unpacked_page(unpacked: Unpacked) -> Page:
@@ -367,9 +353,6 @@ def _attachment(attached: Attachment) -> Fact:
     return Fact("beside", attached.file, f"({attached.kind.name.lower()})", kind="name")
 
 
-# --- trust ----------------------------------------------------------------------------------------------------------
-
-
 def signed_page(signed: Signed) -> Page:
     """Return the page of `marpack sign`."""
     facts = (
@@ -387,14 +370,11 @@ def verification_page(verification: Verification) -> Page:
     facts.append(Fact("signed", f"by {signer}" if signer else "no signature was verified"))
     closing = "This is the file that was signed. To see its contents: marpack inspect --verify."
     if check is not None:
-        circumstances = (
-            f"for {check.target}",
-            f"on {check.device}" if check.device else "",
-            f"{check.samples} sample{'' if check.samples == 1 else 's'}",
-            f"marpack {check.marpack}" if check.marpack else "",
-        )
+        device = f"on {check.device}, " if check.device else ""
+        version = f", marpack {check.marpack}" if check.marpack else ""
+        samples = f"{check.samples} sample{'' if check.samples == 1 else 's'}"
         facts.append(Fact("checked", f"by {check.signer}" if check.signer else "unsigned: a claim"))
-        facts.append(Fact("", ", ".join(filter(None, circumstances))))
+        facts.append(Fact("", f"for {check.target}, {device}{samples}{version}"))
         facts += [Fact("", f"but {caveat}") for caveat in check.caveats]
         facts += [Fact("source", check.source_commit)] if check.source_commit else []
         closing = "This file was checked, and may be deployed."

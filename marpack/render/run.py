@@ -29,7 +29,7 @@ from marpack.render.console import (
     visible,
 )
 from marpack.render.failure import Failure
-from marpack.render.pages import Cell, Fact, Page, Row, Table
+from marpack.render.pages import Cell, Fact, Page, Row, Table, number
 from marpack.runner.client import LoadError
 from marpack.runner.results import BenchmarkFigures, Percentiles, Result, Summary, Throughput, needs_of
 from marpack.runner.session import Session
@@ -140,23 +140,18 @@ def run_page(report: RunReport) -> Page:
         facts.append(Fact("restarts", f"{summary.restarts:,}"))
     if report.failure:
         facts.append(Fact("failure", report.failure.error))
-    results = (
-        Row(
-            (
-                Cell(result.input, kind="name"),
-                Cell(str(result.status or "none"), "good" if result.ok else "bad", "number"),
-                Cell(duration(result.stages["handle"]) if "handle" in result.stages else "", "dim", "number"),
-                Cell(summarize_body(result, _BODY)),
-            )
-        )
-        for result in report.results
-    )
-    head = (Cell("input"), Cell("status", kind="number"), Cell("time", kind="number"), Cell("response"))
+
+    def show_result(result: Result) -> Row:
+        status = Cell(str(result.status or "none"), "good" if result.ok else "bad", "number")
+        took = Cell(duration(result.stages["handle"]) if "handle" in result.stages else "", "dim", "number")
+        return Row.of(Cell(result.input, kind="name"), status, took, summarize_body(result, _BODY))
+
+    head = Row.of("input", number("status"), number("time"), "response").cells
     return Page(
         title=report.archive,
         verdict=_verdict_on(summary),
         facts=tuple(facts),
-        tables=(Table.of("", results, len(report.results), head=head), _stage_table(summary.stages)),
+        tables=(Table.of(report.results, show_result, head=head), _stage_table(summary.stages)),
         findings=report.findings,
     )
 
@@ -167,12 +162,12 @@ def _verdict_on(summary: Summary) -> Cell:
 
 def _stage_table(stages: Mapping[str, Percentiles], title: str = "") -> Table:
     """Return a row for each stage: how long it took."""
-    rows = (
-        Row((Cell(stage), *(Cell(duration(value), kind="number") for value in astuple(each))))
-        for stage, each in stages.items()
-    )
-    head = (Cell("stage"), *(Cell(name, kind="number") for name in Percentiles.__struct_fields__))
-    return Table.of(title, rows, len(stages), head=head)
+
+    def show_stage(stage: str) -> Row:
+        return Row.of(stage, *(number(duration(value)) for value in astuple(stages[stage])))
+
+    head = Row.of("stage", *map(number, Percentiles.__struct_fields__)).cells
+    return Table.of(list(stages), show_stage, title, head=head)
 
 
 def trouble_lines(

@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 
 from marpack.render.console import Progress, waiting
-from marpack.render.pages import Cell, Fact, Page, Row, Table
+from marpack.render.pages import Cell, Fact, Page, Row, Table, number
 from marpack.scoring.plan import ScoreProgress, ScoreSummary
 
 _MOST_CAUSES = 10
@@ -48,14 +48,14 @@ def score_page(summary: ScoreSummary, output: str) -> Page:
     facts.append(Fact("output", f"{summary.parts:,} part{'' if summary.parts == 1 else 's'}"))
     rows = []
     for cause in summary.causes[:_MOST_CAUSES]:
-        rows.append(Row((Cell(f"{cause.rows:,}", "bad", "number"), Cell(cause.kind))))
+        rows.append(Row.of(Cell(f"{cause.rows:,}", "bad", "number"), cause.kind))
         for example in cause.examples:
             place = f"{example.input}, row {example.row:,}" if len(summary.inputs) > 1 else f"row {example.row:,}"
             message = example.message.removeprefix(f"{cause.kind}: ")
-            rows.append(Row((Cell("", kind="number"), Cell(f"  {place}: {message}", "dim"))))
+            rows.append(Row.of(number(""), Cell(f"  {place}: {message}", "dim")))
     if rest := summary.causes[_MOST_CAUSES:]:
         count = f"{sum(cause.rows for cause in rest):,}"
-        rows.append(Row((Cell(count, "bad", "number"), Cell(f"of {len(rest)} other causes"))))
+        rows.append(Row.of(Cell(count, "bad", "number"), f"of {len(rest)} other causes"))
     closing = ""
     if summary.exceeded:
         ended = "all rows were read" if summary.complete else "stopped; --resume continues after the last whole part"
@@ -64,6 +64,6 @@ def score_page(summary: ScoreSummary, output: str) -> Page:
         title=output,
         verdict=Cell("scored", "warn" if summary.failed else "good"),
         facts=tuple(facts),
-        tables=(Table.of("failures", rows, len(rows), most=len(rows)),) if rows else (),
+        tables=(Table(title="failures", rows=tuple(rows)),) if rows else (),
         closing=closing,
     )

@@ -78,11 +78,7 @@ def test_object_detector(copy_of):
         stem: sorted(next(iter(found)) for found in body)
         for stem, body in parsed(answers(copy_of("object_detector"))).items()
     }
-    assert finds == {
-        "scene-1": ["cross"],
-        "scene-2": ["cross", "triangle"],
-        "scene-3": ["circle", "cross", "triangle"],
-    }
+    assert finds == {"scene-1": ["cross"], "scene-2": ["cross", "triangle"], "scene-3": ["circle", "cross", "triangle"]}
 
 
 def test_text_classifier(copy_of):

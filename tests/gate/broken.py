@@ -252,45 +252,25 @@ FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
         "an unknown compression": by_hand(bzipped),
         "bytes before it": by_hand(prefixed),
     },
-    ("safe-to-open", "limit-exceeded"): {
-        "a bomb": by_hand(bomb),
-    },
-    ("safe-to-open", "damaged-archive"): {
-        "cut off": cut,
-    },
-    ("safe-to-open", "not-an-archive"): {
-        "no archive": by_hand(lambda path: path.write_text("hello")),
-    },
-    ("safe-to-open", "mar-root-folder"): {
-        "all under one folder": by_hand(rooted),
-    },
-    ("safe-to-open", "tgz-no-root-folder"): {
-        "a flat tar": by_hand(flat_tar, "probe.tar.gz"),
-    },
-    ("safe-to-open", "archive-suffix"): {
-        "a zip by another name": by_hand(zipped(), "probe.zip"),
-    },
+    ("safe-to-open", "limit-exceeded"): {"a bomb": by_hand(bomb)},
+    ("safe-to-open", "damaged-archive"): {"cut off": cut},
+    ("safe-to-open", "not-an-archive"): {"no archive": by_hand(lambda path: path.write_text("hello"))},
+    ("safe-to-open", "mar-root-folder"): {"all under one folder": by_hand(rooted)},
+    ("safe-to-open", "tgz-no-root-folder"): {"a flat tar": by_hand(flat_tar, "probe.tar.gz")},
+    ("safe-to-open", "archive-suffix"): {"a zip by another name": by_hand(zipped(), "probe.zip")},
     ("digests", "damaged-member"): {
         "a flipped byte": flipped("handler.py"),
         "a flipped byte in the manifest": flipped(MANIFEST),
         "a flipped byte in the index": flipped(INDEX),
     },
-    ("digests", "digest-mismatch"): {
-        "a changed member": rewritten(add("handler.py", HANDLER.encode() + b"#")),
-    },
-    ("digests", "unlisted-member"): {
-        "a member more": rewritten(add("more.txt", b"x")),
-    },
-    ("digests", "missing-member"): {
-        "no manifest any more": rewritten(drop(MANIFEST)),
-    },
+    ("digests", "digest-mismatch"): {"a changed member": rewritten(add("handler.py", HANDLER.encode() + b"#"))},
+    ("digests", "unlisted-member"): {"a member more": rewritten(add("more.txt", b"x"))},
+    ("digests", "missing-member"): {"no manifest any more": rewritten(drop(MANIFEST))},
     ("digests", "damaged-archive"): {
         "an index that is no index": rewritten(add(INDEX, b"[]")),
         "an index of the future": rewritten(index_with(format=99)),
     },
-    ("digests", "unknown-target"): {
-        "an unknown target": rewritten(index_with(target="mars")),
-    },
+    ("digests", "unknown-target"): {"an unknown target": rewritten(index_with(target="mars"))},
     ("manifest", "manifest"): {
         "no manifest": by_hand(lambda p: zipfile.ZipFile(p, "w").writestr("handler.py", b"")),
         "weights that are absent": by_hand(zipped(serializedFile="gone.pt")),
@@ -301,31 +281,25 @@ FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
         "a manifest that is no JSON": by_hand(with_manifest(b"{")),
         "a manifest with a BOM": by_hand(with_manifest(b"\xef\xbb\xbf" + manifest_of())),
     },
-    ("preflight", "source-syntax"): {
-        "a handler that does not parse": built("def broken(:\n"),
-    },
-    ("preflight", "handler-no-entry"): {
-        "no handle": built("x = 1\n"),
-    },
+    ("preflight", "source-syntax"): {"a handler that does not parse": built("def broken(:\n")},
+    ("preflight", "handler-no-entry"): {"no handle": built("x = 1\n")},
     ("preflight", "import-name-missing"): {
-        "a name that its module lacks": built("from words import gone\n" + HANDLER, files={"words.py": "here = 1\n"}),
+        "a name that its module lacks": built("from words import gone\n" + HANDLER, files={"words.py": "here = 1\n"})
     },
     ("preflight", "config-root"): {
-        "a config that is a list": built(config="model-config.yaml", files={"model-config.yaml": "[1]\n"}),
+        "a config that is a list": built(config="model-config.yaml", files={"model-config.yaml": "[1]\n"})
     },
     ("preflight", "weights-need-model-file"): {
-        "weights of another kind": pictured("state_dict.pt", dict.fromkeys("012345", "x")),
+        "weights of another kind": pictured("state_dict.pt", dict.fromkeys("012345", "x"))
     },
     ("preflight", "weights-absent"): {
-        "a pointer to weights": pictured(b"version https://git-lfs.github.com/spec/v1\n", {}),
+        "a pointer to weights": pictured(b"version https://git-lfs.github.com/spec/v1\n", {})
     },
     ("pickles", "dangerous-pickle"): {
         "a pickle that runs a command": built(files={"vocab.pkl": pickle.dumps(Evil())}),
         "weights that run a command": built(files={"model.pt": stored_pickle(Evil())}, weights="model.pt"),
     },
-    ("pickles", "untrusted-pickle"): {
-        "a pickle that needs trust": built(files={"vocab.pkl": pickle.dumps(Runs())}),
-    },
+    ("pickles", "untrusted-pickle"): {"a pickle that needs trust": built(files={"vocab.pkl": pickle.dumps(Runs())})},
     ("pickles", "unscanned"): {
         "a file that hides files": built(files={"assets.zip": nested(9)}),
         "a pickle that breaks off": built(files={"vocab.pkl": pickle.dumps({"a": 1})[:-1]}),
@@ -356,12 +330,12 @@ FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
         "an answer that is no JSON": at_answer('if "why" in text: return {text}'),
     },
     ("samples", "sample-missing"): {
-        "a sample that is not packed": rewritten(index_with(samples=[{"input": "MAR-INF/samples/gone.txt"}])),
+        "a sample that is not packed": rewritten(index_with(samples=[{"input": "MAR-INF/samples/gone.txt"}]))
     },
     ("samples", "sample-unreadable"): {
         "an expectation of the future": rewritten(
             index_with(samples=[{"input": "MAR-INF/samples/sky.txt", "expect": {"colour": "blue"}}])
-        ),
+        )
     },
     ("batch-contract", "batch-refused"): {
         "a batch one short": batch("if len(data) > 1: found.pop()"),
@@ -387,7 +361,7 @@ FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
     ("body-forms", "form-kills"): {
         "a form that kills": instead(
             'self.text_of(row.get("data") or', 'self.text_of(os._exit(1) if "data" in row else'
-        ),
+        )
     },
     ("repeatable", "not-repeatable"): {
         "it counts its requests": at_answer('self.seen = getattr(self, "seen", 0) + 1', 'return {"n": self.seen}'),
@@ -413,7 +387,7 @@ FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
         ),
     },
     ("memory", "worn-out"): {
-        "it wears out": at_answer('self.seen = getattr(self, "seen", 0) + 1', "if self.seen > 60: os._exit(1)"),
+        "it wears out": at_answer('self.seen = getattr(self, "seen", 0) + 1', "if self.seen > 60: os._exit(1)")
     },
     ("model-folder", "model-folder-written"): {
         "it writes when loaded": at_load('open("state.txt", "w").write("x")'),

@@ -16,14 +16,7 @@ from marpack.errors import ExitCode, UsageError
 from marpack.findings import Code, Finding, Severity
 from marpack.gate.candidate import Candidate, CheckOptions
 from marpack.gate.check import DEFAULT_CHECKS, check, list_as_markdown, select_checks
-from marpack.gate.verdicts import (
-    CheckProgress,
-    CheckResult,
-    GateReport,
-    GateVerdict,
-    Verdict,
-    judge,
-)
+from marpack.gate.verdicts import CheckProgress, CheckResult, GateReport, GateVerdict, Verdict, judge
 from marpack.project.schema import CHECKS, Check, Severities
 from marpack.project.source import ResolvedSource, resolve
 from marpack.protocol.messages import Load

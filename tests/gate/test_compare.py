@@ -149,8 +149,7 @@ def test_what_an_answer_calls_its_input(body: str, label: str | None):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
-    [('{"cat": 0.9, "dog": 0.1}', '{"cat": 0.2, "dog": 0.8}'), ("[0.1]", "[0.2]"), ("text", "other")],
+    ("one", "other"), [('{"cat": 0.9, "dog": 0.1}', '{"cat": 0.2, "dog": 0.8}'), ("[0.1]", "[0.2]"), ("text", "other")]
 )
 def test_another_label_is_another_answer(one: str, other: str):
     assert compare(result(one), result(other)).likeness is Similarity.DIFFERENT

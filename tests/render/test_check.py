@@ -220,10 +220,7 @@ def side(name: str, milliseconds: float) -> Variant:
             {"counts": {"exact": 1}, "proved": False},
             "are not proved alike: no request got a 2xx from either (1 input: 1 exactly the same; ",
         ),
-        (
-            {"counts": {"exact": 1}, "interrupted": True},
-            "were not compared to the end (1 input: 1 exactly the same; ",
-        ),
+        ({"counts": {"exact": 1}, "interrupted": True}, "were not compared to the end (1 input: 1 exactly the same; "),
     ],
 )
 def test_what_comparisons_add_up_to(
@@ -233,10 +230,7 @@ def test_what_comparisons_add_up_to(
     given: dict[str, Any] = {"tolerance": 0.001, "alike": True, "proved": True, "largest": None, "results": ()}
     sides = side("a.mar", 1.23), side("[b].mar", 20.0)
     show_comparison(Comparison(sides=sides, findings=(finding("odd", Severity.WARNING),), **(given | values)))
-    assert capsys.readouterr() == (
-        f"a.mar and [b].mar {text}1.2 and 20.0 ms)\n",
-        "  warning it is odd (odd)\n",
-    )
+    assert capsys.readouterr() == (f"a.mar and [b].mar {text}1.2 and 20.0 ms)\n", "  warning it is odd (odd)\n")
 
 
 # --- the HTML page

@@ -312,10 +312,7 @@ def test_it_is_one_element_that_fetches_nothing(name: str) -> None:
     assert not re.search(r"@import|url\(", style)
 
 
-@pytest.mark.parametrize(
-    ("name", "more"),
-    [("inspect", 60), ("diff", 60), ("run", 60), ("build", 60), ("check", 60)],
-)
+@pytest.mark.parametrize(("name", "more"), [("inspect", 60), ("diff", 60), ("run", 60), ("build", 60), ("check", 60)])
 def test_no_more_than_forty_rows_are_shown(name: str, more: int) -> None:
     page = SHOWN[name]("calm")
     assert f"… and {more} more" in page

@@ -228,14 +228,8 @@ def test_where_requests_enter(handler: dict[str, Any], text: str):
 @pytest.mark.parametrize(
     ("verified", "text"),
     [
-        (
-            {"intact": True, "signed_off": True},
-            "all 5 bytes read, as its digests say; for its signer: marpack verify",
-        ),
-        (
-            {"intact": True, "signed_off": False},
-            "all 5 bytes read, as its CRCs say; for its signer: marpack verify",
-        ),
+        ({"intact": True, "signed_off": True}, "all 5 bytes read, as its digests say; for its signer: marpack verify"),
+        ({"intact": True, "signed_off": False}, "all 5 bytes read, as its CRCs say; for its signer: marpack verify"),
         ({"intact": False, "signed_off": True}, "NOT what was packed: see the findings"),
     ],
 )
@@ -422,8 +416,7 @@ def test_a_tree_ends_after_two_hundred_lines(count: int):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "text"),
-    [((10, 10), "stored"), ((10, 12), "stored"), ((10, 9), "stored to 90%"), ((0, 0), "stored")],
+    ("sizes", "text"), [((10, 10), "stored"), ((10, 12), "stored"), ((10, 9), "stored to 90%"), ((0, 0), "stored")]
 )
 def test_what_packing_saved_is_told(sizes: tuple[int, int], text: str):
     (line,) = member_tree([member("a", sizes[0], compressed_size=sizes[1])])

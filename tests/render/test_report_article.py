@@ -58,11 +58,7 @@ def test_what_is_no_drawing_is_text(answer: Any):
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [
-        [{"cat": [20, 10, 120, 60], "score": 0.9}],
-        [{"box": [20, 10, 120, 60], "label": "cat", "score": 0.9}],
-    ],
+    "answer", [[{"cat": [20, 10, 120, 60], "score": 0.9}], [{"box": [20, 10, 120, 60], "label": "cat", "score": 0.9}]]
 )
 def test_boxes_are_placed_in_percent_of_the_picture(answer: Any):
     (box,) = drawn(answer).boxes

@@ -110,10 +110,9 @@ def test_a_wheel_holds_what_is_ours(case: str, tmp_path: Path):
             if name not in less:
                 archive.writestr(name, "")
     line = release.attempt("wheel", release.contents, tmp_path / "a.whl", SOURCES)
-    assert (line.mark, line.detail.startswith(fault or "a.whl, 1 kB in 5 files")) == (
-        BAD if fault else GOOD,
-        True,
-    ), line.detail
+    assert (line.mark, line.detail.startswith(fault or "a.whl, 1 kB in 5 files")) == (BAD if fault else GOOD, True), (
+        line.detail
+    )
 
 
 @pytest.mark.parametrize("case", CONTENTS)
