@@ -1,5 +1,6 @@
-"""A gate's report with everything in it that a form of it must carry."""
+"""A gate's report with everything in it that a form of it must carry, and a reader of HTML pages."""
 
+from html.parser import HTMLParser
 from typing import Any
 
 from marpack.findings import Finding, Severity
@@ -45,3 +46,32 @@ def report(**changes: Any) -> GateReport:
         "seconds": 1.5,
     }
     return GateReport(**values | changes)
+
+
+class Markup(HTMLParser):
+    """The tags, attributes and text of a page, in which all tags match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self._opened: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._opened == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in {"meta", "br", "hr", "img", "link", "input"}:
+            self._opened.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._opened.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def values(self, name: str) -> list[str]:
+        return [str(value) for each, value in self.attributes if each == name]

@@ -4,13 +4,13 @@ import io
 import json
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 from render.browser import Browser
+from render.reports import Markup
 
 from marpack.archive.protocol import ArchiveForm, Method
 from marpack.archive.reader import Unpacked
@@ -54,173 +54,78 @@ HOSTILE = (
 MANY = 100
 
 
-def finding(text: str) -> Finding:
-    return Finding(code=text, severity=Severity.ERROR, message=text, where=text, hint=text)
+def findings(text: str) -> tuple[Finding, ...]:
+    return (Finding(code=text, severity=Severity.ERROR, message=text, where=text, hint=text),) * MANY
 
 
-def build(text: str) -> str:
-    findings = (finding(text),) * MANY
-    return notebook.shown(
-        BuildReport(
-            path=text,
-            format=Format.DEFAULT,
-            size=1,
-            content_digest=text,
-            members=1,
-            seconds=1.0,
-            modules=(text,),
-            findings=findings,
-        )
-    )
+def build(text: str) -> BuildReport:
+    values: dict[str, Any] = {"path": text, "content_digest": text, "modules": (text,), "findings": findings(text)}
+    return BuildReport(format=Format.DEFAULT, size=1, members=1, seconds=1.0, **values)
 
 
-def init(text: str) -> str:
-    names = (text,) * MANY
-    return notebook.shown(
-        InitReport(
-            folder=text,
-            name=text,
-            template=text,
-            written=names,
-            replaced=names,
-            skipped=names,
-            findings=(finding(text),),
-        )
-    )
+def init(text: str) -> InitReport:
+    values: dict[str, Any] = dict.fromkeys(("written", "replaced", "skipped"), (text,) * MANY)
+    return InitReport(folder=text, name=text, template=text, findings=findings(text), **values)
 
 
-def unpack(text: str) -> str:
-    return notebook.shown(Unpacked(source=text, folder=text, files=(text,) * MANY, bytes=1, findings=(finding(text),)))
+def unpack(text: str) -> Unpacked:
+    return Unpacked(source=text, folder=text, files=(text,) * MANY, bytes=1, findings=findings(text))
 
 
-def inspect(text: str) -> str:
+def inspect(text: str) -> Inspection:
     tensor = TensorFacts(name=text, dtype=text, shape=(1,), bytes=1)
-    pickle = PickleFacts(
-        where=text,
-        verdict=PickleVerdict.DANGEROUS,
-        globals=(text,) * MANY,
-        opcodes=1,
-        weights_only=False,
-        runs_no_code=False,
-    )
-    weights = WeightsFacts(
-        member=text,
-        kind=WeightsFormat.STATE_DICT,
-        tensors=1,
-        dtypes={text: 1},
-        largest=(tensor,),
-        metadata={text: text},
-    )
-    facts = Inspection(
-        source=text,
-        form=ArchiveForm.MAR,
-        content_digest=text,
-        manifest={"model": {"modelName": text, "modelVersion": text}, "runtime": text, "createdOn": text},
-        provenance={"builder": text},
-        members=(MemberFacts(name=text, size=2, compressed_size=1, method=Method.STORED, sha256=text),) * MANY,
-        handler=HandlerFacts(entry_point=text, file=text, class_name=text, bases=(text,)),
-        config=ConfigFacts(file=text, text=f"a: 1\n  b: {text}\n" * MANY),
-        labels=LabelFacts(count=9, first=(text,)),
-        requirements=(text,) * MANY,
-        weights=(weights,) * 50,
-        pickles=PickleScan(verdict=PickleVerdict.DANGEROUS, pickles=(pickle,) * MANY),
-        programs=(Program(text, ProgramKind.NATIVE),) * MANY,
-        findings=(finding(text),) * MANY,
-    )
-    return notebook.shown(facts)
+    imported: dict[str, Any] = {"globals": (text,) * MANY, "opcodes": 1, "weights_only": False, "runs_no_code": False}
+    pickle = PickleFacts(where=text, verdict=PickleVerdict.DANGEROUS, **imported)
+    held: dict[str, Any] = {"tensors": 1, "dtypes": {text: 1}, "largest": (tensor,), "metadata": {text: text}}
+    weights = WeightsFacts(member=text, kind=WeightsFormat.STATE_DICT, **held)
+    model = {"modelName": text, "modelVersion": text}
+    values: dict[str, Any] = {"manifest": {"model": model, "runtime": text, "createdOn": text}}
+    values |= {
+        "members": (MemberFacts(name=text, size=2, compressed_size=1, method=Method.STORED, sha256=text),) * MANY
+    }
+    values |= {"handler": HandlerFacts(entry_point=text, file=text, class_name=text, bases=(text,))}
+    values |= {"config": ConfigFacts(file=text, text=f"a: 1\n  b: {text}\n" * MANY), "weights": (weights,) * 50}
+    values |= {"labels": LabelFacts(count=9, first=(text,)), "requirements": (text,) * MANY}
+    values |= {"pickles": PickleScan(verdict=PickleVerdict.DANGEROUS, pickles=(pickle,) * MANY)}
+    values |= {"programs": (Program(text, ProgramKind.NATIVE),) * MANY, "findings": findings(text)}
+    return Inspection(source=text, form=ArchiveForm.MAR, content_digest=text, provenance={"builder": text}, **values)
 
 
-def diff(text: str) -> str:
+def diff(text: str) -> Diff:
     part = FieldDifference(name=text, change=Change.CHANGED, before=text, after=[text])
-    tensors = TensorDiff(
-        member=text,
-        other=f"{text}2",
-        same=1,
-        problem=text,
-        differences=(FieldDifference(name=text, change=Change.ADDED, after={"dtype": text, "shape": [1]}),) * MANY,
-    )
-    return notebook.shown(
-        Diff(
-            before=text,
-            after=text,
-            same=False,
-            manifest=(part,) * MANY,
-            config=(part,),
-            labels=(part,),
-            tensors=(tensors,),
-        )
-    )
+    added = FieldDifference(name=text, change=Change.ADDED, after={"dtype": text, "shape": [1]})
+    tensors = TensorDiff(member=text, other=f"{text}2", same=1, problem=text, differences=(added,) * MANY)
+    parts: dict[str, Any] = {"manifest": (part,) * MANY, "config": (part,), "labels": (part,), "tensors": (tensors,)}
+    return Diff(before=text, after=text, same=False, **parts)
 
 
-def check(text: str) -> str:
-    result = CheckResult(
-        name="loads",
-        title="it loads",
-        verdict=Verdict.FAILED,
-        reason=text,
-        findings=(finding(text),) * MANY,
-        seconds=1.0,
-    )
-    return notebook.shown(
-        GateReport(
-            archive=text,
-            project=text,
-            content_digest=text,
-            target=text,
-            model=text,
-            loaded=text,
-            device=text,
-            verdict=GateVerdict.REFUSED,
-            deployable=False,
-            checks=(result,),
-            seconds=1.0,
-        )
-    )
+def gate_report(text: str, *checks: CheckResult) -> GateReport:
+    values: dict[str, Any] = dict.fromkeys(("archive", "project", "content_digest", "target", "model", "loaded"), text)
+    values |= {"device": text, "verdict": GateVerdict.PARTIAL, "deployable": False}
+    return GateReport(checks=checks, seconds=1.0, **values)
+
+
+def check(text: str) -> GateReport:
+    values: dict[str, Any] = {"verdict": Verdict.FAILED, "reason": text, "findings": findings(text), "seconds": 1.0}
+    return gate_report(text, CheckResult(name="loads", title="it loads", **values))
 
 
 def result_of(text: str, **changes: Any) -> Result:
     frame = Frame(text, 1, text, text, user=True)
     trouble = Trouble(kind=text, message=text, stage=text, frames=(frame,) * MANY, hint=text)
-    values: dict[str, Any] = {
-        "input": text,
-        "status": 200,
-        "phrase": text,
-        "headers": {text: text},
-        "content_type": text,
-        "body": text,
-        "body_encoding": "text",
-        "stages": {"handle": 1.5, "preprocess": 0.5},
-        "seconds": 1.0,
-        "logs": text,
-        "troubles": (trouble,) * MANY,
-    }
+    values: dict[str, Any] = dict.fromkeys(("input", "phrase", "content_type", "body", "logs"), text)
+    values |= {"status": 200, "headers": {text: text}, "body_encoding": "text", "seconds": 1.0}
+    values |= {"stages": {"handle": 1.5, "preprocess": 0.5}, "troubles": (trouble,) * MANY}
     return Result(**values | changes)
 
 
-def run(text: str) -> str:
-    summary = Summary(
-        inputs=MANY,
-        answered=MANY,
-        short=0,
-        seconds=1.0,
-        throughput=1.0,
-        stages={text: Percentiles(1, 2, 3)},
-        restarts=1,
-        peak_memory=1,
-    )
-    return notebook.shown(
-        RunReport(
-            archive=text,
-            content_digest=text,
-            target=text,
-            loaded=Loaded(handler=text, stages={}, device=text),
-            load_logs=text,
-            findings=(finding(text),),
-            results=(result_of(text),) * MANY,
-            summary=summary,
-            failure=Failure(error=text, code=text, exit_code=1),
-        )
-    )
+def run(text: str) -> RunReport:
+    summed: dict[str, Any] = {"inputs": MANY, "answered": MANY, "short": 0, "seconds": 1.0, "throughput": 1.0}
+    summary = Summary(stages={text: Percentiles(1, 2, 3)}, restarts=1, peak_memory=1, **summed)
+    values: dict[str, Any] = dict.fromkeys(("archive", "content_digest", "target", "load_logs"), text)
+    values |= {"loaded": Loaded(handler=text, stages={}, device=text), "findings": findings(text)[:1]}
+    failure = Failure(error=text, code=text, exit_code=1)
+    return RunReport(results=(result_of(text),) * MANY, summary=summary, failure=failure, **values)
 
 
 def answer(text: str, **changes: Any) -> str:
@@ -228,68 +133,24 @@ def answer(text: str, **changes: Any) -> str:
     return notebook.answer(AnsweredInput(Input(text, request), result_of(text, **changes)), {"0": text}, text)
 
 
-def classes(text: str) -> str:
-
-    return answer(text, body=json.dumps({text: 0.5, "b": 0.25}))
-
-
+PAGES: tuple[Callable[[str], object], ...] = (build, init, unpack, inspect, diff, check, run)
 SHOWN: dict[str, Callable[[str], str]] = {
-    "build": build,
-    "init": init,
-    "unpack": unpack,
-    "inspect": inspect,
-    "diff": diff,
-    "check": check,
-    "run": run,
-    "answer": answer,
-    "classes": classes,
+    make.__name__: lambda text, make=make: notebook.shown(make(text))  # type: ignore[misc]
+    for make in PAGES
 }
-
-
-class Elements(HTMLParser):
-    """Every element of a page with its attributes, and its text."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-        self.open: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-        if tag not in {"img", "meta"}:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
+SHOWN |= {"answer": answer, "classes": lambda text: answer(text, body=json.dumps({text: 0.5, "b": 0.25}))}
 
 
 @pytest.mark.parametrize("name", SHOWN)
 @pytest.mark.parametrize("text", HOSTILE, ids=[repr(text[:12]) for text in HOSTILE])
 def test_nothing_of_the_archives_is_obeyed(name: str, text: str) -> None:
     page = SHOWN[name](text)
-    calm = Elements(SHOWN[name]("calm"))
-    elements = Elements(page)
-    assert elements.open == []
-    assert {tag for tag, _ in elements.found} <= {tag for tag, _ in calm.found} | {"p"}
-    attributes = {attribute for _, each in elements.found for attribute in each}
-    assert attributes <= {
-        "class",
-        "style",
-        "src",
-        "alt",
-        "title",
-        "width",
-        "height",
-        "loading",
-        "decoding",
-        "aria-hidden",
-    }
-    assert not {"script", "id"} & ({tag for tag, _ in elements.found} | attributes)
+    calm, elements = Markup(SHOWN[name]("calm")), Markup(page)
+    assert set(elements.tags) <= {*calm.tags, "p"}
+    attributes = {attribute for attribute, _ in elements.attributes}
+    sizes = {"width", "height", "loading", "decoding", "aria-hidden"}
+    assert attributes <= {"class", "style", "src", "alt", "title"} | sizes
+    assert not {"script", "id"} & ({*elements.tags} | attributes)
     letters = set(page) - {"\n", "\t"}
     assert all(letter.isprintable() for letter in letters), sorted(
         letter for letter in letters if not letter.isprintable()
@@ -301,21 +162,20 @@ def test_nothing_of_the_archives_is_obeyed(name: str, text: str) -> None:
 @pytest.mark.parametrize("name", SHOWN)
 def test_it_is_one_element_that_fetches_nothing(name: str) -> None:
     page = SHOWN[name]("calm")
-    elements = Elements(page)
-    assert elements.found[0] == ("div", {"class": "marpack"})
+    elements = Markup(page)
+    assert (elements.tags[0], elements.attributes[0]) == ("div", ("class", "marpack"))
     assert page.strip().endswith("</div>")
-    assert "calm" in "".join(elements.text)
-    sources = [value for _, each in elements.found for key, value in each.items() if key in {"src", "href"}]
-    assert all((source or "").startswith("data:") for source in sources)
+    assert "calm" in elements.text
+    assert all(source.startswith("data:") for source in (*elements.values("src"), *elements.values("href")))
     style = page[page.index("<style>") + 7 : page.index("</style>")].strip()
     assert style.startswith(".marpack.marpack {")
     assert not re.search(r"@import|url\(", style)
 
 
-@pytest.mark.parametrize(("name", "more"), [("inspect", 60), ("diff", 60), ("run", 60), ("build", 60), ("check", 60)])
-def test_no_more_than_forty_rows_are_shown(name: str, more: int) -> None:
+@pytest.mark.parametrize("name", ["inspect", "diff", "run", "build", "check"])
+def test_no_more_than_forty_rows_are_shown(name: str) -> None:
     page = SHOWN[name]("calm")
-    assert f"… and {more} more" in page
+    assert "… and 60 more" in page
     for table in re.findall(r"<tbody>.*?</tbody>", page, re.DOTALL):
         assert table.count("<tr>") <= 40
 
@@ -358,20 +218,8 @@ def test_the_page_around_it_stays_as_it_is(browser: Browser, tmp_path: Path) -> 
     assert seen[0] == seen[1]
 
 
-def test_a_check_that_nobody_asked_for_is_not_shown() -> None:
+def test_a_check_that_was_left_out_is_not_shown() -> None:
     left_out = CheckResult(name="memory", title="it stays", verdict=Verdict.SKIPPED, reason="left out")
     asked = CheckResult(name="labels", title="they fit", verdict=Verdict.SKIPPED, reason="no labels")
-    page = notebook.shown(
-        GateReport(
-            archive="x",
-            content_digest=None,
-            target="torchserve",
-            verdict=GateVerdict.PARTIAL,
-            deployable=False,
-            checks=(left_out, asked),
-            seconds=1.0,
-        )
-    )
-    assert "no labels" in page
-    assert "it stays" not in page
-    assert "1 left out" in page
+    page = notebook.shown(gate_report("x", left_out, asked))
+    assert ("no labels" in page, "it stays" in page, "1 left out" in page) == (True, False, True)

@@ -218,19 +218,11 @@ def test_the_page_names_what_was_run_and_where(mar: Path):
     assert (facts["content digest"], facts["device"]) == ("sha256:12", "cuda:0")
 
 
-@pytest.mark.parametrize(("load", "text"), [({"initialize": 1234.0}, "<dd>1.23 s</dd>"), ({}, None)])
-def test_the_time_that_loading_took(mar: Path, load: dict[str, float], text: str | None):
-    page = written(mar, load=load)
-    assert ("<dt>initialize</dt>" in page) == (text is not None)
-    assert (text or "") in page
-
-
 @pytest.mark.parametrize(
     ("stages", "told", "shares"),
     [
         ({}, "", []),
         ({"handle": 5.0}, "5.0 ms", []),
-        ({"preprocess": 1.0}, "", []),
         (
             {"handle": 10.0, "postprocess": 2.0, "preprocess": 1.0, "inference": 4.0},
             "preprocess 1.0 + inference 4.0 + postprocess 2.0 of 10.0 ms",
@@ -249,7 +241,6 @@ def test_each_answers_time_is_shared_out(mar: Path, stages: dict[str, float], to
 @pytest.mark.parametrize(
     ("value", "content_type", "text"),
     [
-        (b"hello", "text/plain", "hello"),
         (b"x" * 1500, "text/plain", "x" * 1500),
         (b"x" * 1501, "text/plain", "x" * 1500 + "…"),
         (b"\xff\xfe", "text/plain", "2 bytes text/plain"),
@@ -282,10 +273,8 @@ BOX = '[{"cat": [0, 0, 1, 1], "score": 0.5}]'
     [
         ((8, 4), "{}", (96, 48)),
         ((95, 95), "{}", (190, 190)),
-        ((96, 96), "{}", (96, 96)),
         ((8, 4), BOX, (240, 120)),
         ((239, 10), BOX, (384, 16)),
-        ((240, 10), BOX, (240, 10)),
         ((500, 100), "{}", (384, 77)),
     ],
 )
@@ -322,8 +311,3 @@ def test_inputs_are_plotted_by_the_time_of_their_call(mar: Path):
     page = written(mar, *((asked(), answer(stages=stages)) for stages in times), stages=spread)
     assert page.count("<rect class=") == 2 + 2  # of the stage, and of the inputs that reached the handler
     assert "each input in turn, up to 3.0 ms" in page
-
-
-@pytest.mark.parametrize("body", ["plain", "[" * 100_000])
-def test_a_body_that_is_no_json_is_text(mar: Path, body: str):
-    assert f"<pre>{body[:4000]}</pre>" in written(mar, (asked(), answer(body)))
