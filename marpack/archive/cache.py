@@ -376,13 +376,7 @@ def find_kept(cache: Cache, key: str, name: str) -> Path | None:
 
 
 def keep(
-    cache: Cache,
-    key: str,
-    name: str,
-    copy: Callable[[BinaryIO, Progress | None], object],
-    *,
-    size: int,
-    bar: Bar,
+    cache: Cache, key: str, name: str, copy: Callable[[BinaryIO, Progress | None], object], *, size: int, bar: Bar
 ) -> Path:
     """Write a file into the cache, whole or not at all, and return its path; `size` is its bytes, or 0 if unknown.
 

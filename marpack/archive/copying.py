@@ -105,13 +105,7 @@ class Copier:
         self._pool.shutdown()
 
     def copy(
-        self,
-        source: Source,
-        size: int,
-        write: Write,
-        *,
-        skip: Callable[[int], object] | None = None,
-        offset: int = 0,
+        self, source: Source, size: int, write: Write, *, skip: Callable[[int], object] | None = None, offset: int = 0
     ) -> Checksums:
         """Copy exactly `size` bytes.
 

@@ -227,12 +227,7 @@ class Unpacked(Struct, frozen=True, kw_only=True):
 
 
 def unpack(
-    archive: Archive,
-    folder: Path,
-    *,
-    only: Iterable[str] = (),
-    replace: bool = False,
-    bar: Bar = no_progress,
+    archive: Archive, folder: Path, *, only: Iterable[str] = (), replace: bool = False, bar: Bar = no_progress
 ) -> Unpacked:
     """Write an archive's members into a new folder, their CRCs checked.
 
@@ -268,11 +263,7 @@ def unpack(
     except OSError as error:
         raise extraction_error(f"the folder {folder.name}", error) from None
     return Unpacked(
-        source=archive.source,
-        folder=str(folder),
-        files=names,
-        bytes=size,
-        findings=archive.server_findings,
+        source=archive.source, folder=str(folder), files=names, bytes=size, findings=archive.server_findings
     )
 
 

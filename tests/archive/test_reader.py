@@ -8,13 +8,7 @@ from refusals import has_code, has_facts
 
 from marpack.archive.protocol import ArchiveForm, Limits
 from marpack.archive.reader import open_archive
-from marpack.errors import (
-    ArchiveError,
-    DamagedArchiveError,
-    ExitCode,
-    LimitExceededError,
-    NotAnArchiveError,
-)
+from marpack.errors import ArchiveError, DamagedArchiveError, ExitCode, LimitExceededError, NotAnArchiveError
 
 MANIFEST = json.dumps({"runtime": "python", "model": {"modelName": "m", "handler": "h.py"}})
 

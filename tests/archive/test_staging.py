@@ -84,10 +84,7 @@ def test_an_existing_file_stays_until_it_is_replaced(tmp_path: Path) -> None:
 
 def test_a_file_is_not_replaced_unasked(tmp_path: Path) -> None:
     (tmp_path / "x.mar").write_bytes(b"old")
-    with (
-        pytest.raises(OutputExistsError, check=has_facts("--force")),
-        staged_file(tmp_path / "x.mar", replace=False),
-    ):
+    with pytest.raises(OutputExistsError, check=has_facts("--force")), staged_file(tmp_path / "x.mar", replace=False):
         raise AssertionError
 
 

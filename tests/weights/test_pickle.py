@@ -252,8 +252,7 @@ def test_a_quoted_text_has_a_quote_at_either_end(line: bytes, text: str | None) 
 
 
 @pytest.mark.parametrize(
-    "part",
-    [b"cstring\nascii_letters\n", b"cme\nNAME\n", SYSTEM + b")R", b"Pkey\n", b"X\x88\x13\0\0" + b"a" * 5000],
+    "part", [b"cstring\nascii_letters\n", b"cme\nNAME\n", SYSTEM + b")R", b"Pkey\n", b"X\x88\x13\0\0" + b"a" * 5000]
 )
 def test_a_name_that_may_be_text_is_computed(part: bytes) -> None:
     for data in (part + b"Va\n\x93.", b"Va\n" + part + b"\x93."):

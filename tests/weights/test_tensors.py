@@ -10,14 +10,7 @@ import safetensors.torch
 from lazy import torch
 
 from marpack.weights.pickle import Global, Persistent, PickledCall, PickledDict
-from marpack.weights.tensors import (
-    ITEM_SIZES,
-    Tensor,
-    in_folder,
-    is_safetensors,
-    placed_tensors,
-    read_safetensors,
-)
+from marpack.weights.tensors import ITEM_SIZES, Tensor, in_folder, is_safetensors, placed_tensors, read_safetensors
 
 REBUILD = "torch._utils._rebuild_"
 
