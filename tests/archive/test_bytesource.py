@@ -48,21 +48,6 @@ def test_bytes_are_those_of_the_file_wherever_one_jumps(start: int, jumps: list[
         place += 1
 
 
-@pytest.mark.parametrize("read", [0, 1, 256, 300])
-def test_the_end_can_be_reached_and_not_passed(read: int) -> None:
-    for past in (0, 1):
-        stream = ByteStream(io.BytesIO(DATA))
-        for _ in range(read):
-            stream.byte()
-        if past:
-            with pytest.raises(TruncatedError):
-                stream.skip(len(DATA) - read + past)
-        else:
-            stream.skip(len(DATA) - read)
-            assert stream.position == len(DATA)
-            assert not stream.fill(1)
-
-
 @pytest.mark.parametrize("count", [1 << 45, (1 << 62) - 1, 1 << 62, 1 << 63, 1 << 70])
 def test_a_jump_that_no_file_has_room_for_is_an_end(count: int, tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(DATA)
@@ -81,17 +66,8 @@ def test_a_read_is_longer_the_longer_one_reads_on_and_short_after_a_jump() -> No
     lengths = [length for _, length in file.reads]
     assert lengths[0] == 256
     assert all(later == min(2 * earlier, 16 * 1024) for earlier, later in pairwise(lengths))
-
     stream.skip(30_000)
     stream.byte()
     begin, length = file.reads[-1]
     assert begin >= 89_999
     assert length == 256
-
-
-@pytest.mark.parametrize("length", [1, 255, 256, 257])  # about where the first window ends
-def test_a_file_is_read_to_its_last_byte(length: int) -> None:
-    stream = ByteStream(io.BytesIO(DATA[:length]))
-    assert bytes(stream.byte() for _ in range(length)) == DATA[:length]
-    with pytest.raises(TruncatedError):
-        stream.byte()

@@ -47,13 +47,6 @@ def test_members_follow_one_another_even_when_bytes_come_in_pieces(contents: lis
             assert (bytes(out), sums.sha256) == (content, hashlib.sha256(content).hexdigest())
 
 
-def test_large_reads_in_pieces_fill_every_block() -> None:
-    data, out = noise(3 * BLOCK + 5), bytearray()
-    with Copier() as copier:
-        copier.copy(Dribble(data, 300_001), len(data), out.extend)
-    assert bytes(out) == data
-
-
 @pytest.mark.parametrize("missing", [1, BLOCK])
 def test_a_source_that_ends_early_is_refused(missing: int) -> None:
     data = bytes(2 * BLOCK)

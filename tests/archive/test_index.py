@@ -1,4 +1,3 @@
-import hashlib
 import json
 
 import pytest
@@ -71,10 +70,6 @@ def test_json_is_readable_and_ends_in_a_newline() -> None:
 def test_of_metadata_only_what_is_said_is_written() -> None:
     written = json.loads(Index(members=(), metadata=Metadata(license="MIT", authors=("A",))).to_json())
     assert written["metadata"] == {"license": "MIT", "authors": ["A"]}
-
-
-def test_digest_is_the_sha256_of_the_bytes() -> None:
-    assert index_digest(b"{}") == "sha256:" + hashlib.sha256(b"{}").hexdigest()
 
 
 def test_unknown_keys_of_a_later_version_are_ignored() -> None:

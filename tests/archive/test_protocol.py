@@ -28,11 +28,7 @@ def manifest(**model):
 
 BAD = [
     (None, f"the archive has no {MANIFEST_NAME}"),
-    ("", "the manifest is not valid JSON: Expecting value: line 1 column 1 (char 0)"),
-    ("[]", "the manifest is not a JSON object"),
-    ("[" * 500_000, "the manifest is nested too deeply"),
     (" " * (MAX_BYTES + 1), f"the manifest has {MAX_BYTES + 1} bytes; {MAX_BYTES} is the most"),
-    ("\ufeff" + manifest(), "the manifest begins with a byte-order mark, which the server refuses"),
     (manifest(configFile="../../etc/passwd"), "model.configFile points outside the archive: '../../etc/passwd'"),
     (manifest(serializedFile="/etc/passwd"), "model.serializedFile points outside the archive: '/etc/passwd'"),
     (manifest(modelFile="a\\..\\model.py"), "model.modelFile points outside the archive: 'a\\\\..\\\\model.py'"),
@@ -53,11 +49,7 @@ def test_a_bad_manifest_is_refused_before_anything_is_written(tmp_path, text, se
 
 MISSING = [
     (manifest(serializedFile="w.pt"), "model.serializedFile points at 'w.pt', which is not in the archive"),
-    (manifest(modelFile="model.py"), "model.modelFile points at 'model.py', which is not in the archive"),
     (manifest(handler="gone.py"), "model.handler points at 'gone.py', which is not in the archive"),
-    (manifest(handler="gone.py:run"), "model.handler points at 'gone.py', which is not in the archive"),
-    (manifest(requirementsFile="r.txt"), "model.requirementsFile points at 'r.txt', which is not in the archive"),
-    (manifest(configFile="c.yaml"), "model.configFile points at 'c.yaml', which is not in the archive"),
 ]  # fmt: skip
 
 

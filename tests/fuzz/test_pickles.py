@@ -81,7 +81,6 @@ def test_the_walk_reports_all_that_unpicklers_do_in_many_files() -> None:
     command = [sys.executable, "-m", "fuzz.run_oracle", "--bare", "30000", "--wrapped", "300"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1])
     assert done.returncode == 0, done.stderr
-
     assert json.loads(done.stdout)["loads that call"] > 6_000
 
 

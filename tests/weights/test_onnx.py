@@ -37,7 +37,6 @@ def test_every_element_type_has_its_name() -> None:
     types = {number: name.lower() for name, number in TensorProto.DataType.items() if number}
     inputs = [helper.make_tensor_value_info(str(number), number, [1]) for number in types]
     found = header(helper.make_model(helper.make_graph([], "g", inputs, [])))
-
     assert {int(port.name): port.dtype for port in found.inputs} == {
         number: NAMES.get(name, name) for number, name in types.items()
     }
@@ -49,7 +48,6 @@ def test_what_a_model_says_of_itself() -> None:
         helper.make_graph([node, node, node], "g", [], []), ir_version=9, producer_name="me", producer_version="2"
     )
     found = header(model)
-
     assert found.facts.items() >= {"IR version": "9", "nodes": "3", "producer": "me 2"}.items()
     assert header(onnx.ModelProto(graph=EMPTY)) == WeightsSummary(
         kind=WeightsFormat.ONNX, facts={"IR version": "0", "opsets": "", "nodes": "0"}
@@ -66,7 +64,6 @@ def test_an_initializer_is_a_tensor_whose_numbers_have_a_place() -> None:
     fed = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [300, 129]) for name in ("weight", "x")]
     model = helper.make_model(helper.make_graph([], "g", fed, [], tensors))
     found = header(model)
-
     assert [(placed.tensor.name, placed.tensor.shape) for placed in found.tensors] == [
         ("weight", (300, 129)), ("listed", (2,)), ("scalar", ()),
     ]  # fmt: skip
@@ -84,7 +81,6 @@ def test_sizes_may_be_packed_into_one_field() -> None:
     tensor = b"\x0a" + bytes([len(dims)]) + dims + b"\x10\x01" + b"\x42\x01w"
     graph = b"\x2a" + bytes([len(tensor)]) + tensor
     found = read_header(io.BytesIO(b"\x3a" + bytes([len(graph)]) + graph))
-
     assert [(placed.tensor.name, placed.tensor.shape) for placed in found.tensors] == [("w", (1, 300, 384))]
 
 
@@ -98,7 +94,6 @@ def test_a_model_with_every_field_is_known_as_one() -> None:
     assert {field.number for field, _ in model.ListFields()} == {
         field.number for field in onnx.ModelProto.DESCRIPTOR.fields
     }
-
     assert looks_like(io.BytesIO(model.SerializeToString()))
 
 
@@ -128,7 +123,6 @@ def test_a_file_is_a_model_if_all_of_it_reads_as_one(data: bytes, known: bool) -
 
 def test_fields_are_numbers_or_places() -> None:
     data = b"?" + b"\x08\x96\x01" + b"\x11" + bytes(8) + b"\x1a\x02ab" + b"\x25" + bytes(4) + b"?"
-
     assert list(fields(io.BytesIO(data), 1, len(data) - 1)) == [
         ProtoField(1, VARINT, 150), ProtoField(2, FIXED64, 8, 5), ProtoField(3, BYTES, 2, 15),
         ProtoField(4, FIXED32, 4, 18),
@@ -150,21 +144,6 @@ def test_fields_are_numbers_or_places() -> None:
 def test_what_is_no_message_says_why(data: bytes, why: str) -> None:
     with pytest.raises(ProtobufError, match=why):
         list(fields(io.BytesIO(data), 0, len(data)))
-
-
-@pytest.mark.parametrize(
-    ("data", "number"),
-    [
-        (b"\x00", 0),
-        (b"\x7f", 127),
-        (b"\x80\x01", 128),
-        (b"\x80\x80\x01", 1 << 14),
-        (b"\xff" * 9 + b"\x01", (1 << 64) - 1),
-    ],
-)
-def test_a_number_ends_with_its_first_small_byte(data: bytes, number: int) -> None:
-    (found,) = fields(io.BytesIO(b"\x08" + data), 0, 1 + len(data))
-    assert found.value == number
 
 
 @pytest.mark.parametrize("data", [b"", VERSION, b"\x38\x01", b"\x3a\x02\x58\x01"])

@@ -71,9 +71,7 @@ def test_what_torch_loads_with_weights_only_is_known_to_load(value: Any) -> None
     torch.save(value, buffer)
     buffer.seek(0)
     torch.load(buffer, weights_only=True)
-
     stream = TorchZip.read(buffer).pickle("data.pkl")
-
     assert loads_weights_only(stream)
     assert disallowed(stream.imports) == ()
 
@@ -86,9 +84,7 @@ def test_what_torch_refuses_is_known_to_be_refused(value: Any) -> None:
     buffer.seek(0)
     with pytest.raises(pickle.UnpicklingError):
         torch.load(buffer, weights_only=True)
-
     stream = TorchZip.read(buffer).pickle("data.pkl")
-
     assert not loads_weights_only(stream)
     assert [item.name for item in disallowed(stream.imports)] == ["Foreign"]
 
@@ -98,7 +94,6 @@ def test_what_torch_refuses_is_known_to_be_refused(value: Any) -> None:
 def test_opcodes_and_ends_are_those_that_pickletools_counts(value: Any, protocol: int) -> None:
     data = pickle.dumps(value, protocol=protocol)
     stream = read_pickle(io.BytesIO(data + b"rest"))
-
     assert stream.problem is None
     assert stream.opcodes == sum(1 for _ in pickletools.genops(data))
     assert stream.end == len(data)
@@ -134,7 +129,6 @@ def rebuilt(value: Any) -> Any:
 @example([b"ab", b"c" * 300, "d" * 300, {}, (), [], (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)], 3)
 def test_plain_values_are_what_python_reads(value: Any, protocol: int) -> None:
     stream = read_pickle(io.BytesIO(pickle.dumps(value, protocol=protocol)))
-
     assert repr(rebuilt(stream.root)) == repr(value)
     assert (stream.imports, stream.computed, stream.indirect, stream.acts) == ({}, False, False, False)
 
@@ -195,7 +189,6 @@ def test_opcodes_that_few_picklers_write(data: bytes, root: object) -> None:
 )
 def test_every_way_of_calling_is_a_call(data: bytes, args: object) -> None:
     stream = read_pickle(io.BytesIO(data))
-
     assert isinstance(stream.root, PickledCall)
     assert stream.root.calls("os.system")
     assert rebuilt(stream.root.args if len(stream.root.args) < 2 else tuple(stream.root.args)) == args
@@ -204,14 +197,12 @@ def test_every_way_of_calling_is_a_call(data: bytes, args: object) -> None:
 
 def test_what_is_put_into_a_call_is_kept_with_it() -> None:
     stream = read_pickle(io.BytesIO(SYSTEM + b")RK\x01aK\x02K\x03sK\x04b."))
-
     assert isinstance(stream.root, PickledCall)
     assert (stream.root.values, stream.root.items, stream.root.state) == ([1], [(2, 3)], 4)
 
 
 def test_a_result_that_is_called_is_indirect() -> None:
     stream = read_pickle(io.BytesIO(SYSTEM + b")R)R."))
-
     assert stream.indirect
     assert stream.acts
 
@@ -219,7 +210,6 @@ def test_a_result_that_is_called_is_indirect() -> None:
 @pytest.mark.parametrize("data", [b"\x82\x05", b"\x83\x05\0", b"\x84\x05\0\0\0"])
 def test_an_extension_is_an_import_that_does_not_hide_the_next(data: bytes) -> None:
     stream = read_pickle(io.BytesIO(data + b"0" + SYSTEM + b"."))
-
     assert stream.problem is None
     assert list(stream.imports) == [Global("copyreg", "extension_5"), Global("os", "system")]
 
@@ -306,7 +296,6 @@ def test_joblib_puts_raw_numbers_between_the_opcodes(padding: int | None) -> Non
         gap = bytes([padding]) + b"\xff" * padding
     data = wrapper + fields + b"b" + gap + b"." * 24 + b"K\x07\x86."
     stream = read_pickle(io.BytesIO(data), arrays=Arrays.SKIPPED)
-
     assert (stream.problem, stream.end, stream.has_arrays) == (None, len(data), True)
     assert stream.root[1] == 7
     assert isinstance(stream.root[0].state, PickledDict)
@@ -325,7 +314,6 @@ def test_storages_are_those_that_are_referred_to() -> None:
 def test_a_limit_is_a_number_of_opcodes() -> None:
     data = pickle.dumps([1, 2, 3])
     count = sum(1 for _ in pickletools.genops(data))
-
     assert read_pickle(io.BytesIO(data), limit=count).problem is None
     cut = read_pickle(io.BytesIO(data), limit=count - 1)
     assert (cut.opcodes, cut.unfollowed, cut.is_data) == (count - 1, True, False)
@@ -336,7 +324,6 @@ def test_a_budget_is_spent_by_all_pickles_together() -> None:
     data = pickle.dumps(list(range(50)))
     count = sum(1 for _ in pickletools.genops(data))
     budget = OpcodeBudget(2 * count - 1)
-
     assert [budget.read(io.BytesIO(data)).unfollowed for _ in range(3)] == [False, True, True]
     assert budget.left <= 0
     assert budget.count == 2 * count - 1
@@ -351,13 +338,11 @@ def test_a_pickle_costs_more_than_its_opcodes() -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes_at_all_are_answered(data: bytes) -> None:
     stream = read_pickle(io.BytesIO(b"\x80\x04" + data), limit=1000)
-
     assert stream.end <= len(data) + 2
 
 
 def test_values_keep_their_shape() -> None:
     stream = saved({"a": [1, (2.5, None)], "b": "text", "c": torch.zeros(1)}).pickle("data.pkl")
-
     assert isinstance(stream.root, PickledDict)
     assert stream.root.get("a") == [1, (2.5, None)]
     assert stream.root.get("b") == "text"
@@ -404,7 +389,6 @@ def test_values_keep_their_shape() -> None:
 )
 def test_what_breaks_off_says_why(data: bytes, problem: str) -> None:
     stream = read_pickle(io.BytesIO(data))
-
     assert problem in str(stream.problem)
     assert stream.root is None
 
@@ -449,14 +433,12 @@ def test_what_breaks_off_is_data_if_it_did_nothing_and_everybody_breaks_off_ther
     data: bytes, acts: bool, is_data: bool
 ) -> None:
     stream = read_pickle(io.BytesIO(data))
-
     assert stream.problem is not None
     assert (stream.acts, stream.is_data) == (acts, is_data)
 
 
 def test_what_it_imports_and_then_changes_is_known() -> None:
     stream = read_pickle(io.BytesIO(b"cos\nenviron\nVa\nVb\ns."))
-
     assert list(stream.changes) == [Global("os", "environ")]
 
 
@@ -471,7 +453,6 @@ def test_long_strings_are_jumped_over() -> None:
 
     file = Counting(pickle.dumps([b"x" * 5_000_000, "y" * 5_000_000, "end"]))
     stream = read_pickle(file)
-
     assert stream.problem is None
     assert stream.root[2] == "end"
     assert file.total < 100_000
@@ -481,7 +462,6 @@ def test_numbers_chosen_to_collide_cost_no_more_than_others() -> None:
     prime = (1 << 61) - 1  # Python's hash of its multiples is 0
     file = io.BytesIO(b"N" + b"".join(b"p%d\n" % (count * prime) for count in range(40_000)) + b".")
     before = time.process_time()
-
     assert read_pickle(file).problem is None
     assert time.process_time() - before < 3  # seconds; a dict by number takes over ten
 
@@ -493,7 +473,6 @@ def test_a_shared_structure_costs_what_it_is_stored_in() -> None:
     value: Any = [torch.zeros(1)]
     for _ in range(40):
         value = [value, value]
-
     assert len(list(placed_tensors(saved(value).pickle("data.pkl").root))) == 1
 
 
@@ -501,7 +480,6 @@ def test_a_deep_structure_is_no_recursion() -> None:
     from marpack.weights.tensors import placed_tensors
 
     stream = read_pickle(io.BytesIO(b"]" + b"\x85" * 200_000 + b"."))
-
     assert stream.problem is None
     assert list(placed_tensors(stream.root)) == []
 
@@ -513,5 +491,4 @@ def test_the_allow_list_is_torchs_own() -> None:
 def test_the_opcodes_are_those_that_torchs_unpickler_knows() -> None:
     source = inspect.getsource(torch._weights_only_unpickler.Unpickler)
     names = set(re.findall(r"\b([A-Z][A-Z_0-9]+)\[0\]", source))
-
     assert {getattr(pickle, name)[0] for name in names} == WEIGHTS_ONLY_OPCODES

@@ -102,7 +102,6 @@ def test_names_are_paths_in_the_order_of_the_file() -> None:
         ("text", "no tensor"),
     ]))  # fmt: skip
     assert [found.tensor.name for found in placed_tensors(module)] == ["weight", "0.b", "own.0", "own.1.1"]
-
     listed = PickledDict([(7, tensor()), (None, tensor()), (Global("a", "b"), [tensor()])])
     assert [found.tensor.name for found in placed_tensors(listed)] == ["7", "?", "?.0"]
 
@@ -161,7 +160,6 @@ def test_a_file_is_known_by_a_length_that_fits(length: int, rest: bytes, known: 
 def test_every_dtype_is_called_as_torch_calls_it() -> None:
     names = {name: str(dtype).removeprefix("torch.") for name, dtype in safetensors.torch._TYPES.items()}
     header = read_safetensors(written({name: described(name) for name in names}))
-
     assert {placed.tensor.name: placed.tensor.dtype for placed in header.tensors} == names
     assert set(names.values()) <= set(ITEM_SIZES)
 
@@ -170,7 +168,6 @@ def test_a_tensor_is_a_storage_of_its_own() -> None:
     file = written({"a": described(shape=(2, 3, 4), data_offsets=(8, 104)), "b": described("X9", (), (0, 4))})
     begin = 8 + int.from_bytes(file.getvalue()[:8], "little")
     one, other = read_safetensors(file).tensors
-
     assert (one.storage, one.offset, one.storage_bytes, one.stride) == ("a", begin + 8, 96, (12, 4, 1))
     assert one.contiguous
     assert (other.tensor.dtype, other.stride, other.offset) == ("x9", (), begin)

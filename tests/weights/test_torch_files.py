@@ -49,7 +49,6 @@ def test_the_numbers_of_dtypes_are_torchs_own() -> None:
 
     args = [{"as_tensor": {"name": str(dtype)}} for dtype in NUMBERS]
     found = contents_of(program({str(dtype): meta(number.value) for dtype, number in NUMBERS.items()}, args))
-
     assert [f"torch.{port.dtype}" for port in found.inputs] == [port.name for port in found.inputs]
     assert len(found.inputs) == len(NUMBERS)
 
@@ -65,7 +64,6 @@ def test_inputs_are_tensors_or_whatever_else_is_given() -> None:
         None,
     ]
     found = contents_of(program({"x": meta(sizes=sizes)}, args, args[:1]))
-
     assert found.inputs == (
         Port(name="x", dtype="float32", shape=(0, "2*s0", "?")),
         Port(name="unknown"),
@@ -91,7 +89,6 @@ def test_tensors_lie_in_the_members_that_the_config_names() -> None:
         f"{folder}note.json": "?",
     }
     one, two = contents_of(program({}, **members)).tensors
-
     assert (one.tensor.name, one.tensor.dtype, one.tensor.shape) == ("a", "float32", (2,))
     assert (one.storage, one.inside, one.storage_bytes) == (f"{folder}weight_0", f"{folder}weight_0", 50)
     assert (one.offset, one.stride) == (12, (5,))
@@ -101,7 +98,6 @@ def test_tensors_lie_in_the_members_that_the_config_names() -> None:
 def test_a_description_is_read_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     file = TorchZip.read(program({"x": meta()}, [{"as_tensor": {"name": "x"}}]))
     size = file.members["models/model.json"].size
-
     monkeypatch.setattr(torch_files, "_JSON_LIMIT", size)
     assert read_program(file).inputs
     monkeypatch.setattr(torch_files, "_JSON_LIMIT", size - 1)
@@ -120,7 +116,6 @@ def test_a_package_tells_what_its_compiler_noted() -> None:
     library = "data/aotinductor/model/net.so"
     noted = {"AOTI_DEVICE_KEY": "cpu", "AOTI_MACHINE": "x86", "empty": ""}
     found = contents_of(zipped({library: "", "data/aotinductor/model/net_metadata.json": noted}))
-
     assert found.kind is WeightsFormat.AOTI_PACKAGE
     assert found.facts == {"device key": "cpu", "machine": "x86"}
     assert contents_of(zipped({library: ""})).facts == {}

@@ -37,7 +37,6 @@ def test_members_are_read_whole(method: int) -> None:
 def test_zip64_records_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 10)  # everything larger is written as if it were huge
     data = zipped(MEMBERS)
-
     assert b"PK\x06\x06" in data
     assert contents(data) == MEMBERS
 
@@ -85,7 +84,6 @@ def test_a_comment_is_no_obstacle() -> None:
     buffer = io.BytesIO(zipped(MEMBERS))
     with zipfile.ZipFile(buffer, "a") as file:
         file.comment = b"c" * 10_000
-
     assert contents(buffer.getvalue()) == MEMBERS
 
 
@@ -102,9 +100,7 @@ def test_a_directory_where_torch_would_look_and_another_where_python_would_are_b
     body = first[: first.rindex(b"PK\x05\x06")].ljust(200, b"\0")
     directory = second[second.rindex(b"PK\x01\x02") :][:size].replace(b"python", b"torch\0"[:6])
     data = body + directory + bytes(end)
-
     names = [entry.name for entry in read_entries(io.BytesIO(data))]
-
     assert names[0] == "torch"
     assert len(names) == 2
 
@@ -112,7 +108,6 @@ def test_a_directory_where_torch_would_look_and_another_where_python_would_are_b
 def test_deflated_members_can_be_read_anywhere() -> None:
     file = io.BytesIO(zipped({"numbers": bytes(range(256)) * 500}, zipfile.ZIP_DEFLATED))
     inner = open_entry(file, read_entries(file)[0])
-
     inner.seek(100_000)
     assert inner.read(4) == bytes(range(100_000 % 256, 100_000 % 256 + 4))
     inner.seek(3)
@@ -141,7 +136,6 @@ def ended(data: bytes, **changed: int) -> bytes:
 def test_an_end_that_cannot_be_true_is_none() -> None:
     data = zipped(MEMBERS)
     end = data.rindex(b"PK\x05\x06")
-
     assert [entry.name for entry in read_entries(io.BytesIO(ended(data, count=0)))] == list(MEMBERS)
     assert read_entries(io.BytesIO(ended(data, length=end))) is not None
     with pytest.raises(NotZipError):
@@ -153,9 +147,7 @@ def test_python_finds_the_directory_before_its_end_record_whatever_its_offset(of
     data = zipped(MEMBERS)
     shift = offset - data.index(b"PK\1\2")
     file = io.BytesIO(ended(data, offset=offset))
-
     headers = {entry.name: entry.header for entry in read_entries(file)}
-
     assert headers.keys() == MEMBERS.keys()
     assert headers["a/one"] == -shift
 
@@ -163,7 +155,6 @@ def test_python_finds_the_directory_before_its_end_record_whatever_its_offset(of
 def test_an_encrypted_member_is_known() -> None:
     data = bytearray(zipped({"a": b"x", "b": b"y"}))
     data[data.index(b"PK\1\2") + 8] |= 1
-
     assert {entry.name: entry.encrypted for entry in read_entries(io.BytesIO(data))} == {"a": True, "b": False}
 
 
@@ -213,9 +204,7 @@ def test_a_locator_may_lead_to_another_record_than_the_one_before_it() -> None:
     length, offset = struct.unpack_from("<II", data, end + 12)
     record = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, length, offset + len(front))
     locator = struct.pack("<4sIQI", b"PK\6\7", 0, at, 1)
-
     names = {entry.name for entry in read_entries(io.BytesIO(data[:end] + record + locator + data[end:]))}
-
     assert names == {"python", "torch."}
 
 
@@ -223,7 +212,6 @@ def test_an_end_record_without_room_is_none() -> None:
     buffer = io.BytesIO(zipped(MEMBERS))
     with zipfile.ZipFile(buffer, "a") as file:
         file.comment = b"a comment that ends in PK\5\6 and"
-
     assert contents(buffer.getvalue()) == MEMBERS
 
 
@@ -248,7 +236,6 @@ def test_damage_within_a_deflated_member_is_its_end() -> None:
     (entry,) = read_entries(io.BytesIO(data))
     whole = open_entry(io.BytesIO(data), entry).read()
     cut = replace(entry, compressed_size=20_000)
-
     assert whole.startswith(open_entry(io.BytesIO(data), cut).read())
     data[31:60] = b"\xff" * 29
     inner = open_entry(io.BytesIO(data), entry)
@@ -258,6 +245,5 @@ def test_damage_within_a_deflated_member_is_its_end() -> None:
 
 def test_an_unknown_method_is_named() -> None:
     file = io.BytesIO(zipped({"a": b"x" * 1000}, zipfile.ZIP_BZIP2))
-
     with pytest.raises(NotZipError, match="method 12"):
         open_entry(file, read_entries(file)[0])

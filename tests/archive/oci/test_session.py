@@ -250,14 +250,6 @@ def test_who_is_not_there_is_told():
         asked_for(session)
 
 
-def test_a_name_that_nobody_has(monkeypatch: pytest.MonkeyPatch):
-    with (
-        session_for("registry.invalid") as session,
-        pytest.raises(RegistryError, check=has_code("unreachable", "registry.invalid")),
-    ):
-        asked_for(session)
-
-
 def test_no_tls_is_told(fake: FakeRegistry, session: RegistrySession):
     session.base = session.base.replace("http:", "https:")
     with pytest.raises(MarpackError, check=has_code("tls-failed", fake.host)):

@@ -1,5 +1,4 @@
 import errno
-import json
 import os
 import time
 from pathlib import Path
@@ -92,37 +91,12 @@ def test_a_second_time_nothing_is_fetched(address: str, fake: FakeRegistry, cach
     assert fake.paths("GET") == ["/v2/team/digits/manifests/1.0"]
 
 
-@pytest.mark.parametrize("what", ["changed", "gone", "no stamp", "a stamp of something else"])
-def test_what_was_touched_is_fetched_again(what: str, address: str, cache: Cache, mar: Path):
-    path = fetched(address, cache)
-    stamp = path.with_name("digits.mar.json")
-    {
-        "changed": lambda: path.write_bytes(b"x" * path.stat().st_size),
-        "gone": path.unlink,
-        "no stamp": stamp.unlink,
-        "a stamp of something else": lambda: stamp.write_text("{"),
-    }[what]()
-    assert fetched(address, cache).read_bytes() == mar.read_bytes()
-
-
 def test_a_lie_leaves_nothing(address: str, fake: FakeRegistry, cache: Cache, mar: Path):
     digest = sha256(mar.read_bytes())
     fake.blobs[digest] = mar.read_bytes()[:-1] + b"x"
     with pytest.raises(DamagedArchiveError):
         fetched(address, cache)
     assert not list(cache.root.glob("blobs/*/*"))
-
-
-def test_it_may_be_too_large(address: str, cache: Cache):
-    with pytest.raises(LimitExceededError, check=has_facts(" 100")):
-        fetched(address, cache, maximum=100)
-
-
-def test_a_cache_of_others_is_refused(address: str, cache: Cache):
-    cache.root.mkdir()
-    cache.root.chmod(0o777)
-    with pytest.raises(ExtractionError, check=has_code("unsafe-cache")):
-        fetched(address, cache)
 
 
 def test_a_cache_that_cannot_be_written(address: str, cache: Cache):
@@ -146,10 +120,3 @@ def test_what_nobody_uses_makes_room(address: str, fake: FakeRegistry, cache: Ca
     assert fetched(other, cache) == new
     assert new.exists()
     assert not old.parent.exists()
-
-
-def test_the_stamp_is_of_the_file(address: str, cache: Cache):
-    path = fetched(address, cache)
-    size, mtime, ctime = json.loads(path.with_name("digits.mar.json").read_bytes())
-    status = path.stat()
-    assert (size, mtime, ctime) == (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
