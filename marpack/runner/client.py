@@ -372,11 +372,9 @@ class Worker:
 
 
 def wait(workers: tuple[Worker, ...], timeout: float | None) -> bool:
-    """Wait until one of some workers sends something or ends, and read it; False when the time of one is over.
+    """Wait until a worker sends something or ends, and read it.
 
-    Args:
-        workers: The workers.
-        timeout: Seconds that a worker may spend on one batch; None: no bound.
+    Returns False when a worker has spent `timeout` seconds on one batch; None: no bound.
     """
     if any(worker.over for worker in workers):
         return True

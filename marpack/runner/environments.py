@@ -76,23 +76,15 @@ class Environment(Struct, frozen=True):
 def isolated(
     requirements: Path,
     *,
-    root: Path,
-    environ: Mapping[str, str],
-    approve: Callable[[Download], object],
-    content: Callable[[], str],
-    on_start: Callable[[], object] = lambda: None,
+    root: Path,  # the folder of all environments
+    environ: Mapping[str, str],  # the environment variables of pip
+    approve: Callable[[Download], object],  # receives the download, if there is one; raises to refuse it
+    content: Callable[[], str],  # returns the archive's digest, part of the key if requirements name files in it
+    on_start: Callable[[], object] = lambda: None,  # is called when an environment has to be created
 ) -> Environment:
     """Return an environment in which a requirements file is installed; create it the first time.
 
-    Args:
-        requirements: The file; pip runs in its folder, as the server's does.
-        root: The folder of all environments.
-        environ: The environment variables of pip.
-        approve: Receives the download, if there is one; raises to refuse it.
-        content: Returns the digest of the archive, which is part of the key if requirements name files in it.
-        on_start: Is called when an environment has to be created.
-
-    Raises IsolationError, with pip's output if pip fails.
+    pip runs in the file's folder, as the server's does. Raises IsolationError, with pip's output if pip fails.
     """
     constraints = "".join(f"{line}\n" for line in shared_constraints())
     key = _key(requirements, constraints, environ, content)

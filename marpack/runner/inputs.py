@@ -270,10 +270,8 @@ _END = b"\0"  # after a name in such a file: the one byte that no name holds
 def paths_of(sources: Iterable[str], *, name_filter: NameFilter | None = None, strict: bool = True) -> Iterator[str]:
     """Yield the files that sources name: files, folders (recursively), globs, `@list`, `-` and addresses.
 
-    Args:
-        sources: As given to `--input`.
-        name_filter: Which of a folder's files count; None: all.
-        strict: Raise UsageError for a missing file; otherwise it is yielded, and reading it fails.
+    `name_filter` selects the files of folders. Raises UsageError for a missing file if `strict`; otherwise it is
+    yielded, and reading it fails.
     """
     for source in sources:
         if source == "-" or "://" in source:

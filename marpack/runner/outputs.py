@@ -88,14 +88,11 @@ class ResultsLog:
     """
 
     def __init__(self, path: str, *, unchecked: bool = False) -> None:
-        """Open, lock and read a results file, or create it.
+        """Open, lock and read a results file, or create it; a symbolic link is followed.
 
-        Args:
-            path: The file; a symbolic link is followed.
-            unchecked: Accept results without digests, which are then matched to inputs by name alone.
-
-        Raises UsageError if it is not a results file, cannot be read or written, or is in use by another run;
-        ResumeMismatchError for a result without digests. The file is then unchanged.
+        `unchecked` accepts results without digests, which are then matched to inputs by name alone. Raises UsageError
+        if it is not a results file, cannot be read or written, or is in use by another run, and ResumeMismatchError for
+        a result without digests. The file is then unchanged.
         """
         self.path = path
         self.answered = 0

@@ -123,19 +123,10 @@ class LocalPool:
         load: Load,
         settings: PoolSettings,
         *,
-        first: Worker | None = None,
-        folder: Callable[[], Path] | None = None,
-        zygote: Zygote | None = None,
+        first: Worker | None = None,  # spawned already, without a model
+        folder: Callable[[], Path] | None = None,  # returns the model's folder, with the files that handlers removed
+        zygote: Zygote | None = None,  # forks the workers, started already; the pool closes it
     ) -> None:
-        """Keep workers for one model.
-
-        Args:
-            load: How to load it.
-            settings: How workers are kept.
-            first: A worker that was spawned already and has no model yet.
-            folder: Returns the model's folder, extracted again if a handler has removed it; None: unchanged.
-            zygote: Forks the workers, started already; the pool closes it.
-        """
         self._load = load
         self._settings = settings
         self._first = first
@@ -202,7 +193,20 @@ class LocalPool:
             is_over = False
             while True:
                 self._restart_lost()
-                is_over = is_over or not self._feed(source, awaited)
+                # Results wait for earlier ones: the window bounds their number.
+                while not is_over and len(awaited) < _AHEAD_FAST * 2 * len(self._workers):
+                    # Each batch goes to the worker with the fewest batches.
+                    slots = self._workers
+                    least = slots[0] if len(slots) == 1 else min(slots, key=lambda slot: len(slot.sent))
+                    if not least.has_room():
+                        break
+                    batch = next(source, None)
+                    if batch is None:
+                        is_over = True
+                    else:
+                        self._number += 1
+                        awaited.append(self._number)
+                        least.send(self._number, batch)
                 while awaited and (outcome := self._done.pop(awaited[0], None)) is not None:
                     awaited.popleft()
                     yield outcome
@@ -214,22 +218,6 @@ class LocalPool:
                     self._listen()
         finally:
             self._unwanted.update(number for number in awaited if self._done.pop(number, None) is None)
-
-    def _feed(self, source: Iterator[Batch], awaited: deque[int]) -> bool:
-        """Send batches ahead to workers with room; False at the end of the stream."""
-        # Results wait for earlier ones: the window bounds their number.
-        window = _AHEAD_FAST * 2 * len(self._workers)
-        while len(awaited) < window:
-            least = self._workers[0] if len(self._workers) == 1 else min(self._workers, key=lambda slot: len(slot.sent))
-            if not least.has_room():
-                return True
-            batch = next(source, None)
-            if batch is None:
-                return False
-            self._number += 1
-            awaited.append(self._number)
-            least.send(self._number, batch)
-        return True
 
     def _listen(self) -> None:
         """Wait for the workers; replace those that ended or exceeded their time."""

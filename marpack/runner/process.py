@@ -58,21 +58,19 @@ class ForkedChild:
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end; raises subprocess.TimeoutExpired."""
         end = None if timeout is None else time.monotonic() + timeout
-        while (code := self._reap()) is None:
+        while True:
+            with self._lock:
+                if self.returncode is None:
+                    try:
+                        found, status = os.waitpid(self.pid, os.WNOHANG)
+                        self.returncode = os.waitstatus_to_exitcode(status) if found else None
+                    except ChildProcessError:  # SIGCHLD is ignored: the system tells nothing about its end
+                        self.returncode = 0
+                if self.returncode is not None:
+                    return self.returncode
             if end is not None and time.monotonic() >= end:
                 raise subprocess.TimeoutExpired("marpack.worker", timeout or 0.0)
             time.sleep(0.002)
-        return code
-
-    def _reap(self) -> int | None:
-        with self._lock:
-            if self.returncode is None:
-                try:
-                    found, status = os.waitpid(self.pid, os.WNOHANG)
-                    self.returncode = os.waitstatus_to_exitcode(status) if found else None
-                except ChildProcessError:  # SIGCHLD is ignored: the system tells nothing about its end
-                    self.returncode = 0
-            return self.returncode
 
 
 class Zygote:
@@ -219,25 +217,14 @@ class WorkerProcess:
     def start(
         cls,
         *,
-        python: str = sys.executable,
-        environment: Mapping[str, str] | None = None,
-        max_memory: int | None = None,
-        preload: bool = False,
-        offline: bool = False,
-        zygote: Zygote | None = None,
+        python: str = sys.executable,  # must have marpack installed
+        environment: Mapping[str, str] | None = None,  # None: this process's
+        max_memory: int | None = None,  # bytes of data; None: no bound
+        preload: bool = False,  # import torch while it waits
+        offline: bool = False,  # leave the network, if this user may do that
+        zygote: Zygote | None = None,  # forks it, if possible, in place of a new interpreter
     ) -> Self:
-        """Start a child that waits for a model.
-
-        Args:
-            python: The interpreter, which must have marpack installed.
-            environment: The child's environment; None: this process's.
-            max_memory: Bytes of data the child may have; None: no bound.
-            preload: Whether it imports torch while it waits.
-            offline: Whether it leaves the network, if this user may do that.
-            zygote: Forks it, if possible, in place of a new interpreter.
-
-        Raises WorkerError if it cannot be started.
-        """
+        """Start a child that waits for a model; raises WorkerError if it cannot be started."""
         marker = secrets.token_hex(8)
         words = [marker, str(max_memory or 0), str(os.getpid())]
         words += [*(["preload"] if preload else []), *(["offline"] if offline else [])]

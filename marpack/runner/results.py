@@ -167,12 +167,8 @@ def answered_inputs(
 ) -> Generator[AnsweredInput, None, None]:
     """Yield every input with its result, in order; inputs are read as the pool needs them.
 
-    Args:
-        pool: Computes the responses.
-        inputs: The inputs.
-        batch_size: Inputs in one call of the handler, for those without a `batch` of their own.
-        isolate: Repeat the inputs of a batch that failed one by one, so that a bad input fails alone. On the server,
-            all of them fail.
+    `batch_size` is for inputs without a `batch` of their own. `isolate` repeats the inputs of a batch that failed one
+    by one, so that a bad input fails alone; on the server, all of them fail.
     """
     waiting: deque[tuple[tuple[Input, ...], bool]] = deque()  # a group, and whether the handler gets some of it
 
@@ -350,19 +346,11 @@ def measure(
     inputs: Iterable[Input],
     sizes: Iterable[int],
     *,
-    repeats: int,
-    warmup: int,
-    on_pace: Callable[[Throughput], None] = lambda _: None,
+    repeats: int,  # of all inputs, for each size
+    warmup: int,  # repeats before that
+    on_pace: Callable[[Throughput], None] = lambda _: None,  # receives each size's figures when they are known
 ) -> BenchmarkFigures:
-    """Time inputs, all of which are in memory, in batches of several sizes.
-
-    Args:
-        pool: Computes the responses.
-        inputs: At least one.
-        sizes: The batch sizes.
-        repeats: How often all inputs are sent for each size.
-        warmup: How often they are sent before.
-        on_pace: Receives the figures of each size as soon as they are known.
+    """Time inputs, at least one, in batches of several sizes; all of them are in memory.
 
     Raises LoadError and WorkerError when a worker cannot be restarted.
     """

@@ -122,26 +122,16 @@ class Session:
         cls,
         source: str | None,
         *,
-        options: Load,
-        target: Target | None = None,
-        settings: PoolSettings | PoolMaker | None = None,
-        cache: Cache | None = None,
-        resolver: Callable[[str | None], ResolvedSource] = resolve,
+        options: Load,  # its `model_dir`, `target` and `required` are set here
+        target: Target | None = None,  # None: the project's or the archive's, otherwise TorchServe
+        settings: PoolSettings | PoolMaker | None = None,  # the workers, or what makes another kind of pool
+        cache: Cache | None = None,  # where archives are extracted; None: this user's
+        resolver: Callable[[str | None], ResolvedSource] = resolve,  # finds the archive; it builds a project first
         listener: LoadProgress | None = None,
     ) -> Self:
-        """Load a SOURCE.
-
-        Args:
-            source: An archive, a model folder or a project; None for the project in the current folder.
-            options: How to load it; its `model_dir`, `target` and `required` are set here.
-            target: The server whose behaviour applies; None: the project's or the archive's, otherwise TorchServe.
-            settings: The workers, or what makes another kind of pool.
-            cache: Where archives are extracted; None: this user's.
-            resolver: Finds the archive of the source; it builds a project first.
-            listener: Receives the progress.
+        """Load an archive, a model folder or a project; None for the project in the current folder.
 
         Raises UsageError, ProjectError, ArchiveError, TorchrunError, LoadError and WorkerError.
-
         """
         settings, listener = settings or PoolSettings(), listener or LoadProgress()
         first = None

@@ -33,14 +33,10 @@ class RowRange(Struct, frozen=True):
 
 
 def ranges_left(plan: ScorePlan, output: OutputFolder, rows_of: Callable[[int, int], int]) -> Iterator[RowRange]:
-    """Yield the rows to score, in order.
+    """Yield the rows that are in no part of the output, in order.
 
-    Args:
-        plan: Of the run.
-        output: May have parts of the run already.
-        rows_of: Returns the number of rows of an input, by its number; or any number from the second argument on, if it
-            has more. It is called for an input that does not state its own, after its rows were yielded, and only if
-            a limit is shared with the next.
+    `rows_of` returns the number of rows of an input, by its number, or its second argument if there are more. It is
+    called for an input that does not state its own, after its rows were yielded, if a limit is shared with the next.
     """
     left = plan.limit
     for number, table in enumerate(plan.inputs):

@@ -104,10 +104,9 @@ def field_type(name: str, where: str) -> FieldType:
 
 def _as_json(value: Any) -> str:  # Any: JSON
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except ValueError:  # JSON has no NaN and no infinities; handlers write them all the same
+        return legible(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+    except ValueError:  # JSON has no NaN and no infinities; handlers write them
         return _as_json(json.loads(json.dumps(value), parse_constant=lambda _: None))
-    return legible(text)  # half a letter is spelt as JSON does
 
 
 _ARROW: dict[FieldType, Any] = {  # Any: pyarrow's types
@@ -199,9 +198,7 @@ class AnswerColumns:
     ) -> tuple[tuple[Any, ...], dict[int, Failure]]:  # Any: pyarrow's arrays
         """Return one array per field, and all failures, also of unusable responses.
 
-        Args:
-            responses: One per row.
-            failures: Of the rows without a status of 2xx, by their place among the responses.
+        There is one response per row; `failures` are those without a status of 2xx, by their place.
         """
         failed, nothing = dict(failures), (None,) * len(self._answers)
         rows: list[Sequence[object]] = []
@@ -278,9 +275,8 @@ class RowMapping(Struct, frozen=True, kw_only=True):
             what = f"give exactly one of {', '.join(_SOURCES)} for a row's request"
             raise UsageError(f"{what}, not {' and '.join(given) or 'none'}")
         if self.root is not None and self.path is None:
-            raise UsageError(
-                "root is the folder of a path column's files, and no path column is given", where=self.root
-            )
+            what = "root is the folder of a path column's files, and no path column is given"
+            raise UsageError(what, where=self.root)
         if self.encode_binary and self.select:
             raise UsageError("base64 is for whole answers, not for values that are selected from JSON")
         for name in self.types:

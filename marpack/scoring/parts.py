@@ -39,9 +39,8 @@ _FOOTER_END = 8  # bytes of a Parquet file: the footer's length and the magic
 _GROUP_ROWS, _GROUP_BYTES = 16_384, 16 << 20  # of a row group at most, about
 _NAME = re.compile(r"part-\d{5,}-\d{12,}\.(parquet|jsonl)")
 _TEMPORARY = ".*part-*.marpack-tmp"  # of parts and of records
-_staged = partial(
-    staged_file, replace=True, durable=True, sweep=False
-)  # the folder is swept when it is opened and closed
+# The folder is swept when it is opened and closed.
+_staged = partial(staged_file, replace=True, durable=True, sweep=False)
 _ANOTHER = "name another folder"
 _REDO = "Remove it and run the same command with --resume: its rows are then scored again."
 
@@ -219,7 +218,18 @@ class OutputFolder:
         with ExitStack() as undo:
             undo.callback(opened.close)
             opened._sweep()
-            opened._read_parts(resume=resume)
+            names = sorted(each.name for each in folder.iterdir() if not each.name.startswith("."))
+            if names and not resume:
+                what = f"the folder has files already, such as {names[0]}"
+                hint = f"resume the run: --resume; or {_ANOTHER}"
+                raise UsageError(what, where=str(folder), hint=hint, code="folder-not-empty")
+            for part in (folder / name for name in names if name.endswith((".parquet", ".jsonl"))):
+                if (record := _read_record(part)) is not None:
+                    if (found := _difference(record, opened._identity, plan)) is not None:
+                        what = f"the folder has results of {found}"
+                        raise UsageError(what, where=str(part), hint=_ANOTHER, code="resume-mismatch")
+                    _verify(part, record)
+                    opened._done[record.input.number][record.first] = record
             undo.pop_all()
         return opened
 
@@ -227,21 +237,6 @@ class OutputFolder:
         for leftover in self.path.glob(_TEMPORARY):  # of a killed run or actor: no other process writes here now
             with suppress(OSError):
                 leftover.unlink(missing_ok=True)
-
-    def _read_parts(self, *, resume: bool) -> None:
-        names = sorted(each.name for each in self.path.iterdir() if not each.name.startswith("."))
-        if names and not resume:
-            what, hint = f"the folder has files already, such as {names[0]}", f"resume the run: --resume; or {_ANOTHER}"
-            raise UsageError(what, where=str(self.path), hint=hint, code="folder-not-empty")
-        for name in names:
-            path = self.path / name
-            if not name.endswith((".parquet", ".jsonl")) or (record := _read_record(path)) is None:
-                continue
-            if (found := _difference(record, self._identity, self._plan)) is not None:
-                what = f"the folder has results of {found}"
-                raise UsageError(what, where=str(path), hint=_ANOTHER, code="resume-mismatch")
-            _verify(path, record)
-            self._done[record.input.number][record.first] = record
 
     def verify(self, names: Iterable[str]) -> None:
         """Raise OutputError for a part whose file differs from the bytes written."""

@@ -173,12 +173,11 @@ def _prefetched(make: Iterator[Callable[[], Input]]) -> Generator[Input, None, N
 def _make_inputs(tasks: "SimpleQueue[_Task | None]") -> None:
     while (task := tasks.get()) is not None:
         make, future = task
-        if not future.set_running_or_notify_cancel():
-            continue
-        try:
-            future.set_result(make())
-        except BaseException as error:  # noqa: BLE001 - it is raised again where the result is awaited
-            future.set_exception(error)
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(make())
+            except BaseException as error:  # noqa: BLE001 - it is raised again where the result is awaited
+                future.set_exception(error)
 
 
 class Chunk:
