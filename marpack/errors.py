@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import errno
 from contextlib import contextmanager
 from enum import IntEnum
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class ExitCode(IntEnum):
-    """What marpack's processes end with, the same for every command."""
+    """The exit codes of marpack's processes, the same for every command."""
 
     OK = 0
-    SHORT = 1  # something fell short: an input failed, a finding, a sample missed
+    SHORT = 1  # an input, a finding or a sample failed
     USAGE = 2  # the command line or the project file
     ARCHIVE = 3  # not a readable, safe archive
     HANDLER = 4  # the handler could not be loaded or initialised
@@ -29,16 +30,16 @@ class MarpackError(Exception):
     """An error: what is wrong, where, and what to do.
 
     Args:
-        what: One sentence, without a full stop of its own at the end.
+        what: One sentence, without a full stop at the end.
         where: A path, `path: key`, `archive!member` or `file:line`.
-        hint: The command or edit that fixes it.
-        findings: Every problem that `what` sums up, where it sums up several.
-        code: The cause in kebab case, where the class's own code is too general to tell it from others.
+        hint: The command or edit that fixes it; None: the `fix` of the class, unless there are findings.
+        findings: All problems, if `what` sums up several.
+        code: The cause in kebab case, if the class's own code is too general.
     """
 
     exit_code: ClassVar[ExitCode] = ExitCode.SHORT
     code: str = "error"
-    fix: ClassVar[str] = ""  # the way out where no hint names a nearer one
+    fix: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -52,30 +53,23 @@ class MarpackError(Exception):
         super().__init__(what, where, hint)
         self.what = what
         self.where = where
-        self.hint = hint
+        self.hint = hint or (None if findings else self.fix)
         self.findings = findings
-        if code is not None:
-            self.code = code
+        self.code = code or self.code
 
     def __reduce__(self) -> tuple[object, ...]:
         # Not by the constructors, which take other arguments.
-        return _restored, (type(self), self.args), self.__dict__
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
-        place = f"{self.where}: " if self.where else ""
-        return f"{place}{self.what}"
-
-
-def _restored(kind: type[MarpackError], args: tuple[object, ...]) -> MarpackError:
-    return kind.__new__(kind, *args)
+        return f"{self.where}: {self.what}" if self.where else self.what
 
 
 class UsageError(MarpackError):
-    """The command line asks for something that cannot be done."""
+    """An option, an argument or a setting cannot be used."""
 
     exit_code = ExitCode.USAGE
     code = "usage"
-    fix = "Read what the command takes: marpack COMMAND --help."
 
 
 class ClosedError(UsageError):
@@ -86,7 +80,7 @@ class ClosedError(UsageError):
 
 
 class DeviceUnavailableError(UsageError):
-    """The device that --device names is not available on this machine, or not to its torch."""
+    """The device of --device is not available on this machine, or not supported by its torch."""
 
     code = "device-unavailable"
     fix = "Use --device cpu."
@@ -100,21 +94,18 @@ class ResumeMismatchError(UsageError):
 
 
 class ProjectError(MarpackError):
-    """A project (marpack.yaml, or the flags in its place) cannot become an archive.
-
-    `findings` holds every problem found in one go; `what` sums them up.
-    """
+    """A project (marpack.yaml, or the options in its place) cannot become an archive; `findings` has all problems."""
 
     exit_code = ExitCode.USAGE
     code = "project"
-    fix = "Edit marpack.yaml, or the file that is named, as each finding's hint says; then build again."
+    fix = "Edit the file that the message names, and build again."
 
 
 class NoProjectError(ProjectError):
     """The folder has no marpack.yaml."""
 
     code = "no-project"
-    fix = "Go to the project's folder, or make one of this folder: marpack init."
+    fix = "Go to the project's folder, or start a project in this one: marpack init."
 
 
 class OutputExistsError(ProjectError):
@@ -128,27 +119,25 @@ class BuildError(MarpackError):
     """An archive could not be written, although its plan was sound (disk full, file changed meanwhile)."""
 
     code = "build"
-    fix = "Make room or give permission where the output goes; leave the sources alone while it is written."
+    fix = "Check the disk space and the permissions of the output folder, and do not change the sources during a build."
 
 
 class ScaffoldError(MarpackError):
-    """A project's files could not be written (disk full, no permission, something in their place)."""
+    """A project's files could not be written (disk full, no permission, a folder instead of a file)."""
 
     code = "scaffold"
-    fix = "Make room or give permission there, or choose another folder."
+    fix = "Check the disk space and the permissions, or choose another folder."
 
 
 class MissingExtraError(UsageError):
     """An optional dependency is not installed."""
 
     code = "missing-extra"
-    fix = "Install the extra that the hint names."
+    fix = "Install the extra that the message names."
 
     def __init__(self, package: str, extra: str, need: str) -> None:
-        super().__init__(
-            f"{need} needs the package {package}, which is not installed",
-            hint=f"pip install 'marpack[{extra}]'",
-        )
+        hint = f"Install it: pip install 'marpack[{extra}]'."
+        super().__init__(f"{need} needs the package {package}, which is not installed", hint=hint)
 
 
 class UnconfirmedDownloadError(UsageError):
@@ -159,91 +148,88 @@ class UnconfirmedDownloadError(UsageError):
 
 
 class ArchiveError(MarpackError):
-    """Something is not a readable, safe model archive."""
+    """A file is not a readable, safe model archive."""
 
     exit_code = ExitCode.ARCHIVE
     code = "archive"
-    fix = "Get the archive again from whoever made it, or build it again: marpack build."
+    fix = "Get the archive again from its source, or build it again: marpack build."
 
 
 class NotAnArchiveError(ArchiveError):
     """The source is not a model archive of any form."""
 
     code = "not-an-archive"
-    fix = "Name a .mar, a .tar.gz or a model folder; fetch it again if it should be one."
+    fix = "Name a .mar, a .tar.gz or a model folder. If the file should be an archive, fetch it again."
 
 
 class UnsafeArchiveError(ArchiveError):
     """The archive holds a member that must not be extracted."""
 
     code = "unsafe-archive"
-    fix = "Do not unpack it with other tools. Ask whoever made it, and build it again from the sources."
+    fix = "Do not unpack it with other tools. Build it again from the sources."
 
 
 class DamagedArchiveError(ArchiveError):
-    """The archive's bytes contradict themselves: truncated, wrong CRC, wrong sizes."""
+    """The archive is damaged: truncated, wrong CRC, wrong sizes."""
 
     code = "damaged-archive"
-    fix = "Fetch or copy it again; compare marpack inspect --verify at both ends."
+    fix = "Fetch or copy it again, and check both copies with marpack inspect --verify."
 
 
 class LimitExceededError(ArchiveError):
-    """The archive is larger, in some respect, than the limits in force."""
+    """The archive exceeds a limit: members, size or compression ratio."""
 
     code = "limit-exceeded"
-    fix = "If you trust where it comes from, raise the limit: --max-members, --max-size or --max-ratio."
+    fix = "If you trust its source, raise the limit: --max-members, --max-size or --max-ratio."
 
 
 class SignatureError(ArchiveError):
-    """The signature does not match the archive, or the signer is not trusted.
-
-    `findings` holds every difference found; `what` sums them up.
-    """
+    """The signature does not match the archive, or the signer is not trusted; `findings` has all differences."""
 
     code = "signature"
-    fix = "Do not deploy it. Get the archive and its signature again from whoever signed it."
+    fix = "Do not deploy it. Get the archive and its signature again from the signer."
 
 
 class ManifestError(ArchiveError):
-    """MAR-INF/MANIFEST.json is missing or not what the format asks for."""
+    """MAR-INF/MANIFEST.json is missing or not valid."""
 
     code = "manifest"
-    fix = "Build the archive again: marpack build writes a manifest that the server takes."
+    fix = "Build the archive again with marpack build, which writes a valid manifest."
 
 
 class ExtractionError(MarpackError):
     """A sound archive could not be extracted (disk full, no permission, file exists)."""
 
     code = "extraction"
-    fix = "Make room or give permission where it is extracted to; MARPACK_CACHE_DIR moves the cache."
+    fix = "Check the disk space and the permissions of the folder. To move the cache, set MARPACK_CACHE_DIR."
 
 
 class OutputError(MarpackError):
     """Results could not be written (disk full, no permission)."""
 
     code = "output"
-    fix = "Make room or give permission there, or name another place."
+    fix = "Check the disk space and the permissions, or name another file or folder."
 
 
 class RegistryError(MarpackError):
-    """A registry could not be reached, broke off, or does not let one in."""
+    """A registry could not be reached, ended the connection, or denied access."""
 
     code = "registry"
-    fix = "Check the address and the login (docker login HOST), and try it again."
+    fix = "Check the address and the login (docker login HOST), and try again."
 
 
 class TableError(MarpackError):
-    """A table could not be read to its end (truncated, changed meanwhile, gone)."""
+    """A table could not be read to its end (truncated, changed, missing)."""
 
     code = "table"
-    fix = "Mend or fetch the table again; marpack score --resume goes on behind the parts that are whole."
+    fix = "Fix or fetch the table again, then resume: marpack score --resume."
 
 
 class ClusterError(MarpackError):
-    """A cluster, or a process of ours on it, was lost."""
+    """A cluster, or a process of marpack on it, was lost."""
 
     code = "cluster"
-    fix = "Look at the nodes' memory and logs; marpack score --resume goes on behind the parts that are whole."
+    fix = "Check the memory and the logs of the nodes, then resume: marpack score --resume."
 
 
 class InterruptError(MarpackError):
@@ -251,7 +237,7 @@ class InterruptError(MarpackError):
 
     exit_code = ExitCode.INTERRUPTED
     code = "interrupted"
-    fix = "Run it again; marpack run --resume FILE goes on where a run broke off."
+    fix = "Run it again. To resume an interrupted run, use marpack run --resume FILE."
 
 
 class HandlerError(MarpackError):
@@ -259,29 +245,29 @@ class HandlerError(MarpackError):
 
     exit_code = ExitCode.HANDLER
     code = "handler"
-    fix = "Mend the line of your file that the message names; try it with marpack run --input FILE."
+    fix = "Fix the line of your file that the message names, and try it with marpack run --input FILE."
 
 
 class WeightsError(HandlerError):
-    """The weights are not what their use needs."""
+    """The weights have another format than the loader needs."""
 
     code = "weights"
-    fix = "Save the weights in the format that the hint names, and build again."
+    fix = "Save the weights in a format that the loader supports, and build again."
 
 
 class TorchrunError(HandlerError):
     """The server starts several processes for the model with torchrun, and marpack starts one."""
 
     code = "torchrun-ranks"
-    fix = "Run the model on a TorchServe server that has the GPUs that it needs."
+    fix = "Run the model on a TorchServe server with enough GPUs."
 
 
 class WorkerError(MarpackError):
-    """The worker process could not be started or talked to."""
+    """The worker process could not be started, or the connection to it was lost."""
 
     exit_code = ExitCode.HANDLER
     code = "worker"
-    fix = "Look into the worker's last lines with --logs; free memory, or raise --startup-timeout."
+    fix = "Read the worker's last lines with --logs. Free memory, or raise --startup-timeout."
 
 
 @contextmanager
@@ -300,7 +286,7 @@ def describe_os_error(error: BaseException) -> str:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Return whether a file could not be written for want of space."""
+    """Return whether a file could not be written because the disk is full."""
     return isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -313,22 +299,18 @@ def convert_os_errors(
     hint: str | None = None,
     code: str | None = None,
 ) -> Iterator[None]:
-    """Raise an OSError as an error of the given kind: "the report cannot be written: Permission denied".
+    """Raise an OSError as an error of a kind: "the report cannot be written: Permission denied".
 
-    Args:
-        kind: The error's class.
-        failure: What failed, as the first half of a sentence.
-        where: The file or folder; by default the one that the system names.
-        hint: What to do about it; by default what helps with a full disk or too many open files.
-        code: The error's code, if it is not the class's.
+    `failure` is the first half of that sentence. Without `where`, it is the file that the system names; without `hint`,
+    the remedy for a full disk or too many open files.
     """
     try:
         yield
     except OSError as error:
         if hint is None and is_disk_full(error):
-            hint = "free some space, or choose a folder on another disk"
+            hint = "Free some space, or choose a folder on another disk."
         elif hint is None and error.errno in {errno.EMFILE, errno.ENFILE}:
-            hint = "raise the limit of open files: ulimit -n 65536"
+            hint = "Raise the limit of open files: ulimit -n 65536."
         where = where or (None if error.filename is None else str(error.filename))
         raise kind(f"{failure}: {describe_os_error(error)}", where=where, hint=hint, code=code) from error
 
@@ -341,27 +323,26 @@ def refuse_unusable_paths() -> Iterator[None]:
     except OSError as error:
         path = str(error.filename)
         where = path if len(path) <= 120 else f"{path[:60]}…{path[-40:]}"
-        raise ProjectError(
-            f"a path cannot be used: {describe_os_error(error)}", where=where, code="unusable-path"
-        ) from error
+        what, hint = f"a path cannot be used: {describe_os_error(error)}", "Use another path."
+        raise ProjectError(what, where=where, hint=hint, code="unusable-path") from error
 
 
 def nearest(text: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the name that a misspelt one probably means; neither a long text nor many names cost much."""
-    import difflib  # noqa: PLC0415 - only who has misspelt a name waits for it
+    """Return the most similar name; neither a long text nor many names cost much."""
+    import difflib  # noqa: PLC0415 - a misspelt name is rare
 
     few = islice(names, 500)  # comparing takes 10 µs each
     return next(iter(difflib.get_close_matches(text, few, n=1, cutoff=cutoff)), None) if len(text) <= 80 else None
 
 
 def did_you_mean(text: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return a hint with the name that was probably meant."""
+    """Return a hint with the most similar name."""
     found = nearest(text, names, cutoff)
-    return f"did you mean {found}?" if found else None
+    return f"Did you mean {found}?" if found else None
 
 
 def printable(text: str, *, keep: str = "", stand_in: str | None = None) -> str:
-    """Return a text of unknown origin without characters that a terminal obeys.
+    """Return a text of unknown origin without control characters.
 
     Each becomes its escape, or `stand_in`; the characters in `keep` stay.
     """
@@ -376,11 +357,11 @@ def printable(text: str, *, keep: str = "", stand_in: str | None = None) -> str:
 
 
 def shortened(text: str, most: int = 80) -> str:
-    """Return a text on one line, and of so many characters at most."""
+    """Return a text on one line, with at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def first_line(error: BaseException, most: int = 200) -> str:
-    """Return the first line of what an error says, shortened; its type's name where it says nothing."""
+    """Return the first line of an error's message, shortened; its type's name if the message is empty."""
     return shortened(str(error).strip().partition("\n")[0], most) or type(error).__name__

@@ -65,19 +65,19 @@ def invoke(
     stdin_stream = io.TextIOWrapper(given, encoding="utf-8")
     # The command may replace the descriptors that it writes to: what it wrote is read from others.
     streams = [open(os.dup(file.fileno()), "w", encoding="utf-8") for file in files]  # noqa: PTH123, SIM115
-    errors: list[MarpackError | None] = []
-    tell_json = cli._tell_json
+    errors: list[MarpackError] = []
+    finish = cli._finish
 
-    def noted(error: MarpackError | None, words: Any) -> int:
+    def noted(error: MarpackError, words: Any) -> int:
         errors.append(error)
-        return tell_json(error, words)
+        return finish(error, words)
 
     with _kept_process(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdout", streams[0])
         patch.setattr(sys, "stderr", streams[1])
         patch.setattr(sys, "stdin", stdin_stream)
         patch.setattr(sys, "argv", ["marpack", *args])
-        patch.setattr(cli, "_tell_json", noted)
+        patch.setattr(cli, "_finish", noted)
         for name, value in (env or {}).items():
             patch.setenv(name, value)
         if cwd is not None:

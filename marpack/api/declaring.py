@@ -6,7 +6,6 @@ the command line spells it and what it means. Positional arguments of the comman
 
 from __future__ import annotations
 
-import math
 import os
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ from functools import cache, wraps
 from inspect import Parameter, Signature, cleandoc
 from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from msgspec import UNSET, Meta, Struct
+from msgspec import UNSET, Meta, Struct, ValidationError, convert
 from msgspec.structs import fields, replace
 
 from marpack.errors import UsageError, did_you_mean, shortened
@@ -31,29 +30,17 @@ _MAX_INTEGER = (1 << 63) - 1
 
 
 class Option(Struct, frozen=True):
-    """The spelling and the meaning of an option.
+    """The spelling and the meaning of an option."""
 
-    Args:
-        help: A sentence that makes sense without the option's name.
-        flags: The spellings on the command line; empty: the field's name with dashes. An argument has none.
-        metavar: What stands for the value in the help.
-        parse: The notation of the value on the command line: "size" for 500M, "pairs" for NAME=VALUE.
-        complete: What completes the value: "sources", "members" or "templates".
-        default: What happens without the option, where the field's default does not say so.
-        group: The heading in the help; empty: none.
-        only_python: Whether the command line has another way to ask for it.
-        hidden: Whether the help leaves it out.
-    """
-
-    help: str
-    flags: tuple[str, ...] = ()
-    metavar: str | None = None
-    parse: Literal["size", "seconds", "percent", "headers", "pairs", "switch"] | None = None
+    help: str  # a sentence that makes sense without the option's name
+    flags: tuple[str, ...] = ()  # on the command line; empty: the field's name with dashes. An argument has none.
+    metavar: str | None = None  # the value in the help; None: by the type
+    parse: Literal["size", "seconds", "percent", "headers", "pairs"] | None = None  # 500M, inf, 10%, NAME=VALUE
     complete: Literal["sources", "members", "templates"] | None = None
-    default: str = ""
-    group: str = ""
-    only_python: bool = False
-    hidden: bool = False
+    default: str = ""  # the effect without the option, if the field's default does not show it
+    group: str = ""  # the heading in the help
+    only_python: bool = False  # the command line has another spelling for it
+    hidden: bool = False  # from the help
 
 
 class Declared(Struct, frozen=True):
@@ -95,7 +82,7 @@ def operation(kind: Callable[_P, _Options]) -> Callable[[Callable[[_Options], _R
         def call(*args: _P.args, **kwargs: _P.kwargs) -> _Result:
             return function(valid(kind(*args, **kwargs)))
 
-        _describe(call, kind, function.__doc__ or "", function.__annotations__["return"])
+        _describe(call, kind, function.__annotations__["return"])
         return call
 
     return decorate
@@ -111,40 +98,24 @@ def initializer(
         def call(self: _Self, *args: _P.args, **kwargs: _P.kwargs) -> None:
             function(self, valid(kind(*args, **kwargs)))
 
-        _describe(call, kind, function.__doc__ or "", None, Parameter("self", Parameter.POSITIONAL_OR_KEYWORD))
+        _describe(call, kind, None, Parameter("self", Parameter.POSITIONAL_OR_KEYWORD))
         return call  # type: ignore[return-value]  # mypy takes a wrapper's `self` for a named argument
 
     return decorate
 
 
-def _describe(call: Any, kind: Any, text: str, returned: Any, *before: Parameter) -> None:  # Any: a function, a struct
+def _describe(call: Any, kind: Any, returned: Any, *before: Parameter) -> None:  # Any: a function, a struct
     """Give a function the signature and the docstring that a struct's options make."""
-    hints = get_type_hints(kind)
-    parameters = [
-        Parameter(
-            each.name,
-            Parameter.POSITIONAL_OR_KEYWORD if each.is_positional else Parameter.KEYWORD_ONLY,
-            default=Parameter.empty if each.default is UNSET else each.default,
-            annotation=hints[each.name],
-        )
-        for each in declared(kind)
-    ]
-    call.__signature__ = Signature([*before, *parameters], return_annotation=returned)
-    call.__doc__ = document(kind, text)
-
-
-def document(kind: type[Struct], text: str) -> str:
-    """Return a docstring with a struct's options as arguments before its other sections."""
-    lines = []
+    hints, parameters = get_type_hints(kind), list(before)
+    text = f"{cleandoc(call.__doc__)}\n\nArgs:"
     for each in declared(kind):
+        how = Parameter.POSITIONAL_OR_KEYWORD if each.is_positional else Parameter.KEYWORD_ONLY
+        value = Parameter.empty if each.default is UNSET else each.default
+        parameters.append(Parameter(each.name, how, default=value, annotation=hints[each.name]))
         default = f" Default: {each.option.default}." if each.option.default else ""
-        lines.append(f"    {each.name}: {each.option.help}{default}")
-    arguments = "\n".join(["Args:", *lines])
-    body = cleandoc(text)
-    before, section, rest = body.partition("\n\nReturns:\n")
-    if not section:
-        before, section, rest = body.partition("\n\nRaises:\n")
-    return f"{before}\n\n{arguments}{section}{rest}"
+        text += f"\n    {each.name}: {each.option.help}{default}"
+    call.__signature__ = Signature(parameters, return_annotation=returned)
+    call.__doc__ = text
 
 
 def valid(options: _Options) -> _Options:
@@ -152,7 +123,9 @@ def valid(options: _Options) -> _Options:
     changed = {}
     for each in declared(type(options)):
         given = getattr(options, each.name)
-        value = given if get_origin(each.type) is Iterable else _plain(given)
+        if get_origin(each.type) is Iterable:
+            continue  # of values of any type: the requests that they become are checked one by one
+        value = _plain(given)
         if not _fits(value, each.type):
             expected = _expected(each.type)
             near = did_you_mean(value, _choices(each.type)) if isinstance(value, str) else None
@@ -164,42 +137,36 @@ def valid(options: _Options) -> _Options:
 
 
 def _plain(value: Any) -> Any:  # Any: whatever a caller gives
-    """Return a path as text, and a list, set or tuple as a tuple of these."""
+    """Return a path as text, a number of a subclass of float as a float, and a list, set or tuple as a tuple."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if isinstance(value, float):
+        return float(value)
     if isinstance(value, list | set | frozenset | tuple):
         return tuple(map(_plain, value))
     return value
 
 
-def _fits(value: object, hint: Any) -> bool:  # noqa: C901 - one line for each kind of type. Any: as in Declared
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return any(_fits(value, each) for each in inner)
-    if origin is Literal:
-        return isinstance(value, str) and value in inner
-    if origin is Annotated:
-        return _fits(value, inner[0]) and _is_within(value, inner[1])
-    if origin is Sequence:
-        return isinstance(value, tuple) and all(_fits(each, inner[0]) for each in value)
-    if origin is tuple:
-        return isinstance(value, tuple) and len(value) == len(inner) and all(map(_fits, value, inner))
-    if origin is Mapping:
-        return isinstance(value, Mapping) and all(_fits(each, inner[0]) for each in (*value, *value.values()))
-    if origin is os.PathLike:
-        return False  # it is text by now
-    if origin is Iterable:
-        return True  # of values of any type: the requests that they become are checked one by one
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool) and value <= _MAX_INTEGER
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return isinstance(value, hint)
+def _fits(value: Any, hint: Any) -> bool:  # Any: a plain value, a type
+    if isinstance(value, bytes) and bytes in get_args(hint):  # msgspec has no union of text and bytes
+        return True
+    if isinstance(value, int | float) and not -_MAX_INTEGER <= value <= _MAX_INTEGER:  # infinite and NaN also
+        return False
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return isinstance(value, hint)  # msgspec would take a dict
+    try:
+        convert(value, _plain_type(hint))
+    except ValidationError:
+        return False
+    return True
 
 
-def _is_within(value: Any, bounds: Meta) -> bool:  # Any: a number
-    above = (bounds.gt is None or value > bounds.gt) and (bounds.ge is None or value >= bounds.ge)
-    return above and (bounds.le is None or value <= bounds.le)
+def _plain_type(hint: Any) -> Any:  # Any: as above
+    """Return the type of a field's plain values, without paths and bytes."""
+    if get_origin(hint) in (Union, types.UnionType):
+        kept = (each for each in get_args(hint) if each is not bytes and get_origin(each) is not os.PathLike)
+        return Union[tuple(map(_plain_type, kept))]  # noqa: UP007 - of any number
+    return Sequence[_plain_type(get_args(hint)[0])] if get_origin(hint) is Sequence else hint  # type: ignore[misc]
 
 
 def _choices(hint: Any) -> tuple[str, ...]:  # Any: as above
@@ -210,23 +177,23 @@ def _choices(hint: Any) -> tuple[str, ...]:  # Any: as above
 
 
 def _expected(hint: Any) -> str:  # Any: as above
-    """Return what a type takes, as it ends a sentence."""
+    """Return the values of a type, as the end of a sentence."""
     if choices := _choices(hint):
-        several = "a list of these: " if get_origin(hint) is Sequence else "one of "
-        return f"{several}{', '.join(choices)}"
-    parts = (hint, *get_args(hint))
-    kinds = {get_origin(each) or each for each in parts}
-    if Mapping in kinds:
-        return "a dict of strings"
-    if Sequence in kinds:
-        return "a list"
-    if os.PathLike in kinds:
-        return "a path or bytes" if bytes in kinds else "a path"
-    if bool in kinds:
-        return "True or False"
-    number = next((each for each in parts if get_origin(each) is Annotated), None)
-    if number is not None and get_args(number)[0] is float:
-        return "a finite number above 0" if get_args(number)[1].gt == 0 else "a finite number of 0 or more"
-    if kinds & {int, Annotated}:
+        return f"{'a list of these: ' if get_origin(hint) is Sequence else 'one of '}{', '.join(choices)}"
+    parts = {get_origin(each) or each: each for each in (hint, *get_args(hint))}
+    if Annotated in parts:
+        number, bounds = get_args(parts[Annotated])
+        if number is float:
+            return f"a finite number {'above 0' if bounds.gt == 0 else 'of 0 or more'}"
         return "an integer of 1 or more"
-    return "a string" if isinstance(hint, type) or str in kinds else f"a {getattr(hint, '__name__', 'value')}"
+    return next((text for kind, text in _EXPECTED.items() if kind in parts), f"a {getattr(hint, '__name__', 'value')}")
+
+
+_EXPECTED: dict[Any, str] = {  # Any: a type
+    Mapping: "a dict of strings",
+    Sequence: "a list",
+    bytes: "a path or bytes",
+    os.PathLike: "a path",
+    bool: "True or False",
+    str: "a string",
+}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from marpack.api import operations
 from marpack.api.declaring import Name, operation, valid
+from marpack.api.operations import text_of
 from marpack.api.options import (
     BuildOptions,
     DiffOptions,
@@ -25,36 +26,15 @@ from marpack.archive.protocol import no_progress
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:
-    from marpack.api.results import (
-        BuildReport,
-        Diff,
-        DoctorReport,
-        Exported,
-        GateReport,
-        InitReport,
-        Inspection,
-        PullReport,
-        PushReport,
-        RunReport,
-        Signed,
-        Unpacked,
-        Verification,
-    )
+    from marpack.api import results
     from marpack.archive.protocol import Archive
-    from marpack.findings import Finding
 
 
 @operation(InitOptions)
-def init(options: InitOptions) -> InitReport:
+def init(options: InitOptions) -> results.InitReport:
     """Start a project: a marpack.yaml and the files that it needs, around the weights and labels in a folder.
 
-    Returns:
-        What was written, replaced and skipped, and findings.
-
-    Raises:
-        UsageError: an option that cannot be used.
-        ScaffoldError: the files cannot be written.
-
+    Raises UsageError for an option that cannot be used, ScaffoldError if the files cannot be written.
     """
     from marpack.api import results
 
@@ -62,23 +42,15 @@ def init(options: InitOptions) -> InitReport:
 
 
 @operation(BuildOptions)
-def build(options: BuildOptions) -> BuildReport:
+def build(options: BuildOptions) -> results.BuildReport:
     """Pack a model into one archive: that of a project, or of the arguments of torch-model-archiver.
 
-    Returns:
-        Path, format, size in bytes, digest, number of members, seconds and findings.
-
-    Raises:
-        UsageError: arguments that do not go together.
-        ProjectError: holding every finding that stops the build.
-        BuildError: the archive cannot be written.
-
+    Raises UsageError for arguments that do not go together, ProjectError with every finding that stops the build,
+    BuildError if the archive cannot be written.
     """
     from marpack.api import results
-    from marpack.project.plan import pack
 
-    found = operations.plan_build(options, no_progress)
-    return results.BuildReport.of(operations.build_report(found, pack(found.plan)))
+    return results.BuildReport.of(operations.pack(operations.plan_build(options, no_progress), no_progress))
 
 
 def open(source: Name) -> Archive:  # noqa: A001 - `marpack.open` reads best
@@ -89,19 +61,15 @@ def open(source: Name) -> Archive:  # noqa: A001 - `marpack.open` reads best
     from marpack.archive.reader import open_archive
 
     checked = valid(UnpackOptions(source=source))
-    return open_archive(os.fspath(checked.source), cache=operations.cache_of(no_progress))
+    return open_archive(os.fspath(checked.source), cache=operations.cache_of())
 
 
 @operation(InspectOptions)
-def inspect(options: InspectOptions) -> Inspection:
+def inspect(options: InspectOptions) -> results.Inspection:
     """Return the contents and problems of an archive. No part of it is run, imported or unpickled.
 
-    The result includes the findings of the static checks that a build makes.
-
-    Raises:
-        UsageError, ProjectError: the source.
-        ArchiveError: a file that is not an archive, or that cannot be opened safely.
-
+    The result includes the findings of the static checks that a build makes. Raises UsageError and ProjectError for
+    the source, ArchiveError for a file that is not an archive, or that cannot be opened safely.
     """
     from marpack.api import results
 
@@ -109,7 +77,7 @@ def inspect(options: InspectOptions) -> Inspection:
 
 
 @operation(DiffOptions)
-def diff(options: DiffOptions) -> Diff:
+def diff(options: DiffOptions) -> results.Diff:
     """Compare two archives: manifest, members, config, labels and every number of the tensors.
 
     Raises the errors of `inspect`.
@@ -120,14 +88,11 @@ def diff(options: DiffOptions) -> Diff:
 
 
 @operation(UnpackOptions)
-def unpack(options: UnpackOptions) -> Unpacked:
+def unpack(options: UnpackOptions) -> results.Unpacked:
     """Extract an archive into a new folder, or nothing of it.
 
-    Raises:
-        UsageError: the source, or a folder that exists.
-        ArchiveError: unsafe names, links, decompression bombs and damaged bytes.
-        ExtractionError: the files cannot be written.
-
+    Raises UsageError for the source and for a folder that exists, ArchiveError for unsafe names, links, decompression
+    bombs and damaged bytes, ExtractionError if the files cannot be written.
     """
     from marpack.api import results
 
@@ -135,18 +100,11 @@ def unpack(options: UnpackOptions) -> Unpacked:
 
 
 @operation(ExportOptions)
-def export(options: ExportOptions) -> Exported:
+def export(options: ExportOptions) -> results.Exported:
     """Write the folder that a platform deploys: the archive and the files around it.
 
-    Returns:
-        The folder, its files, the features that the platform does not support, and the commands that deploy it.
-
-    Raises:
-        UsageError: an option that cannot be used.
-        OutputExistsError: a folder that exists.
-        ArchiveError: a file that is not an archive, or that cannot be opened safely.
-        OutputError: the files cannot be written.
-
+    Raises UsageError for an option that cannot be used, OutputExistsError for a folder that exists, ArchiveError for
+    a file that is not an archive, OutputError if the files cannot be written.
     """
     from marpack.api import results
 
@@ -154,107 +112,67 @@ def export(options: ExportOptions) -> Exported:
 
 
 @operation(CheckOptions)
-def check(options: CheckOptions) -> GateReport:
-    """Check whether an archive is ready to deploy.
+def check(options: CheckOptions) -> results.GateReport:
+    """Check whether an archive is ready to deploy; `deployable` of the result is the verdict as a boolean.
 
-    Returns:
-        The verdict and the result of every check; `deployable` is the verdict as a boolean.
-
-    Raises:
-        UsageError, ProjectError: the source, an input or an option. Problems of the archive are in the report.
-
+    Raises UsageError and ProjectError for the source, an input or an option. Problems of the archive are in the report.
     """
-    from marpack.api import checking, results, vouching
-    from marpack.api.requests import asked_of, defaults_of
+    from marpack.api import checking, results
+    from marpack.api.requests import defaults_of, requests_from
     from marpack.gate.candidate import held_inputs
 
     if options.against is not None and options.slower is None:
         hint = "Set slower to a share such as 0.1, or use marpack check --against for other comparisons."
         raise UsageError("against requires slower", where="against", hint=hint)
-    inputs = held_inputs(asked_of(options.inputs, defaults_of(options)))
-    key = None if options.key is None else vouching.private_key(options.key, options.key_password)[0]
-    attest = None if options.attest is None else os.fspath(options.attest)
-    attester = vouching.Attester(attest, key, option="attest", isolated=options.env == "isolated")
+    inputs = held_inputs(requests_from(options.inputs, defaults_of(options)))
+    key = None if options.key is None else operations.private_key(options.key, options.key_password)[0]
+    attester = checking.Attester(text_of(options.attest), key, option="attest", isolated=options.env == "isolated")
     return results.GateReport.of(checking.check(options, inputs, attester))
 
 
 @operation(RunOptions)
-def run(options: RunOptions) -> RunReport:
+def run(options: RunOptions) -> results.RunReport:
     """Run inputs through an archive and return the server's responses with a summary, held in memory.
 
-    For more responses than memory holds, use `load` and `Model.predict_many`, which yields one after the other.
-
-    Raises:
-        UsageError, ProjectError, ArchiveError: the source, an input or an option.
-        LoadError: the handler cannot be imported, constructed or initialised.
-
+    For more responses than memory holds, use `load` and `Model.predict_many`, which yields one after the other. Raises
+    UsageError, ProjectError and ArchiveError for the source, an input or an option, LoadError if the handler cannot be
+    imported, constructed or initialised.
     """
-    from itertools import chain
+    from marpack.api.model import run_inputs
 
-    from marpack.api.answering import report_of
-    from marpack.api.requests import asked_of, defaults_of
-    from marpack.api.sessions import SessionExtras, SessionNotes, open_session
-
-    requests = iter(asked_of(options.inputs, defaults_of(options)))
-    first = next(requests, None)
-    if first is None:
-        raise UsageError("no inputs", where="inputs", hint="Name inputs: marpack.run(source, [x])")
-    findings: list[Finding] = []
-    notes = SessionNotes(findings.extend, env=options.env)
-    source = None if options.source is None else os.fspath(options.source)
-    with open_session(source, options, notes, SessionExtras(trace=options.trace)) as session:
-        every, size = chain([first], requests), options.batch_size or 1
-        return report_of(session, every, findings, batch_size=size, fail_fast=options.fail_fast)
+    return run_inputs(options)
 
 
 @operation(SignOptions)
-def sign(options: SignOptions) -> Signed:
-    """Sign an archive's file in the OpenSSF model-signing format.
+def sign(options: SignOptions) -> results.Signed:
+    """Sign an archive's file in the OpenSSF model-signing format. A finding tells if others can read the private key.
 
-    Returns:
-        The file's SHA-256, the signature's file and the signer; a finding if others can read the private key.
-
-    Raises:
-        UsageError: the archive, the key or the certificate; MissingExtraError without the extra `sign`.
-        OutputExistsError: a signature that exists.
-        ArchiveError: a damaged archive.
-
+    Raises UsageError for the archive, the key or the certificate, OutputExistsError for a signature that exists,
+    ArchiveError for a damaged archive, MissingExtraError without the extra `sign`.
     """
-    from marpack.api import results, vouching
+    from marpack.api import results
 
-    return results.Signed.of(vouching.sign(options, no_progress))
+    return results.Signed.of(operations.sign(options, no_progress))
 
 
 @operation(VerifyOptions)
-def verify(options: VerifyOptions) -> Verification:
+def verify(options: VerifyOptions) -> results.Verification:
     """Verify an archive's signature, and its check result if `require_check` names an attestation.
 
-    Returns:
-        The file's SHA-256, its signer and its checker.
-
-    Raises:
-        SignatureError: no trusted signer or checker; `findings` holds every difference.
-        UsageError: files that do not exist or options that do not go together; MissingExtraError without the extra
-            `sign`.
-
+    Raises SignatureError without a trusted signer or checker, with a finding for every difference; UsageError for files
+    that do not exist or options that do not go together; MissingExtraError without the extra `sign`.
     """
-    from marpack.api import results, vouching
+    from marpack.api import results
 
-    return results.Verification.of(vouching.verify(options, no_progress))
+    return results.Verification.of(operations.verify(options, no_progress))
 
 
 @operation(PushOptions)
-def push(options: PushOptions) -> PushReport:
+def push(options: PushOptions) -> results.PushReport:
     """Send an archive to an OCI registry, with the signature, attestation and SBOM beside it.
 
-    Returns:
-        The digests of the manifest and of the file, and what was sent and attached.
-
-    Raises:
-        UsageError: the file, the address or a file to attach.
-        ArchiveError: a file that is not an archive.
-        RegistryError: a registry that cannot be reached, refuses, or ends the connection.
-
+    Raises UsageError for the file, the address or a file to attach, ArchiveError for a file that is not an archive,
+    RegistryError for a registry that cannot be reached, refuses, or ends the connection.
     """
     from marpack.api import results
 
@@ -262,18 +180,11 @@ def push(options: PushOptions) -> PushReport:
 
 
 @operation(PullOptions)
-def pull(options: PullOptions) -> PullReport:
+def pull(options: PullOptions) -> results.PullReport:
     """Fetch an archive from an OCI registry with its signatures, attestations and SBOMs, and verify every digest.
 
-    Returns:
-        The manifest's digest, the file and its digest, and the attached files.
-
-    Raises:
-        UsageError: the address.
-        ArchiveError: a file that is not an archive, or has another digest.
-        RegistryError: a registry that cannot be reached, refuses, or ends the connection.
-        OutputExistsError, OutputError: the files cannot be written.
-
+    Raises UsageError for the address, ArchiveError for a file that is not an archive or has another digest,
+    RegistryError as `push` does, OutputExistsError and OutputError if the files cannot be written.
     """
     from marpack.api import results
 
@@ -281,7 +192,7 @@ def pull(options: PullOptions) -> PullReport:
 
 
 @operation(DoctorOptions)
-def doctor(options: DoctorOptions) -> DoctorReport:
+def doctor(options: DoctorOptions) -> results.DoctorReport:
     """Check the installation: versions, devices, the cache and optional dependencies."""
     from marpack.api import results
     from marpack.api.doctor import examine

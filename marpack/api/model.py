@@ -1,62 +1,100 @@
-"""`marpack.load`: a model in a worker process of its own, which answers until it is closed."""
+"""`marpack.load` and `marpack.run`: a model in worker processes of its own, and its responses."""
 
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from msgspec import Struct
+from msgspec.structs import asdict, replace
 
-from marpack.api.answering import ModelFacts
-from marpack.api.declaring import Headers, Option, operation, valid
-from marpack.api.options import Above0
-from marpack.api.requests import RawRequest, asked, asked_by_client, asked_by_form, request_defaults, several
-from marpack.api.results import Answer
-from marpack.api.session_options import LoadOptions
-from marpack.api.sessions import open_session
+from marpack.api.declaring import Headers, operation, valid
+from marpack.api.operations import text_of
+from marpack.api.requests import (
+    NotedInput,
+    PredictOptions,
+    RawRequest,
+    defaults_of,
+    expect_several,
+    request_for,
+    request_from_form,
+    request_from_http,
+    requests_from,
+)
+from marpack.api.results import Answer, RunReport
+from marpack.api.session_options import LoadOptions, RunOptions
+from marpack.api.sessions import SessionExtras, SessionNotes, open_session
 from marpack.errors import UsageError
+from marpack.inspection.members import labels_of
+from marpack.render.failure import Failure
+from marpack.render.run import Trace, head_of
+from marpack.runner.client import LoadError
 from marpack.runner.inputs import Input, RequestDefaults, request_id
-from marpack.runner.results import AnsweredInput, answered_inputs
+from marpack.runner.results import AnsweredInput, Result, RunStatistics, answered_inputs
 from marpack.runner.session import Session
+
+if TYPE_CHECKING:
+    from marpack.findings import Finding
 
 
 @operation(LoadOptions)
 def load(options: LoadOptions) -> Model:
     """Load a model in a worker process of its own; close it, or use it in a `with` statement.
 
-    Raises:
-        UsageError, ProjectError, ArchiveError: the source.
-        LoadError: the handler cannot be imported, constructed or initialised.
-
+    Raises UsageError, ProjectError and ArchiveError for the source, LoadError if the handler cannot be imported,
+    constructed or initialised.
     """
-    source = None if options.source is None else os.fspath(options.source)
-    return Model(open_session(source, options), request_defaults(max_request_size=options.max_request_size))
+    return Model(open_session(text_of(options.source), options), options.max_request_size)
 
 
-class _PredictOptions(Struct, frozen=True, kw_only=True):
-    """The options of the methods of `Model`, for validation."""
+def run_inputs(options: RunOptions) -> RunReport:
+    """Run inputs through an archive; a failure to load the model again is in the report. See `marpack.run`."""
+    requests = iter(requests_from(options.inputs, defaults_of(options)))
+    first = next(requests, None)
+    if first is None:
+        raise UsageError("no inputs", where="inputs", hint="Name inputs: marpack.run(source, [x]).")
+    findings: list[Finding] = []
+    notes = SessionNotes(findings.extend, env=options.env)
+    with open_session(text_of(options.source), options, notes, SessionExtras(trace=options.trace)) as session:
+        head, pool, statistics, results, failure = head_of(session, findings), session.pool, RunStatistics(), [], None
+        every = itertools.chain([first], requests)
+        try:
+            for answered in answered_inputs(pool, every, batch_size=options.batch_size or 1):
+                results.append(Answer.of(_with_note(answered)))  # without its input, which may need much memory
+                statistics.add(answered.result)
+                if options.fail_fast and not answered.result.ok:
+                    pool.kill()  # without waiting for requests that were sent ahead
+                    break
+            pool.close()
+        except LoadError as error:  # a worker that died could not be started again
+            failure = Failure.of(error, head.archive)
+        summary = statistics.summary(restarts=pool.restarts, peak_memory=pool.peak_memory, loaded=session.loaded)
+        trace = asdict(Trace.of(session, summary.answered))
+        return RunReport(**asdict(head), **trace, results=tuple(results), summary=summary, failure=failure)
 
-    batch_size: Annotated[Above0, Option("Requests per call of the handler.")] = 1
-    isolate: Annotated[bool, Option("Retry the requests of a failed batch one by one.")] = False
-    explain: Annotated[bool, Option("Request an explanation instead of a prediction.")] = False
+
+def _with_note(answered: AnsweredInput) -> Result:
+    """Return a result with the note on its request."""
+    result = answered.result
+    note = answered.input.note if isinstance(answered.input, NotedInput) else None
+    return result if note is None else replace(result, troubles=(*result.troubles, note))
 
 
 class Model:
-    """A loaded model: give it inputs, get what a client of the server would get.
+    """A loaded model, which returns the responses that a client of the server would get.
 
-    Several threads may ask it; they share its workers.
+    Several threads may use it; they share its workers.
     """
 
-    def __init__(self, session: Session, shape: RequestDefaults) -> None:
+    def __init__(self, session: Session, max_request_size: int) -> None:
         self._session = session
-        self._facts = ModelFacts.of(session)
-        self._plain = shape
+        self._labels, self._entry_point = labels_of(session.archive), session.archive.manifest.model.handler
+        self._max_request_size = max_request_size
+        self._plain = RequestDefaults(max_request_size=max_request_size)
         self._numbers = itertools.count(1)  # of requests
-        self._turn = threading.RLock()  # of the thread that talks to the workers
+        self._lock = threading.RLock()  # of the thread that talks to the workers
 
     @property
     def handler(self) -> str:
@@ -65,59 +103,51 @@ class Model:
 
     def predict(
         self,
-        data: Any = None,  # Any: whatever JSON holds
+        data: Any = None,  # Any: JSON
         *,
         content_type: str | None = None,
         headers: Headers | None = None,
         form: Mapping[str, Any] | None = None,  # Any: as above
         explain: bool = False,
     ) -> Answer:
-        """Answer one request.
+        """Return the response to one request.
 
         Args:
-            data: A `Path` is a file, `bytes` a raw body, a `str` text; a PIL image goes as PNG, a numpy array and a
-                torch tensor as JSON lists, and so does anything else that JSON holds.
-            content_type: Of the body; None: the file's by its name and first bytes, text/plain, image/png,
+            data: A `Path` is a file, `bytes` a raw body, a `str` text; a PIL image is sent as PNG, a numpy array, a
+                torch tensor and every other value as JSON.
+            content_type: Of the body; None: a file's by its name and first bytes, text/plain, image/png,
                 application/json, or none for bytes.
             headers: The request's headers.
-            form: Form fields instead of `data`, of the same kinds.
-            explain: Ask for an explanation instead of a prediction.
+            form: Form fields instead of `data`, with the same types of values.
+            explain: Request an explanation instead of a prediction.
 
-        Returns:
-            The answer, with `status`, `body`, `json()` and, beside them, `troubles`: why it is what it is.
-
-        Raises UsageError for what cannot be sent: a file that cannot be read, a type or a number that JSON has not.
+        The response has `status`, `body`, `json()` and `troubles`, which explain it. Raises UsageError for values that
+        cannot be sent: a file that cannot be read, a type or a number that JSON cannot hold.
 
         """
-        valid(_PredictOptions(explain=explain))
-        shape = request_defaults(
-            content_type=content_type,
-            headers=headers,
-            explain=explain,
-            max_request_size=self._plain.max_request_size,
-        )
+        size = self._max_request_size
+        options = PredictOptions(content_type=content_type, headers=headers, explain=explain, max_request_size=size)
+        shape = defaults_of(valid(options))
         if form is None:
-            return self._answered([self._asked(data, shape)])[0]
+            return self._answer([self._request(data, shape)])[0]
         number = next(self._numbers)
-        return self._answered([asked_by_form(shape, request_id(number), number, form)])[0]
+        return self._answer([request_from_form(shape, request_id(number), number, form)])[0]
 
     def predict_batch(self, batch: Iterable[Any]) -> list[Answer]:  # Any: as above
-        """Answer several requests in one call of the handler, as the server does with `batchSize`."""
-        requests = [self._asked(data, self._plain) for data in several(batch)]
-        return self._answered(requests, batch_size=max(1, len(requests)))
+        """Return the responses to several requests in one call of the handler, as the server does with `batchSize`."""
+        requests = [self._request(data, self._plain) for data in expect_several(batch)]
+        return self._answer(requests, batch_size=max(1, len(requests)))
 
     def answer(self, requests: Iterable[RawRequest]) -> list[Answer]:
-        """Answer requests as a server has them in hand, in one call of the handler: for who puts a model behind HTTP.
+        """Return the responses to requests as a server receives them, in one call of the handler.
 
-        What the frontend refuses, such as a form cut short, costs only itself. So does one that makes the batch fail:
-        the requests of such a batch are asked again, one by one.
-
-        Raises UsageError for what is no RawRequest, and LoadError or WorkerError for a worker that died and could not
-        be started again.
+        A request that the frontend refuses, such as a truncated form, does not affect the others. The requests of a
+        failed batch are retried one by one. Raises UsageError for another object than a RawRequest, and LoadError or
+        WorkerError for a worker that died and could not be started again.
         """
-        batch, limit = request_id(next(self._numbers)), self._plain.max_request_size
-        inputs = [asked_by_client(each, next(self._numbers), batch, limit) for each in several(requests)]
-        return self._answered(inputs, isolate=True)
+        batch, limit = request_id(next(self._numbers)), self._max_request_size
+        inputs = [request_from_http(each, next(self._numbers), batch, limit) for each in expect_several(requests)]
+        return self._answer(inputs, isolate=True)
 
     def predict_many(
         self,
@@ -126,53 +156,56 @@ class Model:
         batch_size: int = 1,
         isolate: bool = False,
     ) -> Iterator[Answer]:
-        """Answer any number of requests, shared among the workers: an iterator, in the inputs' order.
+        """Yield the responses to any number of requests, shared among the workers, in the inputs' order.
 
-        Inputs are taken a few hundred ahead of their answers, so there may be more of them than memory holds. One that
-        cannot be sent ends it, once those before it are answered.
+        Inputs are read a few hundred ahead of their responses, so there may be more of them than fit into memory. An
+        input that cannot be sent ends the iteration after the responses to the inputs before it.
 
         Args:
-            inputs: Of the kinds that `predict` takes.
+            inputs: Values of the kinds that `predict` takes.
             batch_size: Requests per call of the handler.
-            isolate: Ask the requests of a batch that failed again, one by one, so that a bad one costs only itself.
-                This is not what the server does: there, all of them fail.
+            isolate: Retry the requests of a failed batch one by one, so that one bad request does not affect the
+                others. On the server, all requests of the batch fail.
 
-        Raises UsageError: at once for what is not several, and in its turn for what cannot be sent.
+        Raises UsageError: at once for a single value, and in its turn for a value that cannot be sent.
 
         """
-        valid(_PredictOptions(batch_size=batch_size, isolate=isolate))
-        return self._answers(several(inputs), batch_size, isolate=isolate)
+        valid(PredictOptions(batch_size=batch_size, isolate=isolate))
+        return self._answer_many(expect_several(inputs), batch_size, isolate=isolate)
 
-    def _answers(self, inputs: Iterable[Any], batch_size: int, *, isolate: bool) -> Iterator[Answer]:  # Any: as above
+    def _answer_many(self, inputs: Iterable[Any], batch_size: int, *, isolate: bool) -> Iterator[Answer]:  # Any: JSON
         unsent: list[UsageError] = []
 
         def requests() -> Iterator[Input]:
             for number, data in enumerate(inputs):
                 try:
-                    yield self._asked(data, self._plain, where=f"inputs[{number}]")
+                    yield self._request(data, self._plain, where=f"inputs[{number}]")
                 except UsageError as error:
                     unsent.append(error)
                     return
 
+        def following() -> AnsweredInput | None:
+            with self._lock:
+                return next(answered, None)
+
         answered = answered_inputs(self._session.pool, requests(), batch_size=batch_size, isolate=isolate)
         with closing(answered):
-            while (each := self._next_of(answered)) is not None:
-                yield self._facts.answer(each)
+            yield from map(self._show, iter(following, None))
         if unsent:
             raise unsent[0]
 
-    def _next_of(self, answered: Iterator[AnsweredInput]) -> AnsweredInput | None:
-        with self._turn:
-            return next(answered, None)
-
-    def _asked(self, data: Any, shape: RequestDefaults, *, where: str = "data") -> Input:  # Any: as above
+    def _request(self, data: Any, shape: RequestDefaults, *, where: str = "data") -> Input:  # Any: JSON
         number = next(self._numbers)
-        return asked(shape, request_id(number), number, data, where=where)
+        return request_for(shape, request_id(number), number, data, where=where)
 
-    def _answered(self, requests: list[Input], *, batch_size: int = 1, isolate: bool = False) -> list[Answer]:
-        with self._turn:
+    def _answer(self, requests: list[Input], *, batch_size: int = 1, isolate: bool = False) -> list[Answer]:
+        with self._lock:
             answered = list(answered_inputs(self._session.pool, requests, batch_size=batch_size, isolate=isolate))
-        return [self._facts.answer(each) for each in answered]
+        return [self._show(each) for each in answered]
+
+    def _show(self, answered: AnsweredInput) -> Answer:
+        """Return a response that shows itself together with its input."""
+        return Answer.to(AnsweredInput(answered.input, _with_note(answered)), self._labels, self._entry_point)
 
     def close(self) -> None:
         """End the worker and close the archive."""

@@ -1,4 +1,4 @@
-"""The commands that make, inspect and move archives, from their options to their results."""
+"""The commands that make, inspect, sign and move archives, from their options to their results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from marpack.archive.protocol import no_progress
+from marpack.archive.protocol import is_in_registry, no_progress, total_size
 from marpack.errors import UsageError, shortened
 
 if TYPE_CHECKING:
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
-    from marpack.api.declaring import Name
+    from marpack import trust
+    from marpack.api.declaring import Key, Name
     from marpack.api.options import (
         BuildOptions,
         DiffOptions,
@@ -25,31 +26,61 @@ if TYPE_CHECKING:
         LimitOptions,
         PullOptions,
         PushOptions,
+        SignOptions,
         UnpackOptions,
+        VerifyOptions,
     )
     from marpack.archive import oci
     from marpack.archive.cache import Cache
     from marpack.archive.protocol import Archive, Bar
     from marpack.archive.reader import Unpacked
     from marpack.exporting.export import Exported
+    from marpack.findings import Finding
     from marpack.inspection.diff import Diff
     from marpack.inspection.facts import Inspection
-    from marpack.project.plan import Built, Format
+    from marpack.project.plan import Format
     from marpack.project.planning import PlanResult
     from marpack.project.scaffold.folder_scan import FolderScan
-    from marpack.project.scaffold.proposal import Answers, Proposal
+    from marpack.project.scaffold.proposal import Proposal
     from marpack.render.build import BuildReport, InitReport
+    from marpack.trust.attestations import Trust
+    from marpack.trust.keys import PrivateKey, PublicKey
 
 _Report = TypeVar("_Report", bound="Struct")
-# What describes a project to be, and says nothing where the project is an archive's.
+# The options that describe a new project; an archive that is turned into a project describes itself.
 _DESCRIBING = ("template", "name", "version", "weights", "model_file", "handler", "labels", "target")
 _VENDORING = ("vendor", "vendor_python", "vendor_platform")
 _SUFFIXES = (".mar", ".tar.gz", ".tgz", ".zip")
+_OTHERS_READ = 0o044  # of a file's mode
+
+
+def cache_of(bar: Bar = no_progress) -> Cache:
+    """Return the cache of fetched and extracted archives: this user's, unless MARPACK_CACHE_DIR names another."""
+    from marpack.archive.cache import Cache
+
+    folder = os.environ.get("MARPACK_CACHE_DIR")
+    return Cache(Path(folder) if folder else None, bar=bar)
+
+
+def text_of(name: Name | None) -> str | None:
+    """Return a name as text."""
+    return None if name is None else os.fspath(name)
+
+
+def _path(name: Name | None) -> Path | None:
+    return None if name is None else Path(name)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+# --- Open archives ------------------------------------------------------------------------------------------------
 
 
 def archive_of(source: Name | None, bar: Bar, *, allow_outside: bool = False) -> str | Path:
-    """Return the archive that a SOURCE stands for. Only a project needs the code that builds it."""
-    source = None if source is None else os.fspath(source)
+    """Return the archive of a SOURCE. Only a project needs the code that builds it."""
+    source = text_of(source)
     if source is not None and ("://" in source or (Path(source).exists() and not Path(source).is_dir())):
         return source
     from marpack.project.source import resolve
@@ -58,29 +89,20 @@ def archive_of(source: Name | None, bar: Bar, *, allow_outside: bool = False) ->
 
 
 def _open(source: Name | None, options: LimitOptions, bar: Bar, *, whole: bool) -> Archive:
-    """Open the archive that a SOURCE stands for; `whole` downloads an archive in a registry to check every byte."""
+    """Open the archive of a SOURCE; `whole` downloads an archive in a registry to check every byte."""
     from marpack.archive.reader import open_archive
 
     path = archive_of(source, bar, allow_outside=options.allow_outside)
     return open_archive(path, limits=options.limits, cache=cache_of(bar), whole=whole, bar=bar)
 
 
-def cache_of(bar: Bar = no_progress) -> Cache:
-    """Return the cache of what was fetched and extracted: this user's, unless the environment names another."""
-    from marpack.archive.cache import Cache
-
-    folder = os.environ.get("MARPACK_CACHE_DIR")
-    return Cache(Path(folder) if folder else None, bar=bar)
-
-
 def inspect(options: InspectOptions, bar: Bar, *, parse_config: bool) -> Inspection:
     """Return the contents and problems of an archive, and write its SBOM if the options name a file."""
-    from marpack.archive.protocol import total_size
     from marpack.inspection import inspect as inspection
     from marpack.inspection.members import is_remote
-    from marpack.render.console import expect_writable
+    from marpack.render.console import expect_writable, write_whole
 
-    sbom = None if options.sbom is None else os.fspath(options.sbom)
+    sbom = text_of(options.sbom)
     expect_writable(sbom, option="--sbom")
     with _open(options.source, options, bar, whole=options.verify or sbom is not None) as archive:
         # An SBOM states hashes, which are computed if the archive is on this machine.
@@ -95,9 +117,13 @@ def inspect(options: InspectOptions, bar: Bar, *, parse_config: bool) -> Inspect
                 progress=progress,
             )
         if sbom is not None:
-            from marpack.api.vouching import write_sbom
+            from marpack.trust import sbom as bill
 
-            write_sbom(archive, facts, sbom, bar)
+            bill.check_output(archive, Path(sbom))
+            file = bill.file_of(archive)
+            with bar("hashing", file.stat().st_size if file and file.is_file() else 0) as progress:
+                found = bill.collect(archive, facts, progress)
+            write_whole(sbom, bill.sbom(found), option="--sbom")
     return _as_named(facts, source=options.source)
 
 
@@ -112,16 +138,13 @@ def _as_named(report: _Report, **sources: Name | None) -> _Report:
 
 def shown_source(source: str) -> str:
     """Return a SOURCE as reports name it: an address without what may be secret in it."""
-    if "://" not in source:
-        return source
     from marpack.archive.addresses import public_address
 
-    return public_address(source)
+    return public_address(source) if "://" in source else source
 
 
 def diff(options: DiffOptions, bar: Bar) -> Diff:
     """Return the differences between two archives."""
-    from marpack.archive.protocol import total_size
     from marpack.inspection import diff as differences
 
     with (
@@ -133,41 +156,40 @@ def diff(options: DiffOptions, bar: Bar) -> Diff:
     return _as_named(found, before=options.before, after=options.after)
 
 
-def folder_named_after(source: str) -> Path | None:
-    """Return the folder that an archive is unpacked into: of its name, in the current one; None where it has none."""
-    from marpack.archive.protocol import is_in_registry
+def unpack(options: UnpackOptions, bar: Bar) -> Unpacked:
+    """Extract an archive into a new folder, or nothing of it."""
+    from marpack.archive import reader
 
+    source = os.fspath(options.source)
+    folder = _folder_named_after(source) if options.directory is None else Path(options.directory)
+    if folder is None:
+        what = "the archive's name is not usable as a folder's name"
+        raise UsageError(what, where=source, hint="Name the new folder: -d DIR.")
+    if "://" not in source and not os.path.lexists(source):
+        hint = "Name a .mar, a .tar.gz or a model folder."
+        raise UsageError("this file or folder does not exist", where=source, hint=hint, code="source-not-found")
+    with _open(source, options, bar, whole=True) as archive:
+        report = reader.unpack(archive, folder, only=tuple(options.only), replace=options.force, bar=bar)
+    return _as_named(report, source=source)
+
+
+def _folder_named_after(source: str) -> Path | None:
+    """Return the folder in the current one with an archive's name; None without a usable name."""
     name = (source.partition("#")[0] if "://" in source else source).partition("?")[0].rstrip("/").rpartition("/")[2]
-    if is_in_registry(source):  # a file cannot be named after its tag everywhere
+    if is_in_registry(source):  # not every file system takes a tag in a name
         name = name.partition("@")[0].partition(":")[0]
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
     return None if name in ("", ".", "..") else Path(name)
 
 
-def unpack(options: UnpackOptions, bar: Bar) -> Unpacked:
-    """Extract an archive into a new folder, or nothing of it."""
-    from marpack.archive import reader
-
-    source = os.fspath(options.source)
-    folder = folder_named_after(source) if options.directory is None else Path(options.directory)
-    if folder is None:
-        raise UsageError("no folder can be named after this archive", where=source, hint="name the new folder: -d DIR")
-    if "://" not in source and not os.path.lexists(source):
-        hint = "name a .mar, a .tar.gz or a model folder"
-        raise UsageError("there is no such file or folder", where=source, hint=hint, code="source-not-found")
-    with _open(source, options, bar, whole=True) as archive:
-        report = reader.unpack(archive, folder, only=tuple(options.only), replace=options.force, bar=bar)
-    return _as_named(report, source=source)
-
-
 def export(options: ExportOptions, bar: Bar) -> Exported:
     """Write the folder that a platform deploys."""
     from marpack.exporting import export as exporting
-    from marpack.exporting.plan import ExportOptions as Asked
+    from marpack.exporting.plan import ExportOptions as PlatformOptions
     from marpack.project.source import resolve
 
-    asked = Asked(
+    platform = PlatformOptions(
         device=options.device,
         wheel=_path(options.wheel),
         lock=_path(options.lock),
@@ -176,14 +198,9 @@ def export(options: ExportOptions, bar: Bar) -> Exported:
         storage_uri=options.storage_uri,
         role=options.role,
     )
-    source = None if options.source is None else os.fspath(options.source)
     outside = options.allow_outside
-    found = resolve(source, bar=bar, cache=cache_of(bar), trust_url=None, allow_outside=outside)
-    return exporting.export(found.path, options.to, _path(options.output), asked, replace=options.force, bar=bar)
-
-
-def _path(named: Name | None) -> Path | None:
-    return None if named is None else Path(named)
+    found = resolve(text_of(options.source), bar=bar, cache=cache_of(bar), trust_url=None, allow_outside=outside)
+    return exporting.export(found.path, options.to, _path(options.output), platform, replace=options.force, bar=bar)
 
 
 def push(options: PushOptions, bar: Bar) -> oci.PushReport:
@@ -206,11 +223,13 @@ def pull(options: PullOptions, bar: Bar) -> oci.PullReport:
     from marpack.archive.oci import transfer
     from marpack.archive.oci.session import RegistrySession
 
-    output = None if options.output is None else os.fspath(options.output)
+    output, attached = text_of(options.output), not options.no_attached
     maximum = limits_of(max_size=options.max_size).total
     with RegistrySession(Reference.parse(options.reference), plain_http=options.plain_http) as session:
-        attached = not options.no_attached
         return transfer.pull(session, output, replace=options.force, attached=attached, maximum=maximum, bar=bar)
+
+
+# --- Build archives -----------------------------------------------------------------------------------------------
 
 
 def plan_build(options: BuildOptions, bar: Bar) -> PlanResult:
@@ -246,6 +265,19 @@ def plan_build(options: BuildOptions, bar: Bar) -> PlanResult:
     return replace(found, plan=replace(found.plan, source_commit=commit and commit.lower()))
 
 
+def _creation_time(epoch: str | None) -> str | None:
+    """Return the manifest's createdOn for a SOURCE_DATE_EPOCH, in UTC."""
+    from datetime import UTC, datetime
+
+    if not epoch:
+        return None
+    try:
+        return datetime.fromtimestamp(int(epoch), UTC).strftime("%d/%m/%Y %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        hint = "Set it to a number of seconds since 1970, or unset it."
+        raise UsageError(f"SOURCE_DATE_EPOCH is '{epoch}'", hint=hint, code="invalid-source-date") from None
+
+
 def _plan_project(options: BuildOptions, form: Format | None, created_on: str | None, bar: Bar) -> PlanResult:
     from marpack.project.load import load_project
     from marpack.project.planning import plan_project
@@ -263,7 +295,7 @@ def _plan_project(options: BuildOptions, form: Format | None, created_on: str | 
         make_lock(project, project.vendor or spec, cache, bar)
     return plan_project(
         project,
-        output=None if options.output is None else os.fspath(options.output),
+        output=text_of(options.output),
         form=form,
         created_on=created_on,
         strict=options.strict,
@@ -271,10 +303,6 @@ def _plan_project(options: BuildOptions, form: Format | None, created_on: str | 
         bar=bar,
         allow_outside=options.allow_outside,
     )
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _plan_flags(options: BuildOptions, form: Format, created_on: str | None) -> PlanResult:
@@ -300,26 +328,15 @@ def _plan_flags(options: BuildOptions, form: Format, created_on: str | None) -> 
     return plan_flags(flags, form=form, replace=options.force, created_on=created_on, strict=options.strict)
 
 
-def _creation_time(epoch: str | None) -> str | None:
-    """Return the manifest's createdOn for a SOURCE_DATE_EPOCH, in UTC."""
-    from datetime import UTC, datetime
-
-    if not epoch:
-        return None
-    try:
-        moment = datetime.fromtimestamp(int(epoch), UTC)
-    except (ValueError, OverflowError, OSError):
-        hint = "Set it to a number of seconds since 1970, or unset it."
-        raise UsageError(f"SOURCE_DATE_EPOCH is '{epoch}'", hint=hint, code="invalid-source-date") from None
-    return moment.strftime("%d/%m/%Y %H:%M:%S")
-
-
-def build_report(plan: PlanResult, built: Built) -> BuildReport:
-    """Return the report of a build."""
+def pack(plan: PlanResult, bar: Bar) -> BuildReport:
+    """Write the archive of a plan."""
     from msgspec.structs import asdict
 
+    from marpack.project.plan import pack
     from marpack.render.build import BuildReport
 
+    with bar("packing", plan.plan.size) as progress:
+        built = pack(plan.plan, progress)
     known = asdict(built) | {"path": str(built.path), "format": plan.plan.format}
     return BuildReport(**known, modules=plan.modules, findings=plan.findings)
 
@@ -332,63 +349,58 @@ def init(options: InitOptions, on_survey: Callable[[FolderScan, Proposal], objec
     from msgspec.structs import asdict
 
     from marpack.project.scaffold.write_files import new_folder, write_files
-    from marpack.project.schema import FILE_NAME
     from marpack.render.build import InitReport
 
     folder = Path(options.folder or "")
     if folder.exists() and not folder.is_dir():
         raise UsageError("a project is a folder, and this is a file", where=str(folder), hint="Name a folder.")
-    if options.from_ is not None:
-        from marpack.archive.reader import open_archive
-        from marpack.project.scaffold.from_archive import read_project
+    if options.from_ is None:
+        return _init_folder(folder, options, on_survey)
+    from marpack.archive.reader import open_archive
+    from marpack.project.scaffold.from_archive import read_project
 
-        unused = next((_flag(name) for name in _DESCRIBING if getattr(options, name) is not None), None)
-        if unused:
-            hint = f"Leave {unused} out: everything comes from the archive."
-            raise UsageError(f"{unused} has no effect with --from", hint=hint)
-        with open_archive(os.fspath(options.from_), cache=cache_of()) as opened:
-            found = read_project(opened)
-            hint = f"To use this folder, name it: marpack init {found.name} --from …"
-            folder = folder if options.folder else new_folder(Path(found.name), hint=hint)
-            written = write_files(folder, found.files, replace=options.force)
-        name, template, findings, generated = found.name, None, found.findings, found.generated
-    else:
-        from marpack.project.scaffold.folder_scan import scan_folder
-        from marpack.project.scaffold.proposal import assemble, propose
-
-        def convert(source: Path, target: Path) -> None:  # by the worker, which Windows does not have
-            from marpack.runner.process import convert_safetensors
-
-            convert_safetensors(source, target)
-
-        scan = scan_folder(folder)
-        proposal = propose(folder, scan, _answers(folder, options))
-        on_survey(scan, proposal)
-        files = assemble(proposal, convert, for_new=options.force or FILE_NAME not in scan.names)
-        written = write_files(folder, files, replace=options.force)
-        name, template, findings = proposal.name, proposal.template.name, proposal.findings
-        generated = tuple(filter(files.__contains__, proposal.samples.brought)) if proposal.samples.stand_ins else ()
-    known = asdict(written) | {"findings": findings, "generated": generated}
-    return InitReport(folder=str(folder), name=name, template=template, **known)
+    unused = next((_flag(name) for name in _DESCRIBING if getattr(options, name) is not None), None)
+    if unused:
+        hint = f"Leave {unused} out: everything comes from the archive."
+        raise UsageError(f"{unused} has no effect with --from", hint=hint)
+    with open_archive(os.fspath(options.from_), cache=cache_of()) as opened:
+        found = read_project(opened)
+        hint = f"To use this folder, name it: marpack init {found.name} --from …"
+        folder = folder if options.folder else new_folder(Path(found.name), hint=hint)
+        written = write_files(folder, found.files, replace=options.force)
+    known = asdict(written) | {"findings": found.findings, "generated": found.generated}
+    return InitReport(folder=str(folder), name=found.name, template=None, **known)
 
 
-def _answers(folder: Path, options: InitOptions) -> Answers:
-    """Return what the options say about a project, with paths as marpack.yaml names them."""
+def _init_folder(folder: Path, options: InitOptions, on_survey: Callable[[FolderScan, Proposal], object]) -> InitReport:
+    """Start a project from a template around the files in a folder, with paths as marpack.yaml names them."""
+    from msgspec.structs import asdict
+
     from marpack.project.members import leads_out
-    from marpack.project.scaffold.proposal import Answers
+    from marpack.project.scaffold.folder_scan import scan_folder
+    from marpack.project.scaffold.proposal import Answers, assemble, propose
+    from marpack.project.scaffold.write_files import write_files
+    from marpack.project.schema import FILE_NAME
     from marpack.protocol.targets import Target
+    from marpack.render.build import InitReport
 
     def relative(named: Name | None) -> str | None:
         if named is None or (folder / named).exists():
             return None if named is None else Path(named).as_posix()
         return Path(os.path.relpath(named, folder)).as_posix()  # it may be named from the current folder
 
+    def convert(source: Path, target: Path) -> None:  # by the worker, which Windows does not have
+        from marpack.runner.process import convert_safetensors
+
+        convert_safetensors(source, target)
+
+    scan = scan_folder(folder)
     weights, model_file, labels = map(relative, (options.weights, options.model_file, options.labels))
     for flag, name in (("--model-file", model_file), ("--labels", labels)):
         if name is not None and leads_out(folder / name, folder):
             hint = "Copy the file into the project folder first."
             raise UsageError(f"{name} is outside the project folder, so no build would pack it", where=flag, hint=hint)
-    return Answers(
+    answers = Answers(
         name=options.name,
         version=options.version or "1.0",
         template=options.template,
@@ -398,3 +410,112 @@ def _answers(folder: Path, options: InitOptions) -> Answers:
         labels=labels,
         target=Target(options.target) if options.target else None,
     )
+    proposal = propose(folder, scan, answers)
+    on_survey(scan, proposal)
+    files = assemble(proposal, convert, for_new=options.force or FILE_NAME not in scan.names)
+    written = write_files(folder, files, replace=options.force)
+    generated = tuple(filter(files.__contains__, proposal.samples.brought)) if proposal.samples.stand_ins else ()
+    known = asdict(written) | {"findings": proposal.findings, "generated": generated}
+    return InitReport(folder=str(folder), name=proposal.name, template=proposal.template.name, **known)
+
+
+# --- Sign and verify archives -------------------------------------------------------------------------------------
+
+
+def sign(options: SignOptions, bar: Bar, *, where: str = "key") -> trust.Signed:
+    """Write an archive's signature. `where` names the key in messages if it is not a file."""
+    from marpack.archive.staging import staged_file
+    from marpack.trust import Signed, signatures
+    from marpack.trust.keys import chain_of
+
+    key, findings = private_key(options.key, options.password, where=where)
+    certificates: list[bytes] = []
+    if options.certificate is not None:
+        pem, place = _pem(options.certificate, "certificate")
+        certificates = chain_of(pem, where=place)
+    archive = os.fspath(options.archive)
+    path = archive_file(archive)
+    target = Path(f"{archive}{signatures.SUFFIX}" if options.output is None else options.output)
+    with staged_file(target, replace=options.force) as file, bar("signing", 2 * path.stat().st_size) as progress:
+        sha256, signer, data = signatures.sign(path, key, chain=certificates, progress=progress)
+        file.write(data)
+    return Signed(archive=archive, sha256=sha256, signature=str(target), signer=signer, findings=findings)
+
+
+def verify(options: VerifyOptions, bar: Bar) -> trust.Verification:
+    """Return who signed and who checked an archive. Raises SignatureError for one that is not trusted."""
+    from marpack.trust import attestations
+
+    trusted, path = _trust(options), archive_file(os.fspath(options.archive))
+    with bar("verifying", path.stat().st_size) as progress:
+        return attestations.verify(path, trusted, progress)
+
+
+def _trust(options: VerifyOptions) -> Trust:
+    """Return the trusted keys and the required documents. Raises UsageError for options that do not go together."""
+    from marpack.trust.attestations import Trust
+    from marpack.trust.keys import Authority, PublicKey
+
+    def public_key(key: Key, name: str) -> PublicKey:
+        pem, where = _pem(key, name)
+        return PublicKey.from_pem(pem, where=where)
+
+    key, ca, check_key, allow_unsigned = options.key, options.ca, options.check_key, options.allow_unsigned
+    check, signature = _path(options.require_check), _path(options.signature)
+    trusted = "Give the signer's public key (--key signer.pub) or an authority (--ca authority.pem)."
+    if key is not None and ca is not None:
+        raise UsageError("--key and --ca exclude each other", hint="Give one of them.")
+    if check is None and (check_key is not None or allow_unsigned):
+        option = "--check-key" if check_key is not None else "--allow-unsigned"
+        raise UsageError(f"{option} requires --require-check", hint="Add --require-check FILE.")
+    if allow_unsigned and check_key is not None:
+        raise UsageError("--allow-unsigned and --check-key exclude each other", hint="Give one of them.")
+    if key is None and ca is None and signature is not None:
+        raise UsageError("--signature requires --key or --ca", hint=trusted)
+    signers: PublicKey | Authority | None = None if key is None else public_key(key, "key")
+    if ca is not None:
+        pem, where = _pem(ca, "ca")
+        signers = Authority.from_pem(pem, where=where)
+    checkers = signers if isinstance(signers, PublicKey) else None
+    if check_key is not None:
+        checkers = public_key(check_key, "check_key")
+    if check is None and signers is None:
+        raise UsageError("no trusted key or authority", hint=trusted)
+    if check is not None and checkers is None and not allow_unsigned:
+        hint = "Give the checker's key with --key or --check-key, or accept unsigned claims with --allow-unsigned."
+        raise UsageError("an attestation without a trusted key proves nothing", where=str(check), hint=hint)
+    return Trust(signers=signers, signature=signature, check=check, checkers=None if allow_unsigned else checkers)
+
+
+def private_key(key: Key, password: str | None, *, where: str = "key") -> tuple[PrivateKey, tuple[Finding, ...]]:
+    """Return a private key, and a finding if others can read its file. Raises UsageError, MissingExtraError."""
+    from marpack.trust.keys import PrivateKey
+
+    pem, where = _pem(key, where)
+    private = PrivateKey.from_pem(pem, where=where, password=password.encode() if password else None)
+    if isinstance(key, bytes) or os.name == "nt" or not os.stat(key).st_mode & _OTHERS_READ:  # noqa: PTH116 - any name
+        return private, ()
+    from marpack import finding_codes as codes
+
+    message = "others on this machine can read the private key"
+    return private, (codes.READABLE_KEY.at(where, hint=f"Run chmod 600 {where}.", message=message),)
+
+
+def _pem(key: Key, name: str) -> tuple[bytes, str]:
+    """Return a key's bytes, and where they are from. Raises UsageError."""
+    if isinstance(key, bytes):
+        return key, name
+    from marpack.trust.signatures import read_bounded
+
+    path = os.fspath(key)
+    return read_bounded(Path(path), what="the key", hint="Name a file in PEM form."), path
+
+
+def archive_file(archive: str) -> Path:
+    """Return the path of an archive; raises UsageError if it is not a file, as only files have a SHA-256."""
+    path = Path(archive)
+    if path.is_file():
+        return path
+    what = "only an archive's file can be signed, verified or attested"
+    hint = "Pack it: marpack build." if path.is_dir() else "Name a .mar or a .tar.gz on this machine."
+    raise UsageError(what, where=archive, hint=hint, code="not-an-archive-file")

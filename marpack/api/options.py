@@ -1,7 +1,5 @@
 """The options of the commands that make, inspect and move archives; `marpack.api.declaring` reads them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,19 +10,28 @@ from marpack.api.declaring import Key, Name, Option
 if TYPE_CHECKING:
     from marpack.archive.protocol import Limits
 
+# --- Options of several commands ----------------------------------------------------------------------------------
 
-def limits_of(*, max_members: int | None = None, max_size: int | None = None, max_ratio: int | None = None) -> Limits:
+Above0 = Annotated[int, Meta(ge=1)]
+SOURCE = "A .mar, .tar.gz, model folder, project or address (https, s3, oci)."
+OptionalSource = Annotated[Name | None, Option(SOURCE, complete="sources", default="the project in this folder")]
+MaxMembers = Annotated[Above0 | None, Option("Maximum number of members in an archive.", default="65536")]
+MaxSize = Annotated[
+    Above0 | None, Option("Maximum unpacked size of an archive, in bytes.", parse="size", default="256G")
+]
+MaxRatio = Annotated[Above0 | None, Option("Maximum compression ratio.", default="100")]
+MaxOpcodes = Annotated[Above0 | None, Option("Maximum number of pickle opcodes to read.", default="2500000")]
+_Handler = Annotated[str | None, Option("Built-in handler, file.py or file.py:function.", metavar="NAME|FILE")]
+_ModelFile = Annotated[Name | None, Option("Python file with the model's class, for a state_dict.")]
+_PlainHttp = Annotated[bool, Option("Use HTTP without TLS. Registries on this machine need no option.")]
+
+
+def limits_of(*, max_members: int | None = None, max_size: int | None = None, max_ratio: int | None = None) -> "Limits":
     """Return the limits of archives, with defaults for those that are None."""
     from marpack.archive.protocol import Limits
 
     given = {"members": max_members, "total": max_size, "ratio": max_ratio}
     return Limits(**{name: value for name, value in given.items() if value is not None})
-
-
-# --- What several commands take -----------------------------------------------------------------------------------
-
-Above0 = Annotated[int, Meta(ge=1)]
-SOURCE = "A .mar, .tar.gz, model folder, project or address (https, s3, oci)."
 
 
 class OutsideOption(Struct, frozen=True, kw_only=True):
@@ -33,32 +40,21 @@ class OutsideOption(Struct, frozen=True, kw_only=True):
     allow_outside: Annotated[bool, Option("Allow a project to pack files from outside its folder.")] = False
 
 
-MaxMembers = Annotated[Above0 | None, Option("Maximum number of members in an archive.", metavar="N", default="65536")]
-MaxSize = Annotated[
-    Above0 | None,
-    Option("Maximum unpacked size of an archive, in bytes.", metavar="SIZE", parse="size", default="256G"),
-]
-MaxRatio = Annotated[Above0 | None, Option("Maximum compression ratio.", metavar="N", default="100")]
-MaxOpcodes = Annotated[
-    Above0 | None, Option("Maximum number of pickle opcodes to read.", metavar="N", default="2500000")
-]
-
-
 class LimitOptions(OutsideOption, frozen=True, kw_only=True):
-    """What an archive may hold at most."""
+    """How an archive is opened."""
 
     max_members: MaxMembers = None
     max_size: MaxSize = None
     max_ratio: MaxRatio = None
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> "Limits":
         """The limits, with defaults for those that were not given."""
         return limits_of(max_members=self.max_members, max_size=self.max_size, max_ratio=self.max_ratio)
 
 
 class _SourceArgument(LimitOptions, frozen=True):
-    source: Annotated[Name | None, Option(SOURCE, complete="sources", default="the project in this folder")] = None
+    source: OptionalSource = None
 
 
 # --- One struct for each command ----------------------------------------------------------------------------------
@@ -83,17 +79,11 @@ class InitOptions(_InitArguments, frozen=True, kw_only=True):
     name: Annotated[
         str | None, Option("Name of the model.", metavar="NAME", default="after the weights or the folder")
     ] = None
-    version: Annotated[str | None, Option("Version of the model.", metavar="TEXT", default="1.0")] = None
-    weights: Annotated[
-        Name | None, Option("File with the weights.", metavar="FILE", default="the weights in the folder")
-    ] = None
-    model_file: Annotated[
-        Name | None, Option("Python file with the model's class, for a state_dict.", metavar="FILE")
-    ] = None
-    handler: Annotated[str | None, Option("Built-in handler, file.py or file.py:function.", metavar="NAME|FILE")] = None
-    labels: Annotated[
-        Name | None, Option("File with the labels.", metavar="FILE", default="the labels in the folder")
-    ] = None
+    version: Annotated[str | None, Option("Version of the model.", default="1.0")] = None
+    weights: Annotated[Name | None, Option("File with the weights.", default="the weights in the folder")] = None
+    model_file: _ModelFile = None
+    handler: _Handler = None
+    labels: Annotated[Name | None, Option("File with the labels.", default="the labels in the folder")] = None
     target: Annotated[
         Literal["torchserve", "marpack"] | None, Option("Server that the project is for.", default="torchserve")
     ] = None
@@ -137,12 +127,10 @@ class BuildOptions(_BuildArguments, frozen=True, kw_only=True):
         Option("Platform of the server, with --vendor.", default="linux_x86_64"),
     ] = None
     model_name: Annotated[str | None, Option("Name of the model and of its archive.", metavar="NAME")] = None
-    version: Annotated[str | None, Option("Version of the model.", ("-v", "--version"), "TEXT")] = None
-    handler: Annotated[str | None, Option("Built-in handler, file.py or file.py:function.", metavar="NAME|FILE")] = None
-    serialized_file: Annotated[Name | None, Option("File with the weights.", metavar="FILE")] = None
-    model_file: Annotated[
-        Name | None, Option("Python file with the model's class, for a state_dict.", metavar="FILE")
-    ] = None
+    version: Annotated[str | None, Option("Version of the model.", ("-v", "--version"))] = None
+    handler: _Handler = None
+    serialized_file: Annotated[Name | None, Option("File with the weights.")] = None
+    model_file: _ModelFile = None
     extra_files: Annotated[
         Name | Sequence[Name] | None, Option("Files, globs and folders, separated by commas.", metavar="LIST")
     ] = None
@@ -153,18 +141,16 @@ class BuildOptions(_BuildArguments, frozen=True, kw_only=True):
         Name | None, Option("Folder for the archive.", metavar="DIR", default="the current folder")
     ] = None
     requirements_file: Annotated[
-        Name | None, Option("The model's requirements.txt.", ("-r", "--requirements-file"), "FILE")
+        Name | None, Option("The model's requirements.txt.", ("-r", "--requirements-file"))
     ] = None
-    config_file: Annotated[
-        Name | None, Option("The model's configuration, as YAML.", ("-c", "--config-file"), "FILE")
-    ] = None
+    config_file: Annotated[Name | None, Option("The model's configuration, as YAML.", ("-c", "--config-file"))] = None
 
 
 class InspectOptions(_SourceArgument, frozen=True, kw_only=True):
     """The options of `marpack inspect`."""
 
     verify: Annotated[bool, Option("Read every byte and recompute all digests and CRCs.")] = False
-    sbom: Annotated[Name | None, Option("File for a CycloneDX 1.6 SBOM of the archive.", metavar="FILE")] = None
+    sbom: Annotated[Name | None, Option("File for a CycloneDX 1.6 SBOM of the archive.")] = None
     max_opcodes: MaxOpcodes = None
 
 
@@ -213,12 +199,10 @@ class ExportOptions(_ExportArguments, frozen=True, kw_only=True):
     ] = None
     force: Annotated[bool, Option("Replace a folder that an export has written.")] = False
     device: Annotated[Literal["cpu", "cuda"], Option("Device that the installed torch supports.")] = "cpu"
-    wheel: Annotated[
-        Name | None, Option("Wheel of marpack to install.", metavar="FILE", default="made from the installed files")
-    ] = None
-    lock: Annotated[
-        Name | None, Option("File requirements.lock of an earlier export to use again.", metavar="FILE")
-    ] = None
+    wheel: Annotated[Name | None, Option("Wheel of marpack to install.", default="made from the installed files")] = (
+        None
+    )
+    lock: Annotated[Name | None, Option("File requirements.lock of an earlier export to use again.")] = None
     no_lock: Annotated[bool, Option("Do not resolve the requirements to pinned versions and hashes.")] = False
     image: Annotated[str | None, Option("Name of the image, with its registry.", metavar="NAME")] = None
     storage_uri: Annotated[
@@ -243,12 +227,8 @@ class SignOptions(_ArchiveArgument, frozen=True, kw_only=True):
 
     key: Annotated[Key, Option("Private key in PEM form (P-256, P-384 or P-521).", metavar="PRIVATE")]
     password: Annotated[str | None, Option("Password of the key.", only_python=True)] = None
-    certificate: Annotated[
-        Key | None, Option("Certificates of the key in PEM form, the signer's first.", metavar="FILE")
-    ] = None
-    output: Annotated[
-        Name | None, Option("File for the signature.", ("-o", "--output"), "FILE", default="ARCHIVE.sig")
-    ] = None
+    certificate: Annotated[Key | None, Option("Certificates of the key in PEM form, the signer's first.")] = None
+    output: Annotated[Name | None, Option("File for the signature.", ("-o", "--output"), default="ARCHIVE.sig")] = None
     force: Annotated[bool, Option("Replace an existing signature.")] = False
 
     def __repr__(self) -> str:
@@ -260,11 +240,10 @@ class VerifyOptions(_ArchiveArgument, frozen=True, kw_only=True):
     """The options of `marpack verify`."""
 
     key: Annotated[Key | None, Option("Public key of the signer in PEM form.", metavar="PUBLIC")] = None
-    ca: Annotated[Key | None, Option("Certificates of the trusted authority in PEM form.", metavar="FILE")] = None
-    signature: Annotated[Name | None, Option("File with the signature.", metavar="FILE", default="ARCHIVE.sig")] = None
+    ca: Annotated[Key | None, Option("Certificates of the trusted authority in PEM form.")] = None
+    signature: Annotated[Name | None, Option("File with the signature.", default="ARCHIVE.sig")] = None
     require_check: Annotated[
-        Name | None,
-        Option("Attestation by marpack check --attest, which must say that the file passed.", metavar="FILE"),
+        Name | None, Option("Attestation by marpack check --attest, which must say that the file passed.")
     ] = None
     check_key: Annotated[
         Key | None, Option("Public key of the checker in PEM form.", metavar="PUBLIC", default="the signer's key")
@@ -281,11 +260,10 @@ class PushOptions(_PushArguments, frozen=True, kw_only=True):
     """The options of `marpack push`."""
 
     attach: Annotated[
-        Sequence[Name],
-        Option("Signature, attestation or SBOM to attach.", metavar="FILE", complete="sources"),
+        Sequence[Name], Option("Signature, attestation or SBOM to attach.", metavar="FILE", complete="sources")
     ] = ()
     no_attach: Annotated[bool, Option("Do not attach FILE.sig, FILE.intoto.json and FILE.cdx.json.")] = False
-    plain_http: Annotated[bool, Option("Use HTTP without TLS. Registries on this machine need no option.")] = False
+    plain_http: _PlainHttp = False
 
 
 class _PullArguments(Struct, frozen=True):
@@ -303,8 +281,7 @@ class PullOptions(_PullArguments, frozen=True, kw_only=True):
     ] = None
     force: Annotated[bool, Option("Replace existing files.")] = False
     no_attached: Annotated[bool, Option("Do not fetch signatures, attestations and SBOMs.")] = False
-    plain_http: Annotated[bool, Option("Use HTTP without TLS. Registries on this machine need no option.")] = False
+    plain_http: _PlainHttp = False
     max_size: Annotated[
-        Above0 | None,
-        Option("Maximum size of the archive, in bytes.", metavar="SIZE", parse="size", default="256G"),
+        Above0 | None, Option("Maximum size of the archive, in bytes.", parse="size", default="256G")
     ] = None

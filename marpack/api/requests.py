@@ -1,6 +1,6 @@
-"""What is sent for a Python value: text, bytes, a file, a picture, an array, or whatever else JSON holds.
+"""The requests of Python values: text, bytes, files, pictures, arrays, and everything that JSON holds.
 
-What is no value of Python's own is recognised without importing the library that it is of: who has one, has that.
+Values of other libraries are recognized without importing these: who has such a value, has imported its library.
 """
 
 import io
@@ -8,14 +8,15 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from marpack.api.declaring import Headers
+from marpack.api.declaring import Headers, Option
+from marpack.api.options import Above0
 from marpack.errors import UsageError, describe_os_error, first_line, located, shortened
 from marpack.protocol.messages import Trouble
 from marpack.runner.inputs import Input, RequestDefaults, as_utf8, received, request_id, type_of
@@ -24,64 +25,55 @@ from marpack.torchserve.http import MAX_BODY, Part
 if TYPE_CHECKING:
     from marpack.api.session_options import CheckOptions, RunOptions
 
-_NAME = 256  # characters: a longer text is no file's name that somebody meant
-_NO_HEADER = set(' \t\r\n\0:;,"()<>@[]{}?=/\\')  # characters that no header's name has
+_NAME = 256  # characters: a longer text is not the name of a file
+_NO_HEADER = set(' \t\r\n\0:;,"()<>@[]{}?=/\\')  # characters that are not allowed in a header's name
 _PNG = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16", "I;16B"})  # modes that a PNG holds
 _AS_PNG = {"I": "I;16", "I;16L": "I;16", "La": "LA", "PA": "RGBA", "RGBa": "RGBA"}  # others become RGB
 _MAX_LEVEL = 65_535  # of a pixel of a PNG
-_NUMBERS = "pass its numbers: numpy.asarray(image)"
+_NUMBERS = "Convert it first with image.convert('L'), or pass its numbers: numpy.asarray(image)."
 
 
-class Asked(Input, frozen=True):
-    """A request for a Python value, and what is to be said beside its answer."""
+class NotedInput(Input, frozen=True):
+    """A request with a note that is shown beside its response."""
 
     note: Trouble | None = None
 
 
 class RawRequest(Struct, frozen=True):
-    """A request as a server has it in hand: what an HTTP client sent, its body not taken apart."""
+    """A request as a server receives it: the headers and the body that an HTTP client sent."""
 
-    headers: tuple[tuple[str, str], ...]  # handlers look names up as they stand here: Content-Type
+    headers: tuple[tuple[str, str], ...]  # handlers look names up in this spelling: Content-Type
     body: bytes = b""
     explain: bool = False  # sent to /explanations
-    url_path: str = ""  # what follows the version in the path
+    url_path: str = ""  # the part of the path after the version
 
 
 class Payload(Struct, frozen=True):
     """A body, or the value of a form's field."""
 
-    content_type: str  # empty where nobody knows
+    content_type: str  # empty if it is unknown
     content: bytes
     note: Trouble | None = None
 
 
-def request_defaults(
-    *,
-    content_type: str | None = None,
-    headers: Headers | None = None,
-    explain: bool = False,
-    describe: bool = False,
-    max_request_size: int = MAX_BODY,
-) -> RequestDefaults:
-    """Return what several requests have in common; raises UsageError for a value that HTTP cannot carry."""
-    given: object = content_type  # of any type: methods do not check it before
-    if not isinstance(given, str | None):
-        what = f"a content type is a string, and this is of type {_kind(content_type)}"
-        raise UsageError(what, where="content_type", hint="Set content_type to a string such as text/csv.")
+class PredictOptions(Struct, frozen=True, kw_only=True):
+    """The options of the methods of `Model`."""
+
+    content_type: Annotated[str | None, Option("Content type of the request.")] = None
+    headers: Annotated[Headers | None, Option("Request headers.")] = None
+    explain: Annotated[bool, Option("Request an explanation instead of a prediction.")] = False
+    describe: Annotated[bool, Option("Request the model's description.")] = False
+    max_request_size: Annotated[Above0, Option("The server's max_request_size setting.")] = MAX_BODY
+    batch_size: Annotated[Above0, Option("Requests per call of the handler.")] = 1
+    isolate: Annotated[bool, Option("Retry the requests of a failed batch one by one.")] = False
+
+
+def defaults_of(options: "PredictOptions | RunOptions | CheckOptions") -> RequestDefaults:
+    """Return the common part of several requests; raises UsageError for a value that HTTP cannot carry."""
+    kind = options.content_type
     return RequestDefaults(
-        content_type=None if content_type is None else as_utf8(content_type, "content_type"),
-        headers=headers_of(headers),
-        explain=explain,
-        describe=describe,
-        max_request_size=max_request_size,
-    )
-
-
-def defaults_of(options: "RunOptions | CheckOptions") -> RequestDefaults:
-    """Return what the requests of a command have in common; see `request_defaults`."""
-    return request_defaults(
-        content_type=options.content_type,
-        headers=options.headers,
+        content_type=None if kind is None else as_utf8(kind, "content_type"),
+        headers=headers_of(options.headers),
         explain=options.explain,
         describe=options.describe,
         max_request_size=options.max_request_size,
@@ -90,66 +82,58 @@ def defaults_of(options: "RunOptions | CheckOptions") -> RequestDefaults:
 
 def headers_of(headers: Headers | None) -> tuple[tuple[str, str], ...]:
     """Return request headers as pairs; raises UsageError for a header that HTTP cannot carry."""
-    given: object = headers  # of any type: methods do not check it before
-    if isinstance(given, str) or not isinstance(given, Mapping | Sequence | None):
-        what = f"headers are a dict of strings, and this is of type {_kind(headers)}"
-        raise UsageError(what, where="headers", hint="Set headers to a dict such as {'X-Trace': '7'}.")
-    pairs: Iterable[Any] = headers.items() if isinstance(headers, Mapping) else headers or ()  # Any: as above
-    made = []
-    for pair in pairs:
-        name, value = pair if isinstance(pair, tuple) and len(pair) == 2 else (None, None)
-        made.append(http_header(name, value, where="headers"))
-    return tuple(made)
+    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+    hint = "Set headers to a dict such as {'X-Trace': '7'}."
+    return tuple(http_header(name, value, where="headers", hint=hint) for name, value in pairs)
 
 
-def http_header(name: object, value: object, *, where: str, hint: str | None = None) -> tuple[str, str]:
-    """Return a header; raises UsageError for what HTTP cannot carry."""
-    if not (isinstance(name, str) and isinstance(value, str)) or not name:
-        raise UsageError("a header is a name and a value, both text", where=where, hint=hint)
-    if set(name) & _NO_HEADER or set(value) & set("\r\n\0"):
-        raise UsageError("this is no header that HTTP can carry", where=where, hint=hint)
+def http_header(name: str, value: str, *, where: str, hint: str) -> tuple[str, str]:
+    """Return a header; raises UsageError for one that HTTP cannot carry."""
+    if not name or set(name) & _NO_HEADER or set(value) & set("\r\n\0"):
+        raise UsageError(f"{shortened(repr(name))} with this value is not a valid header", where=where, hint=hint)
     return name, value
 
 
-def asked_of(inputs: Iterable[Any], shape: RequestDefaults) -> Iterator[Input]:  # Any: whatever JSON holds
-    """Yield a request for each of several values: a file's is called by its path, any other by its place.
+def requests_from(inputs: Iterable[Any], shape: RequestDefaults) -> Iterator[Input]:  # Any: JSON
+    """Yield a request for each of several values: a file's has its path as its name, any other its place.
 
-    Raises UsageError for what is not several, at once, and for a value that is no request, when its turn comes.
+    Raises UsageError at once for a single value, and for a value that cannot be sent when it is reached.
     """
 
-    def request(number: int, data: Any) -> Input:  # Any: as above
+    def request(number: int, data: Any) -> Input:  # Any: JSON
         place = f"inputs[{number}]"
-        return asked(shape, str(data) if isinstance(data, os.PathLike) else place, number, data, where=place)
+        return request_for(shape, str(data) if isinstance(data, os.PathLike) else place, number, data, where=place)
 
-    return (request(number, data) for number, data in enumerate(several(inputs)))
+    return (request(number, data) for number, data in enumerate(expect_several(inputs)))
 
 
-def several(inputs: Iterable[Any]) -> Iterable[Any]:  # Any: as above
-    """Return several values; raises UsageError for one, of which each letter or key would be taken for one."""
-    if isinstance(inputs, str | bytes | bytearray | memoryview | Mapping | os.PathLike) or not hasattr(
-        inputs, "__iter__"
-    ):
+def expect_several(inputs: Iterable[Any]) -> Iterable[Any]:  # Any: JSON
+    """Return several values; raises UsageError for a single one, whose letters or keys would become values."""
+    single = isinstance(inputs, str | bytes | bytearray | memoryview | Mapping | os.PathLike)
+    if single or not hasattr(inputs, "__iter__"):
         what = f"inputs are several, and this is one value of type {_kind(inputs)}"
-        raise UsageError(what, where="inputs", hint="put it into a list: [x]")
+        raise UsageError(what, where="inputs", hint="Put it into a list: [x].")
     return inputs
 
 
-def asked(shape: RequestDefaults, name: str, number: int, data: Any, *, where: str = "data") -> Input:  # Any: as above
-    """Return the request for a value; raises UsageError for what is none."""
+def request_for(
+    shape: RequestDefaults, name: str, number: int, data: Any, *, where: str = "data"
+) -> Input:  # Any: JSON
+    """Return the request for a value; raises UsageError for a value that cannot be sent."""
     given = payload(data, where)
     kind = given.content_type if shape.content_type is None else shape.content_type
     made = shape.input(name, number, kind, given.content)
-    return made if given.note is None else Asked(**asdict(made), note=given.note)
+    return made if given.note is None else NotedInput(**asdict(made), note=given.note)
 
 
-def asked_by_client(request: object, number: int, batch: str, limit: int) -> Input:
-    """Return the n-th request, of a batch, as a server hands it on that takes bodies of `limit` bytes.
+def request_from_http(request: object, number: int, batch: str, limit: int) -> Input:
+    """Return the n-th request, of a batch, as a server with bodies of at most `limit` bytes passes it on.
 
-    Raises UsageError for what is no RawRequest.
+    Raises UsageError for another object than a RawRequest.
     """
     if not isinstance(request, RawRequest):
-        hint = "make one of its headers and its body: marpack.RawRequest(headers, body)"
-        raise UsageError(f"this is no RawRequest, but of type {_kind(request)}", where="requests", hint=hint)
+        hint = "Make one of its headers and its body: marpack.RawRequest(headers, body)."
+        raise UsageError(f"expected a RawRequest, got an object of type {_kind(request)}", where="requests", hint=hint)
     return received(
         request_id(number),
         request.body,
@@ -162,14 +146,13 @@ def asked_by_client(request: object, number: int, batch: str, limit: int) -> Inp
     )
 
 
-def asked_by_form(shape: RequestDefaults, name: str, number: int, form: Mapping[str, Any]) -> Input:  # Any: as above
-    """Return the request that holds the fields of a form; raises UsageError for what is none."""
-    if not isinstance(form, Mapping):
-        raise UsageError(f"a form is a dict of its fields, and this is of type {_kind(form)}", where="form")
+def request_from_form(shape: RequestDefaults, name: str, number: int, form: Any) -> Input:  # Any: JSON
+    """Return the request with the fields of a form; raises UsageError for fields that cannot be sent."""
+    if not isinstance(form, Mapping) or not all(isinstance(key, str) for key in form):
+        what = f"a form is a dict whose keys are strings, and this is of type {_kind(form)}"
+        raise UsageError(what, where="form", hint="Set form to a dict such as {'image': Path('cat.png')}.")
     parts = []
     for key, value in form.items():
-        if not isinstance(key, str):
-            raise UsageError(f"a field's name is a string, and this is of type {_kind(key)}", where="form")
         where = f"form[{shortened(repr(key))}]"
         given = payload(value, where)
         # The text of a form has no type, as a browser sends it.
@@ -177,8 +160,8 @@ def asked_by_form(shape: RequestDefaults, name: str, number: int, form: Mapping[
     return shape.form(name, number, parts)
 
 
-def payload(data: Any, where: str) -> Payload:  # Any: as above
-    """Return a value's bytes and their content type; raises UsageError, with `where`, for a value that has none."""
+def payload(data: Any, where: str) -> Payload:  # Any: JSON
+    """Return a value's bytes and their content type; raises UsageError for a value that cannot be sent."""
     if data is None:
         return Payload("", b"")
     if isinstance(data, str):
@@ -189,7 +172,7 @@ def payload(data: Any, where: str) -> Payload:  # Any: as above
                 kind="text-names-a-file",
                 message=f"the text {data!r} was sent; a file has this name and was not sent",
                 stage="read",
-                hint=f"to send the file: predict(Path({data!r}))",
+                hint=f"To send the file, use predict(Path({data!r})).",
             )
         return Payload("text/plain", content, note)
     if isinstance(data, bytes | bytearray | memoryview):
@@ -210,79 +193,80 @@ def payload(data: Any, where: str) -> Payload:  # Any: as above
     return Payload("application/json", _json(data, where))
 
 
-def _json(value: Any, where: str) -> bytes:  # Any: whatever JSON holds
+def _json(data: Any, where: str) -> bytes:  # Any: JSON
     try:
-        return _ENCODER.encode(value).encode()
+        return _ENCODER.encode(data).encode()
     except (UsageError, TypeError, ValueError, RecursionError) as error:
         try:
-            _refuse(value, where)
+            _refuse(data, where)
         except RecursionError:
-            raise UsageError("this contains itself, or is nested too deeply for JSON", where=where) from None
-        raise UsageError(f"not JSON: {first_line(error)}", where=where) from error
+            what = "this value contains itself, or is nested too deeply for JSON"
+            raise UsageError(what, where=where, hint="Pass a flatter value.") from None
+        hint = "Pass values that JSON holds."
+        raise UsageError(f"not JSON: {first_line(error)}", where=where, hint=hint) from error
 
 
 def _is_a(value: object, module: str, name: str) -> bool:
-    """Say whether a value is of a library's class, without importing it."""
+    """Return whether a value is of a library's class, without importing it."""
     kind = getattr(sys.modules.get(module), name, None)
     return isinstance(kind, type) and isinstance(value, kind)
 
 
 def _png(image: Any, where: str) -> bytes:  # Any: a PIL.Image.Image
-    """Return a picture as PNG, in another mode where PNG has not its own."""
+    """Return a picture as PNG, in another mode if PNG does not have its own."""
     buffer = io.BytesIO()
     try:
         lowest, highest = image.getextrema() if image.mode == "I" else (0, 0)
         if image.mode == "F" or lowest < 0 or highest > _MAX_LEVEL:
             what = f"the levels of this picture (mode {image.mode}) do not fit into a PNG: 0 to {_MAX_LEVEL:,}"
-            raise UsageError(what, where=where, hint=f"convert it first: image.convert('L'); or {_NUMBERS}")
+            raise UsageError(what, where=where, hint=_NUMBERS)
         kept = image if image.mode in _PNG else image.convert(_AS_PNG.get(image.mode, "RGB"))
         kept.save(buffer, "PNG")
     # What Pillow raises for a picture that is broken or closed; before 13 also a SystemError for one without a pixel.
     except (OSError, ValueError, SyntaxError, SystemError) as error:
         what = f"this picture cannot be sent as PNG: {first_line(error)}"
-        raise UsageError(
-            what, where=where, hint="open it again; or send its file: Path(…)", code="invalid-picture"
-        ) from error
+        hint = "Open it again, or send its file: Path(…)."
+        raise UsageError(what, where=where, hint=hint, code="invalid-picture") from error
     return buffer.getvalue()
 
 
 def _listed(value: Any) -> Any:  # Any: whatever JSON does not hold by itself, and what it becomes
-    """Return an array or a tensor as nested lists or, of no dimensions, as its number; raises UsageError for others."""
+    """Return an array or a tensor as nested lists or as a number; raises UsageError for other values."""
     if _is_a(value, "torch", "Tensor"):
         try:
             return value.detach().tolist()  # from any device
         except (RuntimeError, TypeError) as error:
-            hint = "make it a dense one first: x.to_dense(), or x.dequantize()"
-            raise UsageError(
-                f"this tensor has no numbers that can be listed: {first_line(error)}", hint=hint
-            ) from error
+            what = f"the numbers of this tensor cannot be listed: {first_line(error)}"
+            raise UsageError(what, hint="Make it dense first: x.to_dense() or x.dequantize().") from error
     is_array, is_scalar = _is_a(value, "numpy", "ndarray"), _is_a(value, "numpy", "generic")
     if is_array and value.dtype.kind not in "mM":  # times would become numbers of any unit
         return value.tolist()
-    if is_scalar and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:  # longer floats stay what they are
+    if is_scalar and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:  # JSON has no longer floats
         return value.item()
     named = f"{_kind(value)} of {value.dtype}" if is_array else _kind(value)
-    hint = "pass a dict, a list, a number, text, bytes, a picture, an array, a tensor, or a file as Path(…)"
-    raise UsageError(f"JSON holds nothing of type {named}", hint=hint)
+    hint = "Pass a dict, a list, a number, text, bytes, a picture, an array, a tensor, or a file as Path(…)."
+    raise UsageError(f"JSON cannot hold a value of type {named}", hint=hint)
 
 
 _ENCODER = json.JSONEncoder(allow_nan=False, default=_listed)
 
 
 def _refuse(value: Any, where: str) -> None:  # Any: whatever JSON does not hold
-    """Raise UsageError for the first of a value's parts that is no JSON, with its place in it."""
+    """Raise UsageError for the first part of a value that is not JSON, with its place in it."""
     if isinstance(value, dict):
         for key, item in value.items():
             place = f"{where}[{shortened(repr(key), 40)}]"
             if not isinstance(key, str | int | float | None):
-                raise UsageError(f"a key of JSON is text, and this is of type {_kind(key)}", where=place)
+                raise UsageError(
+                    f"a key in JSON is text, and this is of type {_kind(key)}", where=place, hint="Use str(key)."
+                )
             _refuse(item, place)
     elif isinstance(value, list | tuple):
         for number, item in enumerate(value):
             _refuse(item, f"{where}[{number}]")
     elif isinstance(value, float) and not math.isfinite(value):
-        hint = "replace it first: numpy.nan_to_num(x), or None for what is missing"
-        raise UsageError(f"JSON has no number {float(value)}", where=where, hint=hint)
+        hint = "Replace it first: with numpy.nan_to_num(x), or with None for a missing value."
+        raise UsageError(f"JSON cannot hold the number {float(value)}", where=where, hint=hint)
     elif not isinstance(value, str | int | float | None):
         with located(where):
             plain = _listed(value)

@@ -10,31 +10,33 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from marpack.api.operations import cache_of
+from marpack.api.operations import cache_of, text_of
 from marpack.api.requests import headers_of
-from marpack.api.session_options import ScoreOptions, SessionOptions
+from marpack.api.session_options import ScoreOptions
 from marpack.api.sessions import SessionExtras, SessionNotes, open_session, prepare_session
-from marpack.archive.protocol import no_progress
 from marpack.errors import UsageError
 from marpack.runner.inputs import as_utf8
 from marpack.runner.session import Device
-from marpack.torchserve.http import MAX_BODY
 
 if TYPE_CHECKING:
     from marpack.archive.protocol import Archive
-    from marpack.runner.session import PreparedModel, Session
-    from marpack.scoring.mapping import RowMapping
+    from marpack.runner.session import PreparedModel
     from marpack.scoring.on_ray.driver import ActorModel, ClusterOptions
     from marpack.scoring.parts import OutputFolder
     from marpack.scoring.plan import ScorePlan, ScoreProgress, ScoreSettings, ScoreSummary
 
 
+# The other options that responses depend on.
+_RESPONSE_OPTIONS = ("isolate", "target", "device", "envelope", "env", "max_response_size", "compile")
+_DEFAULTS = ScoreOptions()
+
+
 def check_options(options: ScoreOptions) -> None:
     """Raise UsageError for options that are missing or have no effect."""
     if not options.inputs:
-        raise UsageError("no tables to score", hint="Name tables: marpack score --input FILE…")
+        raise UsageError("no tables to score", hint="Name tables: marpack score --input FILE.")
     if not options.output:
-        raise UsageError("no folder for the results", hint="Name a folder: --output DIR")
+        raise UsageError("no folder for the results", hint="Name a folder: --output DIR.")
     if options.allow_private and not options.url:
         raise UsageError("--allow-private requires --url", hint="Add --url COLUMN, or leave --allow-private out.")
     for name in ("address", "actors"):
@@ -42,11 +44,17 @@ def check_options(options: ScoreOptions) -> None:
             raise UsageError(f"--{name} requires --on ray", where=f"--{name}", hint="Add --on ray.")
 
 
-def row_mapping(options: ScoreOptions) -> RowMapping:
-    """Return how rows become requests and responses columns; raises UsageError, MissingExtraError without pyarrow."""
-    from marpack.scoring.mapping import RowMapping, field_type
+def score_plan(options: ScoreOptions) -> ScorePlan:
+    """Return the plan of a run, with every table checked; its archive's digest is filled in later.
 
-    return RowMapping(
+    Raises UsageError for tables, columns and folders that do not exist or do not fit.
+    """
+    from marpack.scoring.mapping import RowMapping, field_type
+    from marpack.scoring.plan import PartFormat, ScorePlan
+    from marpack.scoring.rows import RowRequests
+    from marpack.scoring.tables import plan_tables
+
+    mapping = RowMapping(
         body=options.body,
         text=options.text,
         json=tuple(options.json),
@@ -64,20 +72,9 @@ def row_mapping(options: ScoreOptions) -> RowMapping:
         keep=tuple(options.keep),
         encode_binary=options.encode_binary,
     )
-
-
-def score_plan(options: ScoreOptions) -> ScorePlan:
-    """Return the plan of a run, with every table checked; its archive's digest is filled in later.
-
-    Raises UsageError for tables, columns and folders that do not exist or do not fit.
-    """
-    from marpack.scoring.plan import PartFormat, ScorePlan
-    from marpack.scoring.rows import RowRequests
-    from marpack.scoring.tables import plan_tables
-
-    mapping = row_mapping(options)
     RowRequests(mapping)  # raises for a root that is not a folder, before tables are read
     tables = plan_tables(options.inputs, mapping)
+    changed = [name for name in _RESPONSE_OPTIONS if getattr(options, name) != getattr(_DEFAULTS, name)]
     return ScorePlan(
         archive="",
         mapping=mapping,
@@ -87,22 +84,8 @@ def score_plan(options: ScoreOptions) -> ScorePlan:
         part_rows=options.part_rows,
         batch_size=options.batch_size or 1,
         limit=options.limit,
-        options=_response_options(options),
+        options={name: str(getattr(options, name)).lower() for name in changed},
     )
-
-
-def _response_options(options: ScoreOptions) -> dict[str, str]:
-    """Return the other options that responses depend on, where they differ from the defaults."""
-    defaults: dict[str, object] = {
-        "isolate": False,
-        "target": None,
-        "device": "auto",
-        "envelope": None,
-        "env": "current",
-    }
-    defaults |= {"max_response_size": MAX_BODY, "compile": True}
-    given = {name: getattr(options, name) for name in defaults}
-    return {name: str(given[name]).lower() for name, default in defaults.items() if given[name] != default}
 
 
 def score_settings(options: ScoreOptions, progress: ScoreProgress) -> ScoreSettings:
@@ -129,7 +112,7 @@ def score(
     options: ScoreOptions, plan: ScorePlan, settings: ScoreSettings, notes: SessionNotes, extras: SessionExtras
 ) -> ScoreSummary:
     """Score all rows of a plan, on this machine or on Ray; raises the errors of `open_session` and OutputError."""
-    source = None if options.source is None else os.fspath(options.source)
+    source = text_of(options.source)
     if options.on == "ray":
         cluster = ray_cluster(options, Device.parse(options.device))  # before anything is built
         from marpack.scoring.on_ray import driver
@@ -187,14 +170,10 @@ def actor_model(options: ScoreOptions, prepared: PreparedModel) -> ActorModel:
     return ActorModel(
         path=str(prepared.resolved.path.absolute()),
         digest=content_identity(prepared.archive),
-        open=partial(_open_for_actor, for_actor),
+        open=partial(open_session, options=for_actor),
         cache=_cache_folder,
     )
 
 
-def _open_for_actor(options: SessionOptions, path: str) -> Session:
-    return open_session(path, options)
-
-
 def _cache_folder() -> Path:
-    return cache_of(no_progress).root
+    return cache_of().root

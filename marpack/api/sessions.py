@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.api.operations import cache_of
+from marpack.api.operations import cache_of, text_of
 from marpack.api.session_options import ModelOptions, SessionOptions, WorkerOptions
 from marpack.archive.protocol import no_progress
 from marpack.errors import UnconfirmedDownloadError
 from marpack.protocol.messages import Load
 from marpack.protocol.targets import Target
 from marpack.runner.session import Device, LoadProgress, PreparedModel, Session, device_mismatch, prepare
-from marpack.torchserve.http import MAX_BODY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,50 +40,23 @@ def ignore(_: object) -> None:
     """Do nothing with a message or findings."""
 
 
-def load_of(
-    options: ModelOptions,
-    device: Device,
-    *,
-    envelope: str | None = None,
-    max_response_size: int = MAX_BODY,
-    batch_size: int | None = None,
-    torchserve: bool = False,
-    show_data: bool = False,
-    trace: bool = False,
-) -> Load:
+def load_of(options: ModelOptions, device: Device) -> Load:
     """Return how a model is loaded; its folder and target are set when its archive is open."""
     return Load(
         model_dir="",
         gpu_id=device.gpu_id(),
         device=None if device.name == "auto" else device.name,
-        batch_size=batch_size,
-        envelope=envelope,
-        metrics_config=None if options.metrics_config is None else os.fspath(options.metrics_config),
-        torchserve=torchserve,
+        metrics_config=text_of(options.metrics_config),
         compile=options.compile,
         trust_pickle=options.trust_pickle,
-        show_data=show_data,
-        max_response_size=max_response_size,
-        trace=trace,
     )
 
 
-def pool_settings(
-    options: SessionOptions,
-    device: Device,
-    launch: Callable[[], Worker] | None = None,
-    variables: Mapping[str, str] | None = None,
-) -> PoolSettings:
-    """Return how workers are kept.
-
-    Args:
-        options: The timeouts, and if they are a WorkerOptions, the number of workers and their memory limit.
-        device: Where the model runs.
-        launch: Returns a worker that waits for a model, in place of a new one.
-        variables: Environment variables of the workers, beside this process's.
-    """
+def pool_settings(options: SessionOptions, device: Device, extras: SessionExtras | None = None) -> PoolSettings:
+    """Return the number of workers, their limits and their environment."""
     from marpack.runner.pool import PoolSettings
 
+    launch, variables = (extras.launch, extras.variables) if extras else (None, None)
     environment = {**(device.environment() or os.environ), **variables} if variables else device.environment()
     workers = options if isinstance(options, WorkerOptions) else WorkerOptions()
     return PoolSettings(
@@ -133,35 +105,22 @@ class SessionNotes(LoadProgress):
 
 
 class SessionExtras(Struct, frozen=True, kw_only=True):
-    """Tools that a command gives to a session in addition to its options.
-
-    Args:
-        bar: Shows the progress of downloads, builds and extractions.
-        tell: Receives messages while an environment is made.
-        resolver: Finds the archive of a source; None: the one of the options.
-        launch: Returns a worker that waits for a model, in place of a new one.
-        variables: Environment variables of the workers, beside this process's.
-        pool: Makes the pool from its settings, in place of the one that the options name.
-        torchserve: Whether the worker imports the installed torchserve's `ts`.
-        show_data: Whether the worker prints what the handler gets.
-        trace: Whether the worker reports what the handler accesses outside its archive.
-    """
+    """Tools that a command gives to a session in addition to its options."""
 
     bar: Bar = no_progress
-    tell: Callable[[str], object] = ignore
-    resolver: Resolver | None = None
-    launch: Callable[[], Worker] | None = None
-    variables: Mapping[str, str] | None = None
-    pool: Callable[[PoolSettings], PoolMaker] | None = None
-    torchserve: bool = False
+    on_message: Callable[[str], object] = ignore  # gets messages while an environment is made
+    resolver: Resolver | None = None  # finds the archive of a source; None: the one of the options
+    launch: Callable[[], Worker] | None = None  # returns a worker that waits for a model; None: a new one
+    variables: Mapping[str, str] | None = None  # of the workers' environment, beside this process's
+    pool: Callable[[PoolSettings], PoolMaker] | None = None  # None: the pool of the options
+    torchserve: bool = False  # the worker imports the installed torchserve's `ts`
     show_data: bool = False
     trace: bool = False
 
     def load(self, options: SessionOptions, device: Device) -> Load:
         """Return how a session's model is loaded."""
-        return load_of(
-            options,
-            device,
+        return replace(
+            load_of(options, device),
             envelope=options.envelope,
             max_response_size=options.max_response_size,
             batch_size=options.batch_size if isinstance(options, WorkerOptions) else None,
@@ -170,16 +129,12 @@ class SessionExtras(Struct, frozen=True, kw_only=True):
             trace=self.trace,
         )
 
-    def resolver_of(self, options: SessionOptions) -> Resolver:
-        """Return what finds the archive of a session's source."""
-        return self.resolver or resolver_of(options, self.bar)
-
 
 _NO_EXTRAS = SessionExtras()
 
 
 def resolver_of(options: SessionOptions, bar: Bar = no_progress, maximum: int | None = None) -> Resolver:
-    """Return what finds the archive of a source, of at most so many bytes; see `marpack.project.source.resolve`."""
+    """Return the function that finds the archive of a source, of at most `maximum` bytes."""
     from marpack.project.source import resolve
 
     return partial(
@@ -198,23 +153,27 @@ def open_session(
 ) -> Session:
     """Load the model of a source.
 
-    Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
+    `notes` gets findings about the source and about a model on another device than requested. Raises UsageError,
+    DeviceUnavailableError, ProjectError, ArchiveError, LoadError and WorkerError.
     """
     notes = notes or SessionNotes(env=options.env)
     device = Device.available(options.device)
-    settings = pool_settings(options, device, extras.launch, extras.variables)
-    pool: PoolSettings | PoolMaker = settings
-    if extras.pool is not None:
-        pool = extras.pool(settings)
-    elif options.env == "isolated":
-        pool = isolated_pool(settings, extras.tell, Consent(options.yes))
+    settings = pool_settings(options, device, extras)
+
+    def isolated_pool(archive: Archive, load: Load, config: Mapping[str, Any]) -> ModelPool:
+        from marpack.runner.pool import LocalPool
+
+        python = isolated_python(archive, extras.on_message, Consent(options.yes))
+        return LocalPool(load, replace(settings.as_served(config), python=python), folder=archive.materialize)
+
+    pool: PoolSettings | PoolMaker = isolated_pool if options.env == "isolated" else settings
     session = Session.open(
         source,
         options=extras.load(options, device),
         target=Target(options.target) if options.target else None,
-        settings=pool,
+        settings=extras.pool(settings) if extras.pool else pool,
         cache=cache_of(extras.bar),
-        resolver=extras.resolver_of(options),
+        resolver=extras.resolver or resolver_of(options, extras.bar),
         listener=notes,
     )
     mismatch = device_mismatch(device.name, session.loaded.device)
@@ -227,7 +186,7 @@ def prepare_session(
 ) -> PreparedModel:
     """Open the archive of a source and check it, for other processes that load the model; see `open_session`."""
     return prepare(
-        extras.resolver_of(options)(source),
+        (extras.resolver or resolver_of(options, extras.bar))(source),
         options=extras.load(options, Device.parse(options.device)),
         target=Target(options.target) if options.target else None,
         cache=cache_of(extras.bar),
@@ -247,46 +206,33 @@ def answer_on_terminal(question: str) -> bool | None:
 class Consent(Struct, frozen=True):
     """How a large download, or one of unknown size, is confirmed."""
 
-    yes: bool = False  # it is, beforehand
+    yes: bool = False  # it is confirmed beforehand
     ask: Callable[[str], bool | None] = answer_on_terminal  # returns None without a terminal
-    hint: str = "Add --yes to confirm it (in Python: yes=True)."
 
-    def confirm(self, download: Download, tell: Callable[[str], object]) -> None:
+    def confirm(self, download: Download, on_message: Callable[[str], object]) -> None:
         """Show a download, and ask if it is large or of unknown size; raises UnconfirmedDownloadError if declined."""
         from marpack.runner.environments import UNASKED
 
-        if download.size == 0:  # they are files on this machine
+        if download.size == 0:  # the packages are files on this machine
             return
         size = "unknown size"
         if download.size is not None:
             size = f"{download.size / 1e6:,.1f} MB" if download.size < 1e9 else f"{download.size / 1e9:,.1f} GB"
         reason = f" ({download.reason})" if download.reason else ""
         files = ", ".join([*download.files[:_LISTED], *(["…"] if len(download.files) > _LISTED else [])])
-        tell(f"download for the archive's requirements: {size}{reason}{': ' if files else ''}{files}")
+        on_message(f"download for the archive's requirements: {size}{reason}{': ' if files else ''}{files}")
         if self.yes is True or (download.size is not None and download.size <= UNASKED):
             return
         answer = self.ask(f"Download packages of {size}? [y/N] ")
         if not answer:
             verdict = "was declined" if answer is False else "needs a confirmation"
             what = f"the download of the archive's requirements, {size}{reason}, {verdict}"
-            raise UnconfirmedDownloadError(what, where="--env isolated", hint=self.hint)
+            hint = "Add --yes to confirm it (in Python: yes=True)."
+            raise UnconfirmedDownloadError(what, where="--env isolated", hint=hint)
 
 
-def isolated_pool(
-    settings: PoolSettings, tell: Callable[[str], object] = ignore, consent: Consent | None = None
-) -> PoolMaker:
-    """Return what makes a pool of workers in the environment that an archive's requirements ask for."""
-    from marpack.runner.pool import LocalPool
-
-    def made(archive: Archive, load: Load, config: Mapping[str, Any]) -> ModelPool:
-        isolated = replace(settings.as_served(config), python=isolated_python(archive, tell, consent))
-        return LocalPool(load, isolated, folder=archive.materialize)
-
-    return made
-
-
-def isolated_python(archive: Archive, tell: Callable[[str], object] = ignore, consent: Consent | None = None) -> str:
-    """Return the interpreter of the environment that an archive's requirements ask for.
+def isolated_python(archive: Archive, on_message: Callable[[str], object], consent: Consent) -> str:
+    """Return the Python interpreter of the environment with an archive's requirements.
 
     Raises IsolationError, and UnconfirmedDownloadError for a download that is not confirmed.
     """
@@ -294,30 +240,28 @@ def isolated_python(archive: Archive, tell: Callable[[str], object] = ignore, co
     from marpack.runner.environments import IsolationError, has_requirements, isolated
 
     if not has_requirements(archive):
-        tell("the archive has no requirements: this environment is used as it is")
+        on_message("the archive has no requirements: marpack uses the current environment")
         return sys.executable
-    path = archive.materialize() / str(archive.manifest.model.requirements_file)
-    consent = consent or Consent()
     try:
         made = isolated(
-            path,
+            archive.materialize() / str(archive.manifest.model.requirements_file),
             root=environments_folder(),
             environ=os.environ,
-            approve=lambda download: consent.confirm(download, tell),
+            approve=lambda download: consent.confirm(download, on_message),
             content=lambda: content_identity(archive),
-            on_start=lambda: tell("installing the archive's requirements, this once"),
+            on_start=lambda: on_message("installing the archive's requirements, this once"),
         )
     except IsolationError as error:
         if error.output:
-            tell(error.output.rstrip())
+            on_message(error.output.rstrip())
         raise
     if made.seconds is not None:
-        tell(f"made an environment for them in {made.seconds:.1f} s")
+        on_message(f"made an environment for them in {made.seconds:.1f} s")
     return made.python
 
 
 def environments_folder() -> Path:
-    """Return the folder of the environments that archives' requirements were installed in."""
+    """Return the folder of the environments with archives' requirements."""
     folder = os.environ.get("MARPACK_CACHE_DIR")
     if folder:
         return Path(folder).absolute() / "environments"

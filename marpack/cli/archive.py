@@ -1,22 +1,57 @@
-"""The commands that make archives and show their contents: init, build, inspect, diff, unpack and export."""
+"""The commands that make, show, move and sign archives, each: options → one operation → one page → exit code."""
 
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from marpack.api import operations
-from marpack.api.options import BuildOptions, DiffOptions, ExportOptions, InitOptions, InspectOptions, UnpackOptions
+from marpack.api.options import (
+    BuildOptions,
+    DiffOptions,
+    ExportOptions,
+    InitOptions,
+    InspectOptions,
+    PullOptions,
+    PushOptions,
+    SignOptions,
+    UnpackOptions,
+    VerifyOptions,
+)
 from marpack.cli.options import Command, command, json_option
-from marpack.errors import ExitCode
+from marpack.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from marpack.api.declaring import Key
     from marpack.archive.protocol import Progress
-    from marpack.inspection.facts import Inspection
+    from marpack.findings import Finding
+    from marpack.project.scaffold.folder_scan import FolderScan
+    from marpack.project.scaffold.proposal import Proposal
+    from marpack.render.pages import Page
+    from marpack.trust.keys import PrivateKey
+
+_Report = TypeVar("_Report")
+_ENVIRONMENT = "env:"
+_PASSWORD = "MARPACK_KEY_PASSWORD"  # noqa: S105 - the variable's name
+
+
+def print_result(report: _Report, page: Callable[[_Report], Page], *, as_json: bool) -> None:
+    """Print a result as JSON or as a page."""
+    from marpack.render.console import show, show_page
+
+    if as_json:
+        show(report)
+    else:
+        show_page(page(report))
 
 
 @command(InitOptions)
@@ -34,13 +69,13 @@ def init(options: InitOptions, *, as_json: bool) -> None:
     Existing files are used and never overwritten.
     """
     from marpack.render.build import init_page, survey_page
-    from marpack.render.console import show, show_page
+    from marpack.render.console import show_page
 
-    if as_json:
-        show(operations.init(options))
-    else:
-        report = operations.init(options, lambda found, proposal: show_page(survey_page(found, proposal), err=True))
-        show_page(init_page(report))
+    def show_survey(scan: FolderScan, proposal: Proposal) -> None:
+        if not as_json:
+            show_page(survey_page(scan, proposal), err=True)
+
+    print_result(operations.init(options, show_survey), init_page, as_json=as_json)
 
 
 class _LikeArgparse(Command):
@@ -75,22 +110,15 @@ def build(options: BuildOptions, *, as_json: bool) -> None:
     PROJECT is a folder with a marpack.yaml. Without a project, the options of torch-model-archiver work as they do
     there.
     """
-    from msgspec.structs import replace
-
-    from marpack.project.plan import pack
     from marpack.render.build import build_page, show_warnings
-    from marpack.render.console import byte_bar, show, show_page
+    from marpack.render.console import byte_bar
 
     found = operations.plan_build(options, byte_bar)
     if not as_json:
         show_warnings(found.findings)
-    with byte_bar("packing", found.plan.size) as progress:
-        built = pack(found.plan, progress)
-    report = operations.build_report(found, built)
-    if as_json:
-        show(report)
-    else:
-        show_page(build_page(replace(report, findings=()), found.plan.vendored or None))
+    report = operations.pack(found, byte_bar)
+    vendored = found.plan.vendored or None
+    print_result(report, lambda each: build_page(replace(each, findings=()), vendored), as_json=as_json)
 
 
 @command(InspectOptions)
@@ -115,26 +143,15 @@ def inspect(options: InspectOptions, *, as_json: bool) -> None:
         facts = operations.inspect(options, byte_bar, parse_config=as_json)
     finally:
         gc.enable()
-    if as_json:
-        from marpack.render.console import show
-
-        show(facts)
-    else:
-        from marpack.render.console import show_page
-        from marpack.render.pages import inspection_page
-
-        show_page(inspection_page(facts))
-    click.get_current_context().exit(_exit_code(facts))
-
-
-def _exit_code(facts: Inspection) -> ExitCode:
     from marpack.findings import Severity
     from marpack.inspection.members import DISTRUSTED, UNFIT
+    from marpack.render.pages import inspection_page
 
+    print_result(facts, inspection_page, as_json=as_json)
     errors = [finding for finding in facts.findings if finding.severity is Severity.ERROR]
-    if any(finding.code in UNFIT | DISTRUSTED for finding in errors):
-        return ExitCode.ARCHIVE
-    return ExitCode.SHORT if errors else ExitCode.OK
+    is_refused = any(finding.code in UNFIT | DISTRUSTED for finding in errors)
+    code = ExitCode.ARCHIVE if is_refused else ExitCode.SHORT if errors else ExitCode.OK
+    click.get_current_context().exit(code)
 
 
 @command(DiffOptions)
@@ -151,17 +168,10 @@ def diff(options: DiffOptions, *, as_json: bool) -> None:
     is 0 if they are the same, and 1 if they differ.
     """
     from marpack.render.console import byte_bar
+    from marpack.render.pages import diff_page
 
     found = operations.diff(options, byte_bar)
-    if as_json:
-        from marpack.render.console import show
-
-        show(found)
-    else:
-        from marpack.render.console import show_page
-        from marpack.render.pages import diff_page
-
-        show_page(diff_page(found))
+    print_result(found, diff_page, as_json=as_json)
     click.get_current_context().exit(ExitCode.OK if found.same else ExitCode.SHORT)
 
 
@@ -178,14 +188,10 @@ def unpack(options: UnpackOptions, *, as_json: bool) -> None:
     SOURCE is a .mar, a .tar.gz, a model folder or an address (https, s3, oci). Unsafe names, links, decompression bombs
     and damaged bytes are refused with exit code 3 before the folder appears. Existing files are not overwritten.
     """
-    from marpack.render.console import byte_bar, show, show_page
+    from marpack.render.console import byte_bar
     from marpack.render.pages import unpacked_page
 
-    unpacked = operations.unpack(options, byte_bar)
-    if as_json:
-        show(unpacked)
-    else:
-        show_page(unpacked_page(unpacked))
+    print_result(operations.unpack(options, byte_bar), unpacked_page, as_json=as_json)
 
 
 @command(ExportOptions)
@@ -203,18 +209,136 @@ def export(options: ExportOptions, *, as_json: bool) -> None:
     the archive is run. The same archive, options and versions give the same bytes. Findings name the features that the
     platform does not support.
     """
-    from marpack.render.console import show, show_page
+    from marpack.render.console import byte_bar, waiting
     from marpack.render.pages import exported_page
 
-    written = operations.export(options, _bar)
+    def bar(what: str, total: int) -> AbstractContextManager[Progress | None]:
+        return byte_bar(what, total) if total else waiting(what)  # the number of bytes is not always known
+
+    print_result(operations.export(options, bar), exported_page, as_json=as_json)
+
+
+@command(PushOptions)
+@json_option
+def push(options: PushOptions, *, as_json: bool) -> None:
+    """Send an archive to an OCI registry, with its signature, attestation and SBOM.
+
+    \b
+    Examples:
+      marpack push digits.mar oci://registry.example.com/team/digits:1.0
+      marpack push digits.mar oci://localhost:5000/digits:1.0 --attach audit.json
+
+    FILE is a .mar or a .tar.gz. The files FILE.sig, FILE.intoto.json and FILE.cdx.json beside it are attached. The same
+    archive has the same digest in every registry, and bytes that a registry has are not sent again. marpack uses the
+    credentials of docker login and oras login, and sends them only to the registry's own host.
+    """
+    from marpack.render.console import byte_bar
+    from marpack.render.pages import push_page
+
+    print_result(operations.push(options, byte_bar), push_page, as_json=as_json)
+
+
+@command(PullOptions)
+@json_option
+def pull(options: PullOptions, *, as_json: bool) -> None:
+    """Fetch an archive from an OCI registry, with its signatures, attestations and SBOMs.
+
+    \b
+    Examples:
+      marpack pull oci://registry.example.com/team/digits:1.0
+      marpack pull oci://registry.example.com/team/digits@sha256:… -o models/
+
+    A reference with @sha256:… instead of a tag names one manifest for good. Signatures, attestations and SBOMs are
+    written beside the file: FILE.sig, FILE.intoto.json and FILE.cdx.json, and further ones as FILE.2.sig and so on.
+    Every byte is compared with its digest. Either all files are written or none. To check the signer, use marpack
+    verify.
+    """
+    from marpack.render.console import byte_bar
+    from marpack.render.pages import pull_page
+
+    print_result(operations.pull(options, byte_bar), pull_page, as_json=as_json)
+
+
+@command(SignOptions)
+@json_option
+def sign(options: SignOptions, *, as_json: bool) -> None:
+    """Sign an archive's file, so that others can verify its origin.
+
+    \b
+    Examples:
+      marpack sign digits.mar --key signer.pem           writes digits.mar.sig
+      marpack sign digits.mar --key env:SIGNING_KEY      the key is in a variable, as in CI
+    Create a key, and the public key for others:
+      openssl ecparam -name prime256v1 -genkey -noout -out signer.pem
+      openssl pkey -in signer.pem -pubout -out signer.pub
+
+    ARCHIVE is a .mar or a .tar.gz. The signature is in the OpenSSF model-signing format and covers the file's SHA-256.
+    A key is a file, or env:NAME for an environment variable. If the key has a password, marpack reads it from
+    MARPACK_KEY_PASSWORD or asks for it. An archive that has changed since it was built is not signed (exit code 3).
+    """
+    from marpack.render.console import byte_bar, show_findings
+    from marpack.render.pages import signed_page
+
+    name = os.fsdecode(os.fspath(options.key))
+    named = replace(
+        options, key=read_key(options.key), password=_password(name), certificate=read_key(options.certificate)
+    )
+    signed = operations.sign(named, byte_bar, where=name)
     if as_json:
-        show(written)
-    else:
-        show_page(exported_page(written))
+        show_findings(signed.findings)
+    print_result(signed, signed_page, as_json=as_json)
 
 
-def _bar(what: str, total: int) -> AbstractContextManager[Progress | None]:
-    """Show the progress of bytes, or only that something happens if their number is unknown."""
-    from marpack.render.console import byte_bar, waiting
+@command(VerifyOptions)
+@json_option
+def verify(options: VerifyOptions, *, as_json: bool) -> None:
+    """Verify an archive's signature and check result.
 
-    return byte_bar(what, total) if total else waiting(what)
+    \b
+    Examples:
+      marpack verify digits.mar --key signer.pub
+      marpack verify digits.mar --key signer.pub --require-check digits.mar.intoto.json
+
+    ARCHIVE is a .mar or a .tar.gz. No part of it is run or unpickled. marpack compares the signature with the key, and
+    every byte of the file with the signed digest. A key is a file, or env:NAME for an environment variable. To check
+    only that an archive is as it was built, use marpack inspect --verify. The exit code is 3 if
+    anything differs or the signer is not trusted; every difference is listed.
+    """
+    from marpack.render.console import byte_bar
+    from marpack.render.pages import verification_page
+
+    keys = {name: read_key(getattr(options, name)) for name in ("key", "ca", "check_key")}
+    verification = operations.verify(replace(options, **keys), byte_bar)
+    print_result(verification, verification_page, as_json=as_json)
+
+
+def read_key(named: Key | None) -> Key | None:
+    """Return the file of a key, or the content of the environment variable that env:NAME names. Raises UsageError."""
+    if not isinstance(named, str) or not named.startswith(_ENVIRONMENT):
+        return named
+    name = named.removeprefix(_ENVIRONMENT)
+    if not os.environ.get(name):
+        raise UsageError("this environment variable is not set", where=named, hint="Set it to the key in PEM form.")
+    return os.environb[name.encode()] if os.supports_bytes_environ else os.environ[name].encode()
+
+
+def read_private_key(named: str) -> tuple[PrivateKey, tuple[Finding, ...]]:
+    """Return a private key and the findings about its file. On a terminal, ask for its password if it has one."""
+    key = read_key(named)
+    assert key is not None  # noqa: S101 - it is named
+    return operations.private_key(key, _password(named), where=named)
+
+
+def _password(named: str) -> str | None:
+    """Return the password of a private key, from the environment or the terminal."""
+    if password := os.environ.get(_PASSWORD):
+        return password
+    if named.startswith(_ENVIRONMENT) or not sys.stdin.isatty():
+        return None
+    from marpack.trust.keys import needs_password
+    from marpack.trust.signatures import read_bounded
+
+    if not needs_password(read_bounded(Path(named), what="the key")):
+        return None
+    typed: str = click.prompt(f"Password of {named}", hide_input=True, err=True)
+    return typed

@@ -1,8 +1,9 @@
-"""The options by which `run` and `check` name inputs, and the requests that the inputs become."""
+"""The options by which `run` and `check` name inputs, and the requests of the inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated
@@ -13,33 +14,28 @@ from marpack.api.declaring import Option
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from marpack.runner.inputs import Input, NameFilter, RequestDefaults
+
+_Inputs = partial(Option, group="Inputs")
 
 
 class InputOptions(Struct, frozen=True, kw_only=True):
     """The options that name inputs."""
 
     inputs: Annotated[
-        Sequence[str],
-        Option("Files, folders, globs, @list, URLs, or - for stdin.", ("-i", "--input"), "FILE…", group="Inputs"),
+        Sequence[str], _Inputs("Files, folders, globs, @list, URLs, or - for stdin.", ("-i", "--input"), "FILE…")
     ] = ()
     kind: Annotated[
-        str | None,
-        Option("Type of the files to take from folders: image, .png.", ("--type",), "TYPE", group="Inputs"),
+        str | None, _Inputs("Type of the files to take from folders: image, .png.", ("--type",), "TYPE")
     ] = None
-    data: Annotated[Sequence[str], Option("Request body, as JSON or text.", metavar="TEXT", group="Inputs")] = ()
-    form: Annotated[
-        Sequence[str], Option("Form field; NAME=@FILE sends a file.", metavar="NAME=VALUE", group="Inputs")
-    ] = ()
+    data: Annotated[Sequence[str], _Inputs("Request body, as JSON or text.", metavar="TEXT")] = ()
+    form: Annotated[Sequence[str], _Inputs("Form field; NAME=@FILE sends a file.", metavar="NAME=VALUE")] = ()
     recorded: Annotated[
-        str | None,
-        Option("Whole requests, one JSON object per line; - for stdin.", ("--requests",), "FILE", group="Inputs"),
+        str | None, _Inputs("Whole requests, one JSON object per line; - for stdin.", ("--requests",), "FILE")
     ] = None
 
     @property
-    def are_given(self) -> bool:
+    def has_inputs(self) -> bool:
         """Whether any inputs are named."""
         return bool(self.inputs or self.data or self.form or self.recorded)
 
@@ -99,12 +95,9 @@ def _name_filter(kind: str | None) -> NameFilter | None:
 def refuse_combinations(
     given: dict[str, object], conflicts: Iterable[tuple[str, tuple[str, ...], str]], spellings: dict[str, str]
 ) -> None:
-    """Raise UsageError for two options that do not go together.
+    """Raise UsageError for two given (truthy) options of a conflict: an option, those that it excludes, the reason.
 
-    Args:
-        given: Option → its value; it counts if it is truthy.
-        conflicts: An option, those that it excludes, and the reason.
-        spellings: Option → its spelling on the command line, where that is not its name.
+    `spellings` has the options that are not spelt as they are named.
     """
 
     def spell(name: str) -> str:

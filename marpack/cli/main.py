@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from marpack.cli.interrupts import INTERRUPTS
-from marpack.errors import ExitCode, InterruptError, MarpackError, OutputError, UsageError, describe_os_error
+from marpack.errors import ExitCode, InterruptError, MarpackError, OutputError, UsageError, describe_os_error, nearest
 from marpack.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # what a stream says that takes no more
-_LOOK_ALIKES = dict(zip("✓✗…→·│╌━", "+x.>.|-=", strict=True))  # of our own pages, each as wide
-# name → (module:command, one line of help): `--help` must not pay for what it only lists.
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # errors of a stream that cannot be written to
+_LOOK_ALIKES = dict(zip("✓✗…→·│╌━", "+x.>.|-=", strict=True))  # of marpack's own pages, of the same width
+# name → (module:command, one line of help): `--help` does not import the commands that it lists.
 COMMANDS = {
     "init": ("marpack.cli.archive:init", "Start a project, or turn an archive back into one."),
     "build": ("marpack.cli.archive:build", "Pack weights, handler, labels and config into one .mar."),
@@ -33,15 +33,15 @@ COMMANDS = {
     "score": ("marpack.cli.score:score", "Score the rows of tables and write new tables."),
     "serve": ("marpack.cli.serve:serve", "Serve archives over HTTP with TorchServe's API."),
     "export": ("marpack.cli.archive:export", "Export for Docker, KServe, SageMaker or Ray Serve."),
-    "sign": ("marpack.cli.trust:sign", "Sign an archive's file with your key."),
-    "verify": ("marpack.cli.trust:verify", "Verify an archive's signature and check result."),
+    "sign": ("marpack.cli.archive:sign", "Sign an archive's file with your key."),
+    "verify": ("marpack.cli.archive:verify", "Verify an archive's signature and check result."),
     "unpack": ("marpack.cli.archive:unpack", "Extract an archive into a new folder, safely."),
-    "push": ("marpack.cli.registry:push", "Send an archive to an OCI registry."),
-    "pull": ("marpack.cli.registry:pull", "Fetch an archive from an OCI registry."),
-    "doctor": ("marpack.cli.doctor:doctor", "Check the installation."),
-    "completion": ("marpack.cli.completion:completion", "Print a shell's completion script."),
+    "push": ("marpack.cli.archive:push", "Send an archive to an OCI registry."),
+    "pull": ("marpack.cli.archive:pull", "Fetch an archive from an OCI registry."),
+    "doctor": ("marpack.cli.machine:doctor", "Check the installation."),
+    "completion": ("marpack.cli.machine:completion", "Print a shell's completion script."),
 }
-# What one does with them → commands, in the order one meets them.
+# Heading of the help → commands, in their order.
 GROUPS = {
     "Make an archive": ("init", "build"),
     "Look into it": ("inspect", "diff", "unpack"),
@@ -53,19 +53,17 @@ GROUPS = {
 _WIDEST = max(map(len, COMMANDS))
 
 
-def _is_kept_out(args: list[str]) -> bool:
-    """Say whether a command is asked to do what Windows cannot."""
-    return sys.platform == "win32" and args[0] in (*GROUPS["Try it"], *GROUPS["Use it"]) and "--help" not in args
+_NOT_ON_WINDOWS = (*GROUPS["Try it"], *GROUPS["Use it"])
 
 
 class LazyGroup(click.Group):
     """A group whose commands are modules not yet imported."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the commands in the order one meets them."""
+        """Return the commands in the order of the help."""
         return [name for names in GROUPS.values() for name in names]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
         """Import one command."""
         if cmd_name not in COMMANDS:
             return None
@@ -76,23 +74,24 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say which one was probably meant."""
-        if args[0] not in COMMANDS and not ctx.resilient_parsing:  # TAB wants no words
-            from marpack.errors import nearest
-
+        """Find the command, or suggest a similar one."""
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:  # completion shows no messages
             near = nearest(args[0], COMMANDS)
             tip = f" Did you mean '{near}'?" if near else ""
             ctx.fail(f"No such command '{args[0]}'.{tip}")
-        if _is_kept_out(args) and not ctx.resilient_parsing:
-            raise UsageError(
-                f"marpack {args[0]} needs Linux or macOS: handlers run in processes as the server's do",
-                hint="use it within WSL, or in a container; build, inspect, diff and unpack work on Windows, too",
-                code="unsupported-platform",
-            )
+        if (
+            sys.platform == "win32"
+            and args[0] in _NOT_ON_WINDOWS
+            and "--help" not in args
+            and not ctx.resilient_parsing
+        ):
+            hint = "Use it in WSL or in a container. On Windows, build, inspect, diff and unpack work."
+            what = f"marpack {args[0]} needs Linux or macOS, as handlers run in separate processes"
+            raise UsageError(what, hint=hint, code="unsupported-platform")
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the commands by what one does with them, without importing them."""
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
+        """List the commands under their headings, without importing them."""
         for title, names in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(_WIDEST), COMMANDS[name][1]) for name in names])
@@ -101,9 +100,9 @@ class LazyGroup(click.Group):
 _VERSION_HELP = "Show the versions of marpack, Python, torch and onnxruntime."
 
 
-def _show_versions(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    """Print the versions that matter for an answer, none of them by importing what it is of."""
-    if not asked or context.resilient_parsing:
+def _show_versions(context: click.Context, _: click.Parameter, requested: bool) -> None:
+    """Print the versions of the packages that responses depend on, without importing these."""
+    if not requested or context.resilient_parsing:
         return
     import platform
     from importlib.metadata import PackageNotFoundError, version
@@ -125,7 +124,7 @@ def marpack() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run marpack; every way out ends here, with one of the exit codes of `marpack.errors.ExitCode`."""
+    """Run marpack and exit with one of the codes of `marpack.errors.ExitCode`."""
     words = sys.argv[1:] if argv is None else argv
     INTERRUPTS.install()
     _prepare_streams()
@@ -136,12 +135,12 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         code = end.exit_code
     except click.ClickException as error:
         error.show()
-        code = _tell_json(UsageError(error.format_message()), words)
+        code = _finish(UsageError(error.format_message()), words)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
-        code = _tell_json(InterruptError("interrupted"), words)
+        code = _finish(InterruptError("interrupted"), words)
     except Exception as error:  # noqa: BLE001 - the boundary
-        code = _tell_json(_shown(error, words), words)
+        code = _fail(error, words)
     with suppress(OSError, ValueError):  # the failed write was reported
         sys.stdout.flush()
     INTERRUPTS.finish()
@@ -149,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def _prepare_streams() -> None:
-    """Let no letter that a stream cannot hold end a command, nor a stream that was closed before it began."""
+    """Prepare stdout and stderr for characters that they cannot encode, and replace closed ones."""
     codecs.register_error("look-alikes", _look_alikes)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -161,64 +160,52 @@ def _prepare_streams() -> None:
 
 
 def _look_alikes(error: UnicodeError) -> tuple[str, int]:
-    """Return what stands for letters that a stream cannot hold; see `codecs.register_error`."""
+    """Replace characters that a stream cannot encode; see `codecs.register_error`."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return "".join(_LOOK_ALIKES.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
 
 
-def _shown(error: Exception, words: Sequence[str]) -> MarpackError | None:
-    """Show an error on stderr, and return it as one of marpack's own; None where nobody wants to know."""
+def _fail(error: Exception, words: Sequence[str]) -> int:
+    """Show an error, and return the exit code. The traceback of an error that is not marpack's own goes to a file."""
     from marpack.render.console import close_stdout, show_error
 
     if isinstance(error, BrokenPipeError) or getattr(error, "errno", None) in _FULL:
         close_stdout()
     if isinstance(error, BrokenPipeError):
-        return None  # whoever read stdout has had enough: `marpack run … | head` is no failure worth words
+        return ExitCode.SHORT  # the reader of stdout has ended, as in `marpack run … | head`
     if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
         error = OutputError(f"the results cannot be written: {describe_os_error(error)}")
     if not isinstance(error, MarpackError):
-        error = _bug(error)
-    command = next(iter(words), "")
-    if command in COMMANDS and not error.findings:
-        error.hint = error.hint or error.fix.replace("COMMAND", command)
+        import tempfile
+        import traceback
+
+        with tempfile.NamedTemporaryFile("w", prefix="marpack-bug-", suffix=".txt", delete=False) as file:
+            file.write("".join(traceback.format_exception(error)))
+        what = f"marpack itself failed, which is a bug: {type(error).__name__}: {error}"
+        error = MarpackError(what, hint=f"Please report it with the traceback in {file.name}.")
     show_error(error)
-    return error
+    return _finish(error, words)
 
 
-def _tell_json(error: MarpackError | None, words: Sequence[str]) -> int:
-    """Tell an error on stdout, too, where JSON is expected there; return the exit code."""
-    if error is None:
-        return ExitCode.SHORT
-    as_json = _asks_json(words)
+def _finish(error: MarpackError, words: Sequence[str]) -> int:
+    """Write an error to stdout also if the command writes JSON there; return the exit code."""
+    as_json = _writes_json(words)
     if as_json or "--jsonl" in words:
         from marpack.render.console import close_stdout, show, show_line
         from marpack.render.failure import Failure
 
         try:
             (show if as_json else show_line)(Failure.of(error))
-        except OSError:  # what went wrong was told on stderr
+        except OSError:  # the error is on stderr
             close_stdout()
     return error.exit_code
 
 
-def _asks_json(words: Sequence[str]) -> bool:
-    """Say whether stdout is to hold one JSON object; of score, only a --json that names no columns asks for it."""
+def _writes_json(words: Sequence[str]) -> bool:
+    """Return whether stdout is for one JSON object: with score, only if --json does not name columns."""
     if list(words[:1]) != ["score"]:
         return "--json" in words
     from marpack.cli.score import SUMMARY, replace_json
 
     return SUMMARY in replace_json(words)
-
-
-def _bug(error: Exception) -> MarpackError:
-    """Return what a user is told of an error that is marpack's own; its traceback is kept in a file."""
-    import tempfile
-    import traceback
-
-    with tempfile.NamedTemporaryFile("w", prefix="marpack-bug-", suffix=".txt", delete=False) as file:
-        file.write("".join(traceback.format_exception(error)))
-    return MarpackError(
-        f"marpack itself failed, which is a bug: {type(error).__name__}: {error}",
-        hint=f"please report it with the traceback in {file.name}",
-    )

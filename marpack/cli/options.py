@@ -1,46 +1,37 @@
-"""Options on the command line: made from the options structs, and the notations of sizes, seconds and percentages."""
+"""Options on the command line: made from the options structs, with notations of values and completion."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import click
 
-from marpack.cli import completion
+from marpack.errors import UsageError
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
     from msgspec import Struct
 
     from marpack.api.declaring import Declared
 
+ARCHIVES = (".mar", ".tar.gz", ".tgz")
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 _MAX_BYTES = 1 << 62
-_MAX_SECONDS = 1_000_000  # eleven days: longer than anything here lasts, and what every system's timers take
-json_option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON to stdout.")
+_MAX_SECONDS = 1_000_000  # eleven days: longer than anything here lasts, and the maximum of every system's timers
 _HEADER = re.compile(r"([^=:]+)(?:=|:\s*)(.*)", re.DOTALL)
-
-
-ARCHIVES = (".mar", ".tar.gz", ".tgz")
 _LAST = "Other"  # the heading of options without one
 _HEADINGS = (  # in the order of the help
-    *(
-        "Checks",
-        "Tables",
-        "A row's request, one of",
-        "Inputs",
-        "Requests",
-        "Responses",
-        "Addresses",
-        "Workers",
-        "Limits",
-    ),
-    *("Model", "Cluster", "Comparison", "Results", "Debugging", "Benchmark"),
+    *("Checks", "Tables", "A row's request, one of", "Inputs", "Requests", "Responses", "Addresses", "Workers"),
+    *("Limits", "Model", "Cluster", "Comparison", "Results", "Debugging", "Benchmark"),
 )
 _COLUMN = 22  # width of an option in the help
+json_option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON to stdout.")
 
 
 class GroupedOption(click.Option):
@@ -60,30 +51,19 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, kinds: Sequence[type[Struct]] = (), **details: Any) -> None:  # Any: click's
         self._kinds = tuple(kinds)
-        self._params: list[click.Parameter] = []
         super().__init__(*args, **details)
 
-    @property
-    def params(self) -> list[click.Parameter]:
-        """The arguments and options."""
-        if self._kinds:
-            made = [_parameter(each) for kind in self._kinds for each in options_of(kind)]
-            self._kinds, self._params = (), made + self._params
-        return self._params
-
-    @params.setter
-    def params(self, given: list[click.Parameter]) -> None:
-        self._params = given
-
-    @property
-    def several(self) -> dict[str, str]:
-        """The spellings of the options that take several words, with the long spelling of each."""
-        found = [each for each in self.params if isinstance(each, click.Option) and (each.metavar or "").endswith("…")]
-        return {spelling: max(each.opts, key=len) for each in found for spelling in each.opts}
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the arguments and options."""
+        kinds, self._kinds = self._kinds, ()
+        self.params[:0] = [_parameter(each) for kind in kinds for each in options_of(kind)]
+        return super().get_params(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Repeat an option that takes several words before each of them."""
-        several = self.several
+        named = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        listed = [each.opts for each in named if (each.metavar or "").endswith("…")]
+        several = {spelling: max(spellings, key=len) for spellings in listed for spelling in spellings}
         spelt: list[str] = []
         taking: str | None = None
         for word in args:
@@ -141,10 +121,11 @@ def _parameter(declared: Declared) -> click.Parameter:
     from msgspec import UNSET
 
     option, is_required = declared.option, declared.default is UNSET
-    details = _value(declared)
     is_argument = declared.is_positional and not option.flags
-    if option.metavar:
-        details["metavar"] = f"[{option.metavar}]" if is_argument and not is_required else option.metavar
+    details = _value(declared)
+    if option.metavar or is_argument:
+        is_optional = is_argument and not is_required and option.metavar
+        details["metavar"] = f"[{option.metavar}]" if is_optional else option.metavar
     if option.complete:
         details["shell_complete"] = _COMPLETIONS[option.complete]
     if is_argument:
@@ -170,13 +151,13 @@ def _value(declared: Declared) -> dict[str, Any]:  # Any: click's
     if bool in kinds:  # if the default is True, the flag turns it off
         return {"is_flag": True, "flag_value": not declared.default}
     if declared.option.parse:
-        return _NOTATIONS[declared.option.parse]
-    if declared.type is Any or float in [get_args(each)[0] for each in kinds if get_origin(each) is Annotated]:
+        return _NOTATIONS[declared.option.parse].copy()
+    number, bounds = next((get_args(each) for each in kinds if get_origin(each) is Annotated), (None, None))
+    if number is float:
         return {"type": tolerance}
-    bounds = next((get_args(each)[1] for each in kinds if get_origin(each) is Annotated), None)
     if bounds is not None:
-        return {"type": _integer(bounds.ge, bounds.le)}
-    return several
+        return {"type": _integer(bounds.ge, bounds.le), "metavar": "N"}
+    return {"metavar": "FILE"} if any(get_origin(each) is os.PathLike for each in kinds) else several
 
 
 def _integer(lowest: int, highest: int | None) -> Callable[[str], int]:
@@ -199,28 +180,28 @@ def size(text: str | int) -> int:
         raise click.BadParameter(f"{text!r} is not a size such as 500M or 1.5T")
     count = int(float(match[1]) * (1 << _UNITS[match[2].upper()]))
     if not 0 < count <= _MAX_BYTES:
-        raise click.BadParameter(f"{text} is {'more than there can be' if count else 'nothing'}")
+        raise click.BadParameter(f"{text} is not between 1 and 4194304T bytes")
     return count
 
 
 def tolerance(text: str | float) -> float:
-    """Return how far numbers that agree may be apart."""
+    """Return the maximum difference of two equal numbers."""
     reported = _number(text, "number")
     if not reported >= 0:  # nan would agree with everything
-        raise click.BadParameter(f"{text} is no distance: give it 0 or more")
+        raise click.BadParameter(f"{text} is not 0 or more")
     return reported
 
 
 def seconds(text: str | float) -> float:
-    """Return a time to wait; `inf` is as long as it takes."""
+    """Return a time to wait; `inf` is the maximum."""
     reported = _number(text, "number of seconds")
     if not reported > 0:
-        raise click.BadParameter(f"{text} is no time to wait: give it more than 0 seconds")
+        raise click.BadParameter(f"{text} is not more than 0 seconds")
     return min(reported, _MAX_SECONDS)
 
 
 def percent(text: str | float) -> float:
-    """Return the share that 10 or 10% stands for."""
+    """Return the share of a percentage, written as 10 or 10%."""
     reported = _number(str(text).removesuffix("%"), "percentage")
     if not 1 <= reported <= 1000:
         raise click.BadParameter(f"{text} is not between 1% and 1000%")
@@ -231,34 +212,30 @@ def _number(text: str | float, what: str) -> float:
     try:
         return float(text)
     except ValueError as error:
-        raise click.BadParameter(f"{text!r} is no {what}") from error
+        raise click.BadParameter(f"{text!r} is not a {what}") from error
 
 
 def header(text: str) -> tuple[str, str]:
     """Return name and value of NAME=VALUE or "NAME: VALUE"; raises UsageError for a header that HTTP cannot carry."""
     from marpack.api.requests import http_header
-    from marpack.errors import UsageError
 
     match = _HEADER.fullmatch(text)
     if match is None:
-        raise UsageError(
-            f"expected NAME=VALUE or 'NAME: VALUE', got {text!r}", where="--header", hint="For example: -H 'X-Trace=7'"
-        )
+        what = f"expected NAME=VALUE or 'NAME: VALUE', got {text!r}"
+        raise UsageError(what, where="--header", hint="For example: -H 'X-Trace=7'")
     hint = "Write it on one line, as in -H 'X-Trace=7'."
     return http_header(match[1], match[2], where=f"--header {text!r}", hint=hint)
 
 
 def _pairs(_: click.Context, option: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
     """Return NAME=VALUE texts as a dict; see click's `callback`."""
-    from marpack.errors import UsageError
-
     pairs: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         place = f"{option.opts[0]} {text}"
         if not (key and equals and value):
             expected = (option.metavar or "").removesuffix("…")
-            raise UsageError(f"expected {expected}, got {text!r}", where=place)
+            raise UsageError(f"expected {expected}, got {text!r}", where=place, hint=f"Write it as {expected}.")
         if key in pairs:
             raise UsageError(f"{key} is given twice", where=place, hint="Leave one of them out.")
         pairs[key] = value
@@ -266,14 +243,54 @@ def _pairs(_: click.Context, option: click.Parameter, texts: Sequence[str]) -> d
 
 
 _NOTATIONS: dict[str, dict[str, Any]] = {  # Any: click's
-    "size": {"type": size},
-    "seconds": {"type": seconds},
-    "percent": {"type": percent},
+    "size": {"type": size, "metavar": "SIZE"},
+    "seconds": {"type": seconds, "metavar": "SECONDS"},
+    "percent": {"type": percent, "metavar": "N%"},
     "headers": {"type": header, "multiple": True},
     "pairs": {"callback": _pairs, "multiple": True},
 }
-_COMPLETIONS = {
-    "sources": completion.sources,
-    "members": completion.members,
-    "templates": completion.template_names,
-}
+
+
+def _complete_template(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the templates of `marpack init`, each with its title."""
+    from click.shell_completion import CompletionItem
+
+    from marpack.project.scaffold.template import load_template, template_names
+
+    found = [load_template(name) for name in template_names() if name.startswith(incomplete)]
+    return [CompletionItem(each.name, help=each.title) for each in found]
+
+
+def _complete_source(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer archives and folders."""
+    from click.shell_completion import CompletionItem
+
+    head, slash, stem = incomplete.rpartition("/")
+    try:
+        entries = sorted(Path(head + slash or ".").iterdir())
+    except OSError:
+        return []
+    shown = (path for path in entries if path.name.startswith(stem) and not path.name.startswith("."))
+    kept = [path for path in shown if path.is_dir() or path.name.endswith(ARCHIVES)]
+    return [CompletionItem(f"{head}{slash}{path.name}{'/' if path.is_dir() else ''}") for path in kept]
+
+
+def _complete_member(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the members of the archive on the command line."""
+    from click.shell_completion import CompletionItem
+
+    from marpack.archive.reader import open_archive
+    from marpack.errors import MarpackError
+
+    # An option that still waits for its value keeps click from naming the arguments before it.
+    source = context.params.get("source") or next(iter(context.args), None)
+    if not source or not Path(source).exists():
+        return []
+    try:
+        with open_archive(source) as archive:
+            return [CompletionItem(name) for name in archive.entries if name.startswith(incomplete)]
+    except MarpackError:
+        return []
+
+
+_COMPLETIONS = {"sources": _complete_source, "members": _complete_member, "templates": _complete_template}

@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from marpack.gate.recording import NewProject, Recorder
     from marpack.project.source import ResolvedSource
     from marpack.runner.client import Worker
-    from marpack.runner.inputs import Input
     from marpack.runner.pool import PoolSettings, SpareWorkers
-    from marpack.runner.results import AnsweredInput, BenchmarkFigures, Result
+    from marpack.runner.results import AnsweredInput, Result
     from marpack.runner.session import PoolMaker, PreparedModel, Session
     from marpack.runner.watching import Watch
 
@@ -47,7 +46,10 @@ Examples:
 SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci) or a project. marpack builds the archive of a
 project first if it is missing or stale. The handler runs in a separate process, which is initialized once.
 """
-_LOOK = 0.1  # seconds between two looks for changes during a run
+_Model = partial(Option, group="Model")
+_Debugging = partial(Option, group="Debugging")
+_Benchmark = partial(Option, group="Benchmark")
+_INTERVAL = 0.1  # seconds between two searches for changes during a run
 _MAX_COUNT = 10_000  # inputs of a benchmark, which holds all of them in memory
 
 
@@ -55,22 +57,15 @@ class RunCommandOptions(OutputOptions, frozen=True, kw_only=True):
     """The options of `marpack run`: those of Python, and those that only the command line has."""
 
     batch_size: BatchSize = None  # a benchmark uses the server's
-    torchserve: Annotated[bool, Option("Import the installed torchserve's ts instead of marpack's.", group="Model")] = (
-        False
+    torchserve: Annotated[bool, _Model("Import the installed torchserve's ts instead of marpack's.")] = False
+    unpacked: Annotated[bool, _Model("Run the project's files without packing them.")] = False
+    show_data: Annotated[bool, _Debugging("Show what the handler gets, without secrets.")] = False
+    in_process: Annotated[bool, _Debugging("Run the handler in this process, so that breakpoints work.")] = False
+    pdb: Annotated[bool, _Debugging("Open the debugger where the handler fails.")] = False
+    repeat: Annotated[Above0 | None, _Benchmark("Benchmark: time N passes over the inputs.")] = None
+    warmup: Annotated[Annotated[int, Meta(ge=0)] | None, _Benchmark("Passes before the timed ones.", default="1")] = (
+        None
     )
-    unpacked: Annotated[bool, Option("Run the project's files without packing them.", group="Model")] = False
-    show_data: Annotated[bool, Option("Show what the handler gets, without secrets.", group="Debugging")] = False
-    in_process: Annotated[
-        bool, Option("Run the handler in this process, so that breakpoints work.", group="Debugging")
-    ] = False
-    pdb: Annotated[bool, Option("Open the debugger where the handler fails.", group="Debugging")] = False
-    repeat: Annotated[
-        Above0 | None, Option("Benchmark: time N passes over the inputs.", metavar="N", group="Benchmark")
-    ] = None
-    warmup: Annotated[
-        Annotated[int, Meta(ge=0)] | None,
-        Option("Passes before the timed ones.", metavar="N", default="1", group="Benchmark"),
-    ] = None
 
     @property
     def is_in_process(self) -> bool:
@@ -83,29 +78,19 @@ class RunCommandOptions(OutputOptions, frozen=True, kw_only=True):
         return None if self.source is None else os.fspath(self.source)
 
 
-# Option, those that it excludes, and why.
-_CONFLICTS = (
-    (
-        "in_process",
-        ("workers", "timeout", "startup_timeout", "max_memory", "watch", "repeat", "trace"),
-        "the handler runs in this process",
-    ),
+_NO_PROCESS = ("workers", "timeout", "startup_timeout", "max_memory", "watch", "repeat", "trace")
+_NO_RESPONSES = ("output", "report", "resume", "jsonl", "watch", "show_data", "trace")
+_NO_SAMPLE = ("recorded", "form", "content_type", "headers", "explain", "describe", "envelope")
+_CONFLICTS = (  # option, those that it excludes, and why
+    ("in_process", _NO_PROCESS, "the handler runs in this process"),
     ("isolated", ("in_process", "watch"), "it needs a process with another environment"),
     ("recorded", ("inputs", "data", "form", "kind"), "its file has whole requests"),
     ("as_json", ("jsonl",), "they are two formats of one output"),
-    (
-        "repeat",
-        ("output", "report", "resume", "jsonl", "watch", "show_data", "trace"),
-        "a benchmark does not keep responses",
-    ),
+    ("repeat", _NO_RESPONSES, "a benchmark does not keep responses"),
     ("watch", ("as_json", "jsonl", "resume", "output"), "its output is for reading on a terminal"),
     ("unpacked", ("trace",), "only packed files exist on a server"),
     ("record", ("watch", "repeat", "resume"), "each response is recorded once"),
-    (
-        "record",
-        ("recorded", "form", "content_type", "headers", "explain", "describe", "envelope"),
-        "a sample is the bytes of a file, sent as marpack run --input sends it",
-    ),
+    ("record", _NO_SAMPLE, "a sample is the bytes of a file, sent as marpack run --input sends it"),
 )
 _SPELLINGS = {
     "recorded": "requests",
@@ -120,15 +105,8 @@ _SPELLINGS = {
 @command(InputOptions, RunCommandOptions, help=_HELP)
 def run(inputs: InputOptions, options: RunCommandOptions) -> None:
     """Run inputs through an archive."""
-    check_options(options, inputs)
-    act = watch if options.watch else benchmark if options.repeat else answer
-    click.get_current_context().exit(act(options, inputs))
-
-
-def check_options(options: RunCommandOptions, inputs: InputOptions) -> None:
-    """Raise UsageError for options that are missing or do not go together."""
-    if not inputs.are_given and not options.record:
-        raise UsageError("no inputs", hint="Name inputs: marpack run --input FILE…")
+    if not inputs.has_inputs and not options.record:
+        raise UsageError("no inputs", hint="Name inputs: marpack run --input FILE.")
     given = asdict(options) | asdict(inputs)
     given |= {
         "in_process": options.is_in_process,
@@ -142,6 +120,8 @@ def check_options(options: RunCommandOptions, inputs: InputOptions) -> None:
         raise UsageError("--resume-unchecked requires --resume", hint="Add --resume FILE.")
     if options.resume == "-" or options.report == "-":
         raise UsageError("--resume and --report cannot write to stdout", hint="Name a file.")
+    act = watch if options.watch else benchmark if options.repeat else answer
+    click.get_current_context().exit(act(options, inputs))
 
 
 def open_session(
@@ -153,9 +133,9 @@ def open_session(
     launch: Callable[[], Worker] | None = None,
     on_prepared: Callable[[PreparedModel], object] = lambda _: None,
 ) -> Session:
-    """Load the model; the stack removes in the end what that needs. See `marpack.api.sessions.open_session`."""
+    """Load the model; the stack removes temporary files at the end. See `marpack.api.sessions.open_session`."""
     from marpack.api import sessions
-    from marpack.cli.session import TerminalNotes, cache_of, tell_aside
+    from marpack.cli.session import TerminalNotes, cache_of, print_aside
     from marpack.project.source import unpacked
     from marpack.render.console import byte_bar
     from marpack.runner.inputs import text_notes
@@ -179,7 +159,7 @@ def open_session(
     notes.on_prepared = on_prepared
     extras = sessions.SessionExtras(
         bar=byte_bar,
-        tell=tell_aside,
+        on_message=print_aside,
         resolver=resolve_unpacked if options.unpacked else None,
         launch=launch,
         pool=in_process_pool if options.is_in_process else None,
@@ -197,7 +177,7 @@ def answer(
     until: Callable[[], bool] = lambda: False,
     launch: Callable[[], Worker] | None = None,
 ) -> int:
-    """Answer every input once; return the exit code.
+    """Run every input once; return the exit code.
 
     `until` returns, after every response, whether to stop; `launch` returns a worker that waits for a model.
     """
@@ -282,7 +262,7 @@ def _show_all(
 
 
 def watch(options: RunCommandOptions, inputs: InputOptions) -> int:
-    """Answer every input after each change, until Ctrl-C; return the exit code of an interruption.
+    """Run every input after each change, until Ctrl-C; return the exit code of an interruption.
 
     The worker of the next round imports torch during this round.
     """
@@ -314,7 +294,7 @@ def watch(options: RunCommandOptions, inputs: InputOptions) -> int:
 def _run_until_change(
     options: RunCommandOptions, inputs: InputOptions, watched: Watch, spares: SpareWorkers, since: float | None
 ) -> list[str]:
-    """Answer every input once, and return the files that changed after that; a change during it ends it early."""
+    """Run every input once, and return the files that changed since; a change ends the run early."""
     import select
 
     from marpack.render.console import show_error, talk
@@ -324,7 +304,7 @@ def _run_until_change(
 
     def has_changed() -> bool:
         nonlocal looked
-        if time.monotonic() - looked > _LOOK:
+        if time.monotonic() - looked > _INTERVAL:
             pending.extend(watched.changed())
             looked = time.monotonic()
         return bool(pending)
@@ -352,7 +332,12 @@ def _run_until_change(
 def benchmark(options: RunCommandOptions, inputs: InputOptions) -> int:
     """Time the inputs; return the exit code, 1 if some failed or memory grows."""
     from marpack.api.requests import defaults_of
+    from marpack.inspection.members import model_config
+    from marpack.render.console import show
+    from marpack.render.run import BenchmarkReport, head_of, show_columns, show_pace, show_rest
     from marpack.runner.client import LoadError
+    from marpack.runner.results import measure, sizes_up_to
+    from marpack.torchserve.model_config import batch_size_of
 
     output = RunOutput(options)
     requests = list(islice(read_inputs(inputs, defaults_of(options)), _MAX_COUNT + 1))
@@ -366,7 +351,17 @@ def benchmark(options: RunCommandOptions, inputs: InputOptions) -> int:
     try:
         with ExitStack() as stack:
             session = stack.enter_context(open_session(options, inputs, stack, output.note))
-            figures = _measure(session, requests, options, output)
+            # The server's batch size is the largest, unless the user names one; batches beyond all inputs are not full.
+            largest = options.batch_size or batch_size_of(model_config(session.archive))
+            repeat, warmup = options.repeat or 1, 1 if options.warmup is None else options.warmup
+            sizes = sizes_up_to(min(largest, len(requests) * repeat))
+            if options.as_json:
+                figures = measure(session.pool, requests, sizes, repeats=repeat, warmup=warmup)
+                show(BenchmarkReport(**asdict(head_of(session, output.findings)), figures=figures))
+            else:
+                show_columns()
+                figures = measure(session.pool, requests, sizes, repeats=repeat, warmup=warmup, on_pace=show_pace)
+                show_rest(figures)
     except LoadError as error:
         output.fail(error, options.path or ".")
         return error.exit_code
@@ -374,29 +369,6 @@ def benchmark(options: RunCommandOptions, inputs: InputOptions) -> int:
         return ExitCode.INTERRUPTED
     failed = any(pace.short for pace in figures.paces) or figures.findings
     return ExitCode.SHORT if failed else ExitCode.OK
-
-
-def _measure(session: Session, inputs: list[Input], options: RunCommandOptions, output: RunOutput) -> BenchmarkFigures:
-    """Time the inputs in batches of several sizes, and show the figures."""
-    from marpack.inspection.members import model_config
-    from marpack.render.console import show
-    from marpack.render.run import BenchmarkReport, show_columns, show_pace, show_rest
-    from marpack.runner.results import measure, sizes_up_to
-    from marpack.torchserve.model_config import batch_size_of
-
-    # The server's batch size is the largest, unless the user names one; batches beyond all inputs are never full.
-    largest = options.batch_size or batch_size_of(model_config(session.archive))
-    repeat = options.repeat or 1
-    sizes = sizes_up_to(min(largest, len(inputs) * repeat))
-    warmup = 1 if options.warmup is None else options.warmup
-    if options.as_json:
-        figures = measure(session.pool, inputs, sizes, repeats=repeat, warmup=warmup)
-        show(BenchmarkReport(**asdict(output.head_of(session)), figures=figures))
-        return figures
-    show_columns()
-    figures = measure(session.pool, inputs, sizes, repeats=repeat, warmup=warmup, on_pace=show_pace)
-    show_rest(figures)
-    return figures
 
 
 def recorder_of(
@@ -421,7 +393,7 @@ def recorder_of(
         inputs = replace(inputs, inputs=tuple(f"./{path}" if path.startswith(("-", "@")) else path for path in paths))
     if not inputs.inputs and not inputs.data:
         where = str(source) if project is None else project.file
-        hint = "Name inputs: --record --input FILE…"
+        hint = "Name inputs: --record --input FILE."
         raise UsageError("no inputs to record", where=where, hint=hint, code="nothing-to-record")
     return (NewProject(stack.enter_context(open_archive(source))) if project is None else Recorder(project)), inputs
 
@@ -452,7 +424,7 @@ def finish(recorder: Recorder | NewProject, code: int) -> int:
             console.print(f"[dim]wrote[/] {folder}, the project of this archive with these samples")
             console.print(f"[dim]next[/]  marpack check {folder}", soft_wrap=True)
         else:
-            console.print(f"no project was made, as there is no response to record; nothing was written to {folder}")
+            console.print(f"there is not a response to record: marpack wrote nothing to {folder}")
     refused = any(recorded.kept is SavedSample.REFUSED for recorded in recorder.done)
     is_recorded = code in (ExitCode.OK, ExitCode.SHORT)  # a response such as 400 is expected, not a failure
     return code if not is_recorded else ExitCode.SHORT if refused else ExitCode.OK

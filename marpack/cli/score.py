@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from marpack.runner.client import LoadError
-    from marpack.scoring.plan import ScoreSummary
 
 _HELP = """Score the rows of tables and write new tables.
 
@@ -65,16 +64,17 @@ def score(options: ScoreCommandOptions) -> None:
     """Score the rows of tables."""
     from marpack.api import scoring
     from marpack.api.sessions import SessionExtras
-    from marpack.cli.session import TerminalNotes, tell_aside, tell_findings
+    from marpack.cli.archive import print_result
+    from marpack.cli.session import TerminalNotes, print_aside, show_notable
     from marpack.render.console import byte_bar
-    from marpack.render.score import ScoreBar
+    from marpack.render.score import ScoreBar, score_page
     from marpack.runner.client import LoadError
 
     scoring.check_options(options)
     plan = scoring.score_plan(options)
     settings = scoring.score_settings(options, ScoreBar(shown=sys.stderr.isatty()))
-    notes = TerminalNotes(tell_findings, env=options.env)
-    extras = SessionExtras(bar=byte_bar, tell=tell_aside)
+    notes = TerminalNotes(show_notable, env=options.env)
+    extras = SessionExtras(bar=byte_bar, on_message=print_aside)
     try:
         with _own_streams() if options.on == "ray" else nullcontext():
             summary = scoring.score(options, plan, settings, notes, extras)
@@ -84,9 +84,9 @@ def score(options: ScoreCommandOptions) -> None:
         raise InterruptError("interrupted", where=options.output, hint=_RESUME) from None
     except OutputError as error:
         if _has_parts(options):
-            error.hint = f"{(error.hint or error.fix).rstrip('.')}. {_RESUME}"
+            error.hint = f"{error.hint} {_RESUME}"
         raise
-    _show_summary(summary, options)
+    print_result(summary, lambda each: score_page(each, str(options.output)), as_json=options.as_json)
     failed = summary.failed or summary.failed_before or summary.exceeded
     click.get_current_context().exit(ExitCode.SHORT if failed else ExitCode.OK)
 
@@ -95,7 +95,7 @@ def score(options: ScoreCommandOptions) -> None:
 def _own_streams() -> Iterator[None]:
     """Keep stdout and stderr for the command.
 
-    Ray always prints to stdout what happens to its processes, and its native part logs to descriptor 2.
+    Ray always prints messages about its processes to stdout, and its native part logs to descriptor 2.
     """
     stderr = sys.stderr
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), os.fdopen(os.dup(2), "w", 1) as ours:  # noqa: PTH123
@@ -106,16 +106,6 @@ def _own_streams() -> Iterator[None]:
         finally:
             os.dup2(ours.fileno(), 2)
             sys.stderr = stderr
-
-
-def _show_summary(summary: ScoreSummary, options: ScoreCommandOptions) -> None:
-    from marpack.render.console import show, show_page
-    from marpack.render.score import score_page
-
-    if options.as_json:
-        show(summary)
-    else:
-        show_page(score_page(summary, str(options.output)))
 
 
 def _show_load_error(error: LoadError, options: ScoreCommandOptions) -> int:

@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.api.sessions import Consent, isolated_python, load_of
-from marpack.cli.serve_options import ServeOptions
-from marpack.cli.session import cache_of, tell_aside, tell_built
+from marpack.cli.serve import ServeOptions
+from marpack.cli.session import cache_of, print_aside, show_origin
 from marpack.errors import MarpackError, UsageError
 from marpack.project.load import declared_metrics
 from marpack.project.source import resolve
@@ -201,7 +201,7 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         def spawn(archive: Archive) -> Callable[[], Worker]:
             # Without a question on the terminal: archives are loaded beside requests, at any time.
             consent = Consent(options.yes, ask=lambda _: None)
-            python = isolated_python(archive, tell_aside, consent) if options.env == "isolated" else sys.executable
+            python = isolated_python(archive, print_aside, consent) if options.env == "isolated" else sys.executable
             memory = options.max_memory
             return partial(Worker.spawn, environment=environment, python=python, max_memory=memory, zygote=zygote)
 
@@ -246,9 +246,8 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         """Return how all models are loaded."""
         options, config = self.options, self.config
         metrics_config = options.metrics_config or config.metrics_config
-        load = load_of(
-            replace(options, metrics_config=metrics_config),
-            device,
+        load = replace(
+            load_of(replace(options, metrics_config=metrics_config), device),
             envelope=options.envelope or config.service_envelope,
             max_response_size=options.max_response_size or config.max_response_size or MAX_BODY,
         )
@@ -307,7 +306,7 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         """Plan a source, after building the archive of a project."""
         outside = self.options.allow_outside
         resolved = resolve(source, bar=byte_bar, cache=cache_of(), trust_url=trust_url, allow_outside=outside)
-        tell_built(resolved)
+        show_origin(resolved)
         show_findings(resolved.findings)
         return loader.plan(resolved, name=name)
 

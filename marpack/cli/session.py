@@ -1,4 +1,4 @@
-"""How commands show on the terminal that they find, build and load an archive."""
+"""Messages on the terminal of commands that find, build and load an archive."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _PRINTED_NOTES = ("requirement-unmet", "program")
 
 
 class TerminalNotes(SessionNotes):
-    """Shows what was built and that the model is loaded, and passes on findings."""
+    """Shows the origin of an archive and that its model is loading, and passes on findings."""
 
     def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
-        """Show what was built or fetched; see `SessionNotes`."""
-        tell_built(resolved)
+        """Show the archive's origin; see `SessionNotes`."""
+        show_origin(resolved)
         super().opened(resolved, archive)
 
     def loading(self) -> AbstractContextManager[object]:
@@ -32,8 +32,8 @@ class TerminalNotes(SessionNotes):
         return waiting("loading the model")
 
 
-def tell_findings(findings: Iterable[Finding]) -> None:
-    """Print warnings, unmet requirements and programs on stderr; `build` prints its other notes itself."""
+def show_notable(findings: Iterable[Finding]) -> None:
+    """Print warnings, unmet requirements and programs on stderr; the other notes are for `build`."""
     from marpack.findings import Severity
     from marpack.render.console import show_findings
 
@@ -41,7 +41,7 @@ def tell_findings(findings: Iterable[Finding]) -> None:
     show_findings(shown)
 
 
-def tell_aside(text: str) -> None:
+def print_aside(text: str) -> None:
     """Print a message about progress on stderr."""
     from marpack.render.console import talk
 
@@ -55,11 +55,11 @@ def cache_of() -> Cache:
     return cache_of(byte_bar)
 
 
-def tell_built(resolved: ResolvedSource) -> None:
-    """Print on stderr what was built, or which archive of a registry was fetched."""
+def show_origin(resolved: ResolvedSource) -> None:
+    """Print on stderr that the archive was built, or its address in a registry."""
     if resolved.built is None and resolved.reference is None:
         return
     from marpack.render.console import plain, talk
 
-    made = f"built {resolved.built.path}" if resolved.built is not None else f"this is {resolved.reference}"
+    made = f"built {resolved.built.path}" if resolved.built is not None else f"using {resolved.reference}"
     talk().print(f"[dim]{plain(made)}[/]")

@@ -84,8 +84,8 @@ def error_lines(error: MarpackError) -> Iterator[str]:
         yield f"  {click.style('where:', dim=True)} {visible(error.where)}"
     for finding in error.findings:
         yield from finding_lines(finding)
-    if hint := error.hint or (error.fix if not error.findings else None):
-        yield f"  {click.style('hint:', dim=True)}  {visible(hint)}"
+    if error.hint:
+        yield f"  {click.style('hint:', dim=True)}  {visible(error.hint)}"
 
 
 def show_findings(findings: Iterable[Finding], *, err: bool = True) -> None:

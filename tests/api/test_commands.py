@@ -6,12 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 import marpack
-from marpack.cli.main import COMMANDS, LazyGroup
-from marpack.errors import NoProjectError, ProjectError, UsageError
+from marpack.errors import NoProjectError, ProjectError
 from marpack.project.planning import Flags
 
 HANDLER = """
@@ -21,21 +19,6 @@ def handle(data, context):
     if b"end" in data[0].get("body"): os._exit(3)
     return [{"rows": len(data), "lower": row["body"].decode().lower()} for row in data]
 """
-# What a function has no use for: its output is the result, and nothing is shown meanwhile.
-SHOWN = {"as_json", "json", "report", "junit", "sarif", "yes", "jsonl", "output_dir", "logs", "help"}
-RENAMED = {
-    "init": {"archive": "from_"},
-    "check": {"compile_switch": "compile"},
-}
-# Of people at a terminal, or another function's; see the page on the API.
-LEFT_OUT = {
-    "check": {"kind", "data", "form", "recorded"},
-    "run": {
-        *("kind", "data", "form", "recorded", "torchserve", "unpacked", "output", "resume", "record", "show_data"),
-        "resume_unchecked",
-        *("in_process", "pdb", "watch", "repeat", "warmup"),
-    },
-}
 
 
 @pytest.fixture
@@ -44,16 +27,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "marpack.yaml").write_text("name: low\nversion: '1.0'\nhandler: handler.py\n")
     (tmp_path / "handler.py").write_text(HANDLER)
     return tmp_path
-
-
-@pytest.mark.parametrize("name", ["init", "build", "inspect", "diff", "unpack", "check", "run"])
-def test_options_go_by_the_commands_names(name: str) -> None:
-    assert name in COMMANDS
-    command = LazyGroup().get_command(click.Context(click.Command("x")), name)
-    assert command is not None
-    known = {parameter.name or "" for parameter in command.params} - SHOWN - LEFT_OUT.get(name, set())
-    names = {RENAMED.get(name, {}).get(each, each) for each in known}
-    assert names - set(inspect.signature(getattr(marpack, name)).parameters) == set()
 
 
 def test_a_project_is_made_and_built_and_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,58 +127,6 @@ def test_nothing_is_printed(project: Path, capfd: pytest.CaptureFixture[str]) ->
     marpack.check(project, only=["loads"])
     marpack.diff(project, project)
     assert capfd.readouterr() == ("", "")
-
-
-API: Any = marpack  # called as no type checker would let it
-WRONG: dict[str, tuple[Callable[[], object], str, str | None]] = {  # call, what is said, and of what
-    "target": (lambda: API.load(".", target="torchserv"), "'torchserv' is not one of torchserve, marpack", "target"),
-    "device": (lambda: API.load(".", device="gpu"), "no such device: gpu", "--device"),
-    "device type": (lambda: API.load(".", device=0), "0 is not a string", "device"),
-    "envelope": (lambda: API.run(".", ["a"], envelope="v2"), "'v2' is not one of", "envelope"),
-    "env": (lambda: API.check(".", env="own"), "'own' is not one of current, isolated", "env"),
-    "format": (lambda: API.build(".", archive_format="zip"), "'zip' is not one of default", "archive_format"),
-    "timeout": (lambda: API.load(".", timeout=0), "0 is not a finite number above 0", "timeout"),
-    "timeout type": (lambda: API.load(".", timeout="5"), "'5' is not a finite number above 0", "timeout"),
-    "patience": (lambda: API.check(".", seconds_per_check=-1), "-1 is not a finite number", "seconds_per_check"),
-    "workers": (lambda: API.run(".", ["a"], workers=0), "0 is not an integer of 1 or more", "workers"),
-    "batch": (lambda: API.run(".", ["a"], batch_size=1.5), "1.5 is not an integer", "batch_size"),
-    "bool": (lambda: API.run(".", ["a"], batch_size=True), "True is not an integer", "batch_size"),
-    "nothing": (lambda: API.run("."), "no inputs", "inputs"),
-    "one input": (lambda: API.run(".", "text"), "inputs are several", "inputs"),
-    "an input": (lambda: API.run(".", ["a", {1}]), "JSON holds nothing of type set", "inputs[1]"),
-    "a missing file": (lambda: API.check(".", inputs=[Path("gone.png")]), "the file cannot be read", "gone.png"),
-    "a folder": (lambda: API.run(".", [Path()]), "this is a folder, not a file", "."),
-    "only": (lambda: API.check(".", only="samples"), "'samples' is not a list", "only"),
-    "no such check": (lambda: API.check(".", only=["sample"]), "there is no check named 'sample'", None),
-    "unproved": (lambda: API.check(".", allow_unproved=["all"]), "is not a list of these: inputs", "allow_unproved"),
-    "source": (lambda: API.load(5), "5 is not a path", "source"),
-    "no source": (lambda: API.inspect("gone.mar"), "there is no such file or folder", "gone.mar"),
-    "a number to compare": (lambda: API.diff(".", 5), "5 is not a path", "after"),
-    "nothing to open": (lambda: API.open(None), "None is not a path", "source"),
-    "no name": (lambda: API.unpack("."), "no folder can be named after", "."),
-    "comma": (
-        lambda: API.build(model_name="m", version="1", handler="h.py", extra_files=["a,b"]),
-        "a comma separates two",
-        "extra_files: a,b",
-    ),
-    "both": (lambda: API.build(".", model_name="m"), "--model-name replaces a project", None),
-    "too few": (lambda: API.build(model_name="m"), "missing: --version and --handler", None),
-    "no template": (lambda: API.init("new", template="vision"), "vision", None),
-    "archive and name": (lambda: API.init(from_="x.mar", name="m"), "--name has no effect", None),
-    "labels": (lambda: API.init("new", labels=5), "5 is not a path", "labels"),
-    "limits": (lambda: API.inspect(".", max_size=-1), "-1 is not an integer", "max_size"),
-    "a path of bytes": (lambda: API.inspect(b"x.mar"), "is not a path", "source"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_no_option_is_one_sentence(project: Path, name: str) -> None:
-    call, said, where = WRONG[name]
-    with pytest.raises(UsageError) as caught:
-        call()
-    assert said in caught.value.what
-    assert where is None or caught.value.where == where
-    assert "\n" not in str(caught.value)
 
 
 def test_no_project_and_no_sound_one_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

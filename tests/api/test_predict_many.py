@@ -57,7 +57,7 @@ def test_a_batch_fails_as_on_the_server_unless_its_inputs_are_isolated(model: ma
 def test_what_cannot_be_sent_ends_it_after_the_answers_before_it(model: marpack.Model) -> None:
     answers = model.predict_many(["a", "b", float("nan"), "c"])
     assert words(islice(answers, 2)) == ["a", "b"]
-    with pytest.raises(UsageError, match="no number nan") as raised:
+    with pytest.raises(UsageError) as raised:
         next(answers)
     assert raised.value.where == "inputs[2]"
     assert model.predict("after").ok

@@ -83,8 +83,7 @@ def test_an_actor_opens_the_file_that_was_fetched_and_is_asked_for_no_digest(mak
     with open_archive(mar) as archive:
         prepared = SimpleNamespace(load=Load(model_dir=""), resolved=ResolvedSource(path=mar), archive=archive)
         model = actor_model(ScoreOptions(digest=f"sha256:{'0' * 64}", trust_url=True), prepared)
-    (options,) = model.open.args
-    assert options.digest is None
+    assert model.open.keywords["options"].digest is None
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from days import by_day
 from invoking import invoke
 from msgspec import Struct
 
-from marpack.cli.main import main
 from marpack.findings import Severity
 from marpack.project.load import load_project
 from marpack.project.planning import plan_project
@@ -70,11 +69,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 # --- the templates ---
 
 
-def test_there_is_a_template_for_each_built_in_and_each_kind_of_handler():
-    built_in = {"image_classifier", "image_segmenter", "object_detector", "text_classifier"}
-    assert set(TEMPLATES) == built_in | {"custom", "function", "onnx", "streaming"}
-
-
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_every_scaffold_plans_without_a_finding(name: str, here: Path, init: Init):
     assert init("new", "-t", name).code == 0
@@ -102,17 +96,6 @@ def test_every_scaffold_is_written_as_its_author_would(name: str, here: Path, in
         assert max(map(len, path.read_text().splitlines())) <= 120
 
 
-@pytest.mark.parametrize("name", ["custom", "onnx"])
-def test_a_handlers_stages_are_explained_in_one_line_each(name: str, here: Path, init: Init):
-    import ast
-
-    init("new", "-t", name)
-    (handler,) = [node for node in ast.parse((here / "new" / "handler.py").read_text()).body if hasattr(node, "bases")]
-    stages = {node.name: ast.get_docstring(node) for node in handler.body if isinstance(node, ast.FunctionDef)}
-    for stage in ("initialize", "preprocess", "inference", "postprocess"):
-        assert len(stages[stage].splitlines()) == 1
-
-
 @pytest.mark.nightly
 def test_the_toy_models_are_those_that_their_script_makes(tmp_path: Path):
     done = run("tools.toy_models", tmp_path, cwd=ROOT)
@@ -121,10 +104,6 @@ def test_the_toy_models_are_those_that_their_script_makes(tmp_path: Path):
     assert made
     committed = contents(templates() / "init")
     assert {name: len(data) for name, data in made.items()} == {name: len(committed[name]) for name in made}
-
-
-def test_the_templates_are_small():
-    assert sum(len(data) for data in contents(templates() / "init").values()) < 100_000
 
 
 # --- around what is there ---
@@ -283,40 +262,39 @@ def test_yes_is_still_taken(here: Path, init: Init):
 # --- mistakes ---
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["file.txt"], 2, "a project is a folder, and this is a file"),
-        (["--from", "none.mar"], 3, "none.mar"),
-        (["--from", "file.txt"], 3, "file.txt"),
-        (["--from", "x.mar", "-t", "onnx"], 2, "--template has no effect"),
-        (["--from", "x.mar", "--model-file", "m.py"], 2, "--model-file has no effect"),
-        (["-t", "resnet"], 2, "there is no template 'resnet'"),
-        (["--name", "a b"], 2, "'a b' is not a model name"),
-        (["--weights", "none.pt"], 2, "does not exist"),
-        (["--weights", "file.txt"], 2, "does not hold weights"),
-        (["--labels", "none.txt"], 2, "does not exist"),
-        (["--labels", "odd.txt"], 2, "this line is empty"),
-        (["--handler", "image_clasifier"], 2, "did you mean image_classifier?"),
-        (["--handler", "gone.py"], 2, "neither a built-in handler nor a file"),
-        (["--target", "triton"], 2, "'triton' is not one of"),
-        (["--template"], 2, "requires an argument"),
-        (["--templat", "onnx"], 2, "Did you mean '--template'"),
-        (["a", "b"], 2, "unexpected extra argument"),
-        (["file.txt/new"], 1, "cannot be written"),
-    ],
-)
-def test_mistakes_are_told_in_a_sentence_and_leave_nothing(
-    here: Path, init: Init, arguments: list[str], code: int, message: str
-):
+WRONG = {  # words → exit code
+    "file.txt": 2,
+    "--from none.mar": 3,
+    "--from file.txt": 3,
+    "--from x.mar -t onnx": 2,
+    "--from x.mar --model-file m.py": 2,
+    "-t resnet": 2,
+    "--name a+b": 2,
+    "--weights none.pt": 2,
+    "--weights file.txt": 2,
+    "--labels none.txt": 2,
+    "--labels odd.txt": 2,
+    "--handler image_clasifier": 2,
+    "--handler gone.py": 2,
+    "--target triton": 2,
+    "--templat onnx": 2,
+    "a b": 2,
+    "file.txt/new": 1,
+    "--labels ../outside.txt": 2,
+    "--model-file ../outside.txt": 2,
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_wrong_usage_has_its_exit_code_and_leaves_nothing(here: Path, init: Init, words: str):
+    (here.parent / "outside.txt").write_text("a\nb\n")
     (here / "file.txt").write_text("text")
     (here / "odd.txt").write_text("a\n\nb\n")
     before = contents(here)
-    outcome = init(*arguments)
-    assert outcome.code == code
-    assert message in outcome.err
+    outcome = init(*words.split())
+    assert (outcome.code, outcome.out) == (WRONG[words], "")
+    assert "error:" in outcome.err or "Error:" in outcome.err
     assert "Traceback" not in outcome.err
-    assert outcome.out == ""
     assert contents(here) == before
 
 
@@ -342,17 +320,3 @@ def test_an_odd_folder_name_makes_a_name_all_the_same(tmp_path: Path, init: Init
     monkeypatch.chdir(tmp_path)
     assert init("Pets & más").code == 0
     assert load_project(tmp_path / "Pets & más").name == "Pets-m-s"
-
-
-@pytest.mark.parametrize("flag", ["--labels", "--model-file"])
-def test_a_file_outside_the_project_is_refused_at_once(
-    flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "outside.txt").write_text("a\nb\n")
-    (tmp_path / "inner").mkdir()
-    monkeypatch.chdir(tmp_path / "inner")
-    with pytest.raises(SystemExit) as ended:
-        main(["init", flag, "../outside.txt"])
-    assert ended.value.code == 2
-    assert flag in capsys.readouterr().err
-    assert not list((tmp_path / "inner").iterdir())

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from marpack.cli.inputs import InputOptions, count_inputs, read_inputs
-from marpack.cli.main import COMMANDS, marpack
+from marpack.cli.main import marpack
 from marpack.errors import UsageError
 from marpack.runner.inputs import RequestDefaults
 
@@ -21,15 +21,6 @@ def options(*words: str) -> dict[str, Any]:
     run = marpack.get_command(MARPACK, "run")
     assert run is not None
     return run.make_context("run", list(words), MARPACK).params
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_what_an_option_takes_has_a_name(command: str) -> None:
-    found = marpack.get_command(MARPACK, command)
-    assert found is not None
-    for option in found.params:
-        if isinstance(option, click.Option) and not option.is_flag:
-            assert option.metavar or isinstance(option.type, click.Choice), f"--{option.name}: is it a flag?"
 
 
 def test_nothing_is_asked_for_by_itself() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from marpack.cli import check, run
+from marpack.cli import run
 from marpack.cli.inputs import InputOptions
 from marpack.cli.interrupts import Interrupts
 from marpack.errors import ExitCode
@@ -235,30 +235,13 @@ def test_a_main_thread_that_is_stuck_in_c_does_not_hold_up_the_end():
                 process.kill()
 
 
-def test_a_comparison_that_is_interrupted_kills_its_workers(monkeypatch: pytest.MonkeyPatch):
-    killed = []
-
-    class Stuck:
-        def run(self, _: object) -> Iterator[object]:
-            raise KeyboardInterrupt
-
-        def stop(self) -> None:
-            killed.append(True)
-
-        def comparison(self, **_: object) -> str:
-            return "a comparison"
-
-    assert check._run(Stuck(), (), (), as_json=True) == "a comparison"
-    assert killed
-
-
 def test_a_benchmark_that_is_interrupted_kills_its_workers(monkeypatch: pytest.MonkeyPatch):
     ends: list[object] = []
 
     @contextmanager
     def session(*_: object, **__: object) -> Iterator[object]:
         try:
-            yield SimpleNamespace()
+            yield SimpleNamespace(archive=None)
         except BaseException as error:
             ends.append(type(error))
             raise
@@ -268,7 +251,6 @@ def test_a_benchmark_that_is_interrupted_kills_its_workers(monkeypatch: pytest.M
 
     monkeypatch.setattr("marpack.cli.run.open_session", session)
     monkeypatch.setattr("marpack.cli.run.read_inputs", lambda *_: [])
-    monkeypatch.setattr("marpack.cli.run_output.RunOutput", lambda _: SimpleNamespace(note=None))
-    monkeypatch.setattr(run, "_measure", measure)
+    monkeypatch.setattr("marpack.inspection.members.model_config", measure)
     assert run.benchmark(run.RunCommandOptions("x.mar"), InputOptions()) == ExitCode.INTERRUPTED
     assert ends == [KeyboardInterrupt]  # by which a session knows that it is to kill, not to wait

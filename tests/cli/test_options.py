@@ -26,19 +26,9 @@ def test_a_size_is_a_number_of_bytes(text: str, count: int) -> None:
     assert size(text) == count
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("4194305T", "more than there can be"),
-        ("0", "nothing"),
-        ("0.9", "nothing"),
-        ("1P", "no"),
-        ("-1", "no"),
-        ("", "no"),
-    ],
-)
-def test_what_is_no_size_is_said(text: str, said: str) -> None:
-    with pytest.raises(click.BadParameter, match=f"is {said}"):
+@pytest.mark.parametrize("text", ["4194305T", "0", "0.9", "1P", "-1", ""])
+def test_an_invalid_size_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter):
         size(text)
 
 

@@ -109,52 +109,51 @@ def test_what_lies_beside_is_left_where_that_is_asked_for(marpack: Marpack, fake
     assert marpack("push", "digits.mar", address, "--no-attach")[0] == 0
 
 
-SHA = "sha256:" + "0" * 64
-# What is wrong: words behind `marpack` (HOST is the registry's), exit code, and what is said of it.
-WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
-    "no file": (("push", "none.mar", "oci://HOST/a:1"), 2, "the file does not exist"),
-    "a folder": (("push", ".", "oci://HOST/a:1"), 2, "a model folder cannot be pushed"),
-    "no archive": (("push", "text.mar", "oci://HOST/a:1"), 3, "text.mar"),
-    "cut short": (("push", "cut.mar", "oci://HOST/a:1"), 3, "cut.mar"),
-    "no scheme": (("push", "digits.mar", "HOST/a:1"), 2, "a registry's address begins with oci://"),
-    "a digest": (("push", "digits.mar", f"oci://HOST/a@{SHA}"), 2, "pushed under a tag"),
-    "capitals": (("push", "digits.mar", "oci://HOST/Digits:1"), 2, "lower-case"),
-    "nobody there": (("push", "digits.mar", "oci://127.0.0.1:1/a:1"), 1, "cannot reach 127.0.0.1:1"),
-    "nothing attached": (("push", "digits.mar", "oci://HOST/a:1", "--attach", "none"), 2, "it cannot be read"),
-    "an address of a file": (("push", "oci://HOST/team/digits:1.0", "oci://HOST/a:1"), 2, "the file does not exist"),
-    "no such tag": (("pull", "oci://HOST/team/digits:2.0"), 1, "not found in the registry"),
-    "pull from nobody": (("pull", "oci://127.0.0.1:1/a:1"), 1, "cannot reach 127.0.0.1:1"),
-    "it is there": (("pull", "oci://HOST/team/digits:1.0"), 2, "the output exists already"),
-    "below a file": (("pull", "oci://HOST/team/digits:1.0", "-o", "text.mar/x.mar"), 1, "cannot be written"),
-    "too large": (("pull", "oci://HOST/team/digits:1.0", "-o", "x/", "--max-size", "9"), 3, "raise it with --max-size"),
-    "no size": (("pull", "oci://HOST/team/digits:1.0", "--max-size", "many"), 2, "is not a size"),
-    "a lie": (("pull", "oci://HOST/team/lie:1", "-o", "x/"), 3, "sends other bytes"),
-    "wants credentials": (("pull", "oci://HOST/team/private:1", "-o", "x/"), 1, "none are stored for HOST"),
-    "inspect nothing": (("inspect", "oci://HOST/team/digits:3"), 1, "not found in the registry"),
-    "inspect a lie": (("inspect", "oci://HOST/team/lie:1", "--verify"), 3, "sends other bytes"),
-    "run a lie": (("run", "oci://HOST/team/lie:1", "--input", "x.json"), 3, "sends other bytes"),
-    "unpack a lie": (("unpack", "oci://HOST/team/lie:1"), 3, "sends other bytes"),
-    "check too large": (("check", "oci://HOST/team/digits:1.0", "--max-size", "9"), 3, "raise it with --max-size"),
+WRONG = {  # words (HOST is the registry's) → exit code
+    "push none.mar oci://HOST/a:1": 2,
+    "push . oci://HOST/a:1": 2,
+    "push text.mar oci://HOST/a:1": 3,
+    "push cut.mar oci://HOST/a:1": 3,
+    "push digits.mar HOST/a:1": 2,
+    f"push digits.mar oci://HOST/a@sha256:{'0' * 64}": 2,
+    "push digits.mar oci://HOST/Digits:1": 2,
+    "push digits.mar oci://127.0.0.1:1/a:1": 1,
+    "push digits.mar oci://HOST/a:1 --attach none": 2,
+    "push oci://HOST/team/digits:1.0 oci://HOST/a:1": 2,
+    "pull oci://HOST/team/digits:2.0": 1,
+    "pull oci://127.0.0.1:1/a:1": 1,
+    "pull oci://HOST/team/digits:1.0": 2,
+    "pull oci://HOST/team/digits:1.0 -o text.mar/x.mar": 1,
+    "pull oci://HOST/team/digits:1.0 -o x/ --max-size 9": 3,
+    "pull oci://HOST/team/digits:1.0 --max-size many": 2,
+    "pull oci://HOST/team/lie:1 -o x/": 3,
+    "pull oci://HOST/team/private:1 -o x/": 1,
+    "inspect oci://HOST/team/digits:3": 1,
+    "inspect oci://HOST/team/lie:1 --verify": 3,
+    "run oci://HOST/team/lie:1 --input x.json": 3,
+    "unpack oci://HOST/team/lie:1": 3,
+    "check oci://HOST/team/digits:1.0 --max-size 9": 3,
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_said(name: str, marpack: Marpack, fake: FakeRegistry, pushed: str, mar: Path):
-    words, code, message = WRONG[name]
+@pytest.mark.parametrize("words", WRONG)
+def test_wrong_usage_has_its_exit_code_and_changes_nothing(
+    words: str, marpack: Marpack, fake: FakeRegistry, pushed: str, mar: Path
+):
     Path("text.mar").write_text("no archive")
     Path("cut.mar").write_bytes(mar.read_bytes()[:-100])
-    Path("digits.zip").write_bytes(mar.read_bytes())
     Path("x.json").write_text(SBOM)
     with_lies(fake)
-    before = sorted(Path().rglob("*"))
-    ended, out, err = marpack(*(word.replace("HOST", fake.host) for word in words))
-    assert (ended, out) == (code, "")
-    assert message.replace("HOST", fake.host) in " ".join(err.split())
-    assert "hint:" in err or "Usage:" in err
+
+    def files() -> list[Path]:
+        return [path for path in sorted(Path().rglob("*")) if "cache" not in path.parts]
+
+    before = files()
+    ended, out, err = marpack(*words.replace("HOST", fake.host).split())
+    assert (ended, out) == (WRONG[words], "")
+    assert "error:" in err or "Error:" in err
     assert "secret" not in err
-    assert [path for path in sorted(Path().rglob("*")) if "cache" not in path.parts] == [
-        path for path in before if "cache" not in path.parts
-    ]
+    assert files() == before
     assert not list(Path("cache").rglob("*.mar"))
     assert not [path for path in fake.paths("PUT") if path.endswith("/a/manifests/1")]
 

@@ -76,7 +76,7 @@ def test_it_is_run_by_its_digest(marpack: Marpack, site: str, sha256: str):
     address = f"{site.replace('//', '//ann:secret@')}/loud.mar?token=secret#sha256={sha256}"
     done = running.marpack("run", address, "--data", "quiet", "--json")
     assert json.loads(done.stdout)["results"][0]["body"] == "QUIET"
-    assert f"this is {site}/loud.mar?…#sha256={sha256}" in done.stderr.replace("\n", "")
+    assert f"using {site}/loud.mar?…#sha256={sha256}" in done.stderr.replace("\n", "")
     assert "secret" not in done.stdout + done.stderr
     assert kept() == ["loud.mar", "loud.mar.json"]
     assert not any("secret" in str(path) for path in Path("cache").rglob("*"))

@@ -92,84 +92,46 @@ def test_a_signature_that_is_there_stays(marpack, here):
     assert (here / "probe.mar.sig").read_bytes() != before
 
 
-# words, exit code, what is said
-WRONG = {
-    "no key": (("sign", "probe.mar"), 2, "--key"),
-    "no archive": (("sign", "none.mar", "--key", "signer.pem"), 2, "only an archive's file can be vouched for"),
-    "a folder": (("sign", ".", "--key", "signer.pem"), 2, "pack it: marpack build"),
-    "an address": (("sign", "https://host/x.mar", "--key", "signer.pem"), 2, "on this machine"),
-    "no such key": (("sign", "probe.mar", "--key", "none.pem"), 2, "the key does not exist"),
-    "the public key": (("sign", "probe.mar", "--key", "signer.pub"), 2, "a public key, which cannot sign"),
-    "no key at all": (("sign", "probe.mar", "--key", "probe.mar"), 2, "not a private key in PEM form"),
-    "no variable": (("sign", "probe.mar", "--key", "env:NOT_SET_HERE"), 2, "environment variable is not set"),
-    "no output": (("sign", "probe.mar", "--key", "signer.pem", "-o", "."), 2, "the output is a folder"),
-    "not a certificate": (
-        ("sign", "probe.mar", "--key", "signer.pem", "--certificate", "signer.pub"),
-        2,
-        "not a certificate",
-    ),
-    "no archive at all": (("sign", "signer.pub", "--key", "signer.pem"), 3, "signer.pub"),
-    "nobody": (("verify", "probe.mar"), 2, "no trusted key or authority"),
-    "key and authority": (
-        ("verify", "probe.mar", "--key", "signer.pub", "--ca", "x.pem"),
-        2,
-        "--key and --ca exclude each other",
-    ),
-    "the private key": (("verify", "probe.mar", "--key", "signer.pem"), 2, "this is a private key"),
-    "no signature": (("verify", "probe.mar", "--key", "signer.pub"), 2, "the signature does not exist"),
-    "no such signature": (
-        ("verify", "probe.mar", "--key", "signer.pub", "--signature", "x"),
-        2,
-        "signature does not exist",
-    ),
-    "nobody's signature": (("verify", "probe.mar", "--signature", "probe.mar"), 2, "--signature requires"),
-    "no signature at all": (
-        ("verify", "probe.mar", "--key", "signer.pub", "--signature", "other.pub"),
-        3,
-        "not a valid signature",
-    ),
-    "a missing archive": (("verify", "none.mar", "--key", "signer.pub"), 2, "only an archive's file"),
-    "no attestation": (
-        ("verify", "probe.mar", "--key", "signer.pub", "--require-check", "x"),
-        2,
-        "attestation does not exist",
-    ),
-    "a bad one": (
-        ("verify", "probe.mar", "--key", "signer.pub", "--require-check", "other.pub"),
-        3,
-        "not a valid attestation",
-    ),
-    "nobody's check": (("verify", "probe.mar", "--require-check", "x"), 2, "an attestation without a trusted key"),
-    "anybody": (("verify", "probe.mar", "--key", "signer.pub", "--allow-unsigned"), 2, "requires --require-check"),
-    "a checker of nothing": (("verify", "probe.mar", "--check-key", "signer.pub"), 2, "requires --require-check"),
-    "everybody": (
-        ("verify", "probe.mar", "--require-check", "x", "--check-key", "signer.pub", "--allow-unsigned"),
-        2,
-        "exclude each other",
-    ),
-    "an authority that is none": (("verify", "probe.mar", "--ca", "signer.pub"), 2, "not a certificate"),
-    "a key that signs nothing": (("check", "probe.mar", "--key", "signer.pem"), 2, "--attest FILE"),
-    "an attestation nowhere": (("check", "probe.mar", "--attest", "no/where.json"), 2, "there is no folder"),
-    "attested with the public key": (
-        ("check", "probe.mar", "--attest", "a.json", "--key", "signer.pub"),
-        2,
-        "a public key, which cannot sign",
-    ),
-    "two ways attested": (
-        ("check", "probe.mar", "--attest", "a.json", "--device", "cpu,cuda"),
-        2,
-        "--attest has no effect",
-    ),
+WRONG = {  # words → exit code
+    "sign probe.mar": 2,
+    "sign none.mar --key signer.pem": 2,
+    "sign . --key signer.pem": 2,
+    "sign https://host/x.mar --key signer.pem": 2,
+    "sign probe.mar --key none.pem": 2,
+    "sign probe.mar --key signer.pub": 2,
+    "sign probe.mar --key probe.mar": 2,
+    "sign probe.mar --key env:NOT_SET_HERE": 2,
+    "sign probe.mar --key signer.pem -o .": 2,
+    "sign probe.mar --key signer.pem --certificate signer.pub": 2,
+    "sign signer.pub --key signer.pem": 3,
+    "verify probe.mar": 2,
+    "verify probe.mar --key signer.pub --ca x.pem": 2,
+    "verify probe.mar --key signer.pem": 2,
+    "verify probe.mar --key signer.pub": 2,
+    "verify probe.mar --key signer.pub --signature x": 2,
+    "verify probe.mar --signature probe.mar": 2,
+    "verify probe.mar --key signer.pub --signature other.pub": 3,
+    "verify none.mar --key signer.pub": 2,
+    "verify probe.mar --key signer.pub --require-check x": 2,
+    "verify probe.mar --key signer.pub --require-check other.pub": 3,
+    "verify probe.mar --require-check x": 2,
+    "verify probe.mar --key signer.pub --allow-unsigned": 2,
+    "verify probe.mar --check-key signer.pub": 2,
+    "verify probe.mar --require-check x --check-key signer.pub --allow-unsigned": 2,
+    "verify probe.mar --ca signer.pub": 2,
+    "check probe.mar --key signer.pem": 2,
+    "check probe.mar --attest no/where.json": 2,
+    "check probe.mar --attest a.json --key signer.pub": 2,
+    "check probe.mar --attest a.json --device cpu,cuda": 2,
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_what_cannot_be(marpack, here, case):
-    words, expected, said = WRONG[case]
+@pytest.mark.parametrize("words", WRONG)
+def test_wrong_usage_has_its_exit_code_and_changes_nothing(marpack, here, words):
     before = sorted(here.iterdir())
-    code, out, err = marpack(*words)
-    assert (code, out) == (expected, "")
-    assert said in " ".join(err.split())
+    code, out, err = marpack(*words.split())
+    assert (code, out) == (WRONG[words], "")
+    assert err
     assert "Traceback" not in err
     assert sorted(here.iterdir()) == before
 

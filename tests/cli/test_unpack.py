@@ -76,24 +76,23 @@ def test_limits_are_raised_by_flags(marpack, tmp_path):
     assert marpack("unpack", "m.mar", "--max-ratio", "2000")[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "sentence"),
-    [
-        ([], 2, "Missing argument 'SOURCE'"),
-        (["nothing.mar"], 2, "there is no such file or folder"),
-        (["."], 2, "-d DIR"),
-        (["m.mar", "-d", "."], 2, "the output folder exists already"),
-        (["m.mar", "--only", "*.pt"], 2, "no member matches '*.pt'"),
-        (["m.mar", "--max-size", "many"], 2, "'many' is not a size such as 500M or 1.5T"),
-        (["m.mar", "--max-ratio", "0"], 2, "is not an integer of 1 or more"),
-        (["text.mar"], 3, "this is not a zip"),
-        (["empty.mar"], 3, "this is not a zip"),
-    ],
-)
-def test_wrong_words(marpack, tmp_path, words, code, sentence):
+WRONG = {  # words → exit code
+    "": 2,
+    "nothing.mar": 2,
+    ".": 2,
+    "m.mar -d .": 2,
+    "m.mar --only *.pt": 2,
+    "m.mar --max-size many": 2,
+    "m.mar --max-ratio 0": 2,
+    "text.mar": 3,
+    "empty.mar": 3,
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_wrong_usage_has_its_exit_code(marpack, tmp_path, words):
     make(tmp_path / "m.mar")
     (tmp_path / "text.mar").write_text("hello\n" * 100)
     (tmp_path / "empty.mar").touch()
-    ended, out, err = marpack("unpack", *words)
-    assert (ended, out) == (code, "")
-    assert sentence in " ".join(err.split())
+    ended, out, err = marpack("unpack", *words.split())
+    assert (ended, out, bool(err)) == (WRONG[words], "", True)

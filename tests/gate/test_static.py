@@ -13,7 +13,7 @@ import marpack
 from marpack.api.sessions import SessionNotes
 from marpack.archive.reader import open_archive
 from marpack.cli.main import marpack as command
-from marpack.cli.session import tell_findings
+from marpack.cli.session import show_notable
 from marpack.errors import ArchiveError, ExitCode, UsageError
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate, CheckOptions
@@ -73,7 +73,7 @@ def test_run_and_score_report_programs(native: Path, capsys: pytest.CaptureFixtu
     with open_archive(native) as opened:
         SessionNotes(found.extend, env="isolated").opened(ResolvedSource(path=native), opened)
     assert [(each.code, each.severity) for each in found] == [("program", Severity.NOTE)]
-    tell_findings(found)
+    show_notable(found)
     assert "program" in capsys.readouterr().err
 
 

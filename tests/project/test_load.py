@@ -74,8 +74,8 @@ def test_a_version_is_taken_as_it_is_written(make_project: Callable[..., Path], 
 
 HEAD = "name: n\nversion: 1\nhandler: h.py\n"
 WRONG = {
-    "unknown key": (HEAD + "wieghts: a\n", ["4: wieghts", "unknown key wieghts", "did you mean weights?"]),
-    "unknown, in capitals": (HEAD + "Weights: a\n", ["4: Weights", "unknown key Weights", "did you mean weights?"]),
+    "unknown key": (HEAD + "wieghts: a\n", ["4: wieghts", "unknown key wieghts", "Did you mean weights?"]),
+    "unknown, in capitals": (HEAD + "Weights: a\n", ["4: Weights", "unknown key Weights", "Did you mean weights?"]),
     "unknown, like none": (
         HEAD + "zzz: 1\n",
         [
@@ -87,11 +87,11 @@ WRONG = {
     "unknown, no text": (HEAD + "1: a\n", ["4: 1", "unknown key 1", None]),
     "unknown inside": (
         HEAD + "samples:\n  - input: a\n    expect: {stauts: 1}\n",
-        ["6: samples[0].expect.stauts", "unknown key stauts", "did you mean status?"],
+        ["6: samples[0].expect.stauts", "unknown key stauts", "Did you mean status?"],
     ),
     "unknown in a text expectation": (
         HEAD + "samples: [{input: a, expect: {text: {containing: a}}}]\n",
-        ["4: samples[0].expect.text.containing", "unknown key containing", "did you mean contains?"],
+        ["4: samples[0].expect.text.containing", "unknown key containing", "Did you mean contains?"],
     ),
     "missing": ("name: n\nversion: 1\n", ["handler is missing", "add a line 'handler: …'"]),
     "missing inside": (HEAD + "files:\n  - {from: a}\n", ["5: files[0]", "to is missing", "add a line 'to: …'"]),
@@ -122,15 +122,15 @@ WRONG = {
     ),
     "no such weight of a check": (
         HEAD + "checks: {samples: warnin}\n",
-        ["4: checks.samples", "checks.samples must be error or warning or note, not 'warnin'", "did you mean warning?"],
+        ["4: checks.samples", "checks.samples must be error or warning or note, not 'warnin'", "Did you mean warning?"],
     ),
     "no such check": (
         HEAD + "checks: {memry: warning}\n",
-        ["4: checks.memry", "unknown key memry", "did you mean memory?"],
+        ["4: checks.memry", "unknown key memry", "Did you mean memory?"],
     ),
     "no such target": (
         HEAD + "target: torchsrve\n",
-        ["4: target", "target must be torchserve or marpack, not 'torchsrve'", "did you mean torchserve?"],
+        ["4: target", "target must be torchserve or marpack, not 'torchsrve'", "Did you mean torchserve?"],
     ),
 }
 
@@ -185,8 +185,7 @@ def test_no_project_here(tmp_path: Path) -> None:
 
     assert refused(tmp_path).where == str(tmp_path)
     assert "marpack init" in str(refused(tmp_path).hint)
-    nowhere = refused(tmp_path / "nowhere")
-    assert (nowhere.where, nowhere.hint) == (str(tmp_path / "nowhere"), None)  # `init` makes no folder
+    assert refused(tmp_path / "nowhere").where == str(tmp_path / "nowhere")
     (tmp_path / "marpack.yml").touch()
     assert refused(tmp_path).hint == "rename marpack.yml to marpack.yaml"
     assert refused(tmp_path / "marpack.yml").where == str(tmp_path / "marpack.yml")

@@ -38,8 +38,8 @@ SAID = Metadata(
 LICENSE_HINT = "use an identifier of spdx.org/licenses, join several with AND or OR, or name your own LicenseRef-NAME"
 # What stands under metadata, in YAML → where, message, hint.
 WRONG = {
-    "{licence: MIT}": ("metadata.licence", "unknown key licence", "did you mean license?"),
-    "{author: [A]}": ("metadata.author", "unknown key author", "did you mean authors?"),
+    "{licence: MIT}": ("metadata.licence", "unknown key licence", "Did you mean license?"),
+    "{author: [A]}": ("metadata.author", "unknown key author", "Did you mean authors?"),
     "{url: x}": ("metadata.url", "unknown key url", "known keys: license, authors, description, homepage"),
     "": ("metadata", "metadata is empty", "give it a value, or remove the line"),
     "MIT": (
@@ -53,14 +53,14 @@ WRONG = {
     "{license: Apache 2.0}": (
         "metadata.license",
         "'Apache 2.0' is not an SPDX licence expression",
-        "did you mean Apache-2.0?",
+        "Did you mean Apache-2.0?",
     ),
     "{license: proprietary}": (
         "metadata.license",
         "'proprietary' is not an SPDX licence expression",
         LICENSE_HINT,
     ),
-    "{license: MIT AND}": ("metadata.license", "'MIT AND' is not an SPDX licence expression", "did you mean MIT?"),
+    "{license: MIT AND}": ("metadata.license", "'MIT AND' is not an SPDX licence expression", "Did you mean MIT?"),
     "{license: LicenseRef-a b}": (
         "metadata.license",
         "'LicenseRef-a b' is not an SPDX licence expression",

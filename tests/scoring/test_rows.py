@@ -95,7 +95,7 @@ def test_columns_that_fit_are_taken(mapping: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("mapping", "message", "hint"),
     [
-        ({"text": "tt"}, "x.parquet: the column tt", "did you mean t?"),
+        ({"text": "tt"}, "x.parquet: the column tt", "Did you mean t?"),
         ({"text": "t", "keep": ("zzzz",)}, "the column zzzz", "its columns are t, b, d, n"),
         ({"text": "n"}, "the column n is of type int64, which is not text", "--body sends bytes"),
         ({"body": "n"}, "neither bytes nor text", "--json sends"),

@@ -26,7 +26,11 @@ def errors() -> str:
         NOTE,
     ]
     for kind in sorted(subclasses(MarpackError), key=lambda kind: (kind.exit_code, kind.code)):
-        parts += [f"## {kind.code}", cause(kind), f"*Exit code* {kind.exit_code.value}. *Fix:* {kind.fix}"]
+        parts += [
+            f"## {kind.code}",
+            cause(kind),
+            f"*Exit code* {kind.exit_code.value}. *Fix:* {kind.fix or 'see the hint'}",
+        ]
         known = sorted(sentences.get(kind.__name__, {}).items())
         if known:
             parts.append("\n".join(f"- {code}{what}{hint}" for what, (code, hint) in known))

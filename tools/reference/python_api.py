@@ -197,6 +197,7 @@ def parameter_lines(parameters: list[inspect.Parameter]) -> Iterator[str]:
 def short(text: str) -> str:
     for prefix in (
         "marpack.api.results.",
+        "results.",
         "marpack.archive.protocol.",
         "marpack.torchserve.context.",
         "collections.abc.",
