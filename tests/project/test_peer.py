@@ -126,15 +126,6 @@ def test_takes_the_spelling_that_only_the_server_takes(workshop: Path, monkeypat
     assert ours == theirs
 
 
-def test_there_are_enough_argument_sets() -> None:
-    flags = {word.partition("=")[0] for words in ARGUMENT_SETS.values() for word in words if word.startswith("-")}
-    assert len(ARGUMENT_SETS) >= 25
-    assert flags >= {
-        "--model-name", "--serialized-file", "--model-file", "--handler", "--extra-files", "--runtime", "--export-path",
-        "--archive-format", "--force", "-f", "--version", "-v", "--requirements-file", "-r", "--config-file", "-c",
-    }  # fmt: skip
-
-
 class Content(Struct):
     """What two archives of one model must agree in."""
 

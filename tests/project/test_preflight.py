@@ -36,65 +36,59 @@ def found(folder: Path) -> list[tuple[str, str, str]]:
     return told(lambda: plan_project(load_project(folder)), folder)
 
 
+H, ENTRY = HEAD.format("handler.py"), HEAD.format("src/entry.py")
+BROKEN = {"src/entry.py": FUNCTION + "def broken(:\n"}
+FAR = {"src/entry.py": "import near\n" + FUNCTION, "src/near.py": "import far\n", "far.py": "\n\nx = (\n"}
+INLINE = H + "config:\n  minWorkers: 1\n  batchsize: 8\n"
+CONFIG = {"handler.py": FUNCTION, "conf/my.yaml": "minWorkers: 1\nbatchsize: 8\n"}
+# marpack.yaml, files, and the findings as "severity code place".
 CASES = {
-    "a sound function": (HEAD.format("handler.py"), {"handler.py": FUNCTION}, []),
-    "a handler that does not parse": (
-        HEAD.format("src/entry.py"),
-        {"src/entry.py": FUNCTION + "def broken(:\n"},
-        [("error", "source-syntax", "src/entry.py:3")],
-    ),
-    "a module that does not parse, two imports away": (
-        HEAD.format("src/entry.py"),
-        {"src/entry.py": "import near\n" + FUNCTION, "src/near.py": "import far\n", "far.py": "\n\nx = (\n"},
-        [("error", "source-syntax", "far.py:3")],
-    ),
+    "a sound function": (H, {"handler.py": FUNCTION}, []),
+    "a handler that does not parse": (ENTRY, BROKEN, ["error source-syntax src/entry.py:3"]),
+    "a module that does not parse, two imports away": (ENTRY, FAR, ["error source-syntax far.py:3"]),
     "an import that nothing provides": (
-        HEAD.format("handler.py"),
+        H,
         {"handler.py": "import nowhere_at_all\n" + FUNCTION},
-        [("warning", "import-unlisted", "handler.py:1")],
+        ["warning import-unlisted handler.py:1"],
     ),
     "an inline config with a misspelt key": (
-        HEAD.format("handler.py") + "config:\n  minWorkers: 1\n  batchsize: 8\n",
+        INLINE,
         {"handler.py": FUNCTION},
-        [("warning", "config-unknown-key", "marpack.yaml:6: config.batchsize")],
+        ["warning config-unknown-key marpack.yaml:6: config.batchsize"],
     ),
     "a config file with a misspelt key": (
-        HEAD.format("handler.py") + "config: conf/my.yaml\n",
-        {"handler.py": FUNCTION, "conf/my.yaml": "minWorkers: 1\nbatchsize: 8\n"},
-        [("warning", "config-unknown-key", "conf/my.yaml:2")],
+        H + "config: conf/my.yaml\n",
+        CONFIG,
+        ["warning config-unknown-key conf/my.yaml:2"],
     ),
-    "a config that is no YAML": (
-        HEAD.format("handler.py") + "config: conf/my.yaml\n",
-        {"handler.py": FUNCTION, "conf/my.yaml": "a: [\n"},
-        [("error", "config-syntax", "conf/my.yaml:2")],
+    "a config that is not YAML": (
+        H + "config: conf/my.yaml\n",
+        CONFIG | {"conf/my.yaml": "a: [\n"},
+        ["error config-syntax conf/my.yaml:2"],
     ),
-    "a built-in without weights": (
-        HEAD.format("image_classifier"),
-        {},
-        [("error", "weights-none", "marpack.yaml: weights")],
-    ),
-    "what is missing is told once": (
+    "a built-in without weights": (HEAD.format("image_classifier"), {}, ["error weights-none marpack.yaml: weights"]),
+    "a missing file is reported once": (
         HEAD.format("image_classifier") + "weights: tiny.pt\n",
         {},
-        [("error", "missing-file", "marpack.yaml:4: weights")],
+        ["error missing-file marpack.yaml:4: weights"],
     ),
-    "what is missing hides nothing else": (
-        HEAD.format("src/entry.py") + "weights: tiny.pt\nsamples: [{input: s.png}]\n",
+    "a missing file hides nothing else": (
+        ENTRY + "weights: tiny.pt\nsamples: [{input: s.png}]\n",
         {"src/entry.py": "def handle(:\n"},
         [
-            ("error", "missing-file", "marpack.yaml:4: weights"),
-            ("error", "missing-file", "marpack.yaml:5: samples[0].input"),
-            ("error", "source-syntax", "src/entry.py:1"),
+            "error missing-file marpack.yaml:4: weights",
+            "error missing-file marpack.yaml:5: samples[0].input",
+            "error source-syntax src/entry.py:1",
         ],
     ),
 }
 
 
 @pytest.mark.parametrize(("yaml", "files", "expected"), CASES.values(), ids=CASES)
-def test_findings_are_told_where_they_were_written(
-    make_project: Make, yaml: str, files: dict[str, str], expected: list[tuple[str, str, str]]
+def test_findings_are_reported_where_they_were_written(
+    make_project: Make, yaml: str, files: dict[str, str], expected: list[str]
 ) -> None:
-    assert found(make_project(yaml, **files)) == expected
+    assert [" ".join(each) for each in found(make_project(yaml, **files))] == expected
 
 
 def test_weights_are_judged_by_their_content(make_project: Make) -> None:
@@ -202,14 +196,3 @@ def test_a_name_joined_of_parts_and_one_for_those_who_run_the_file(make_project:
     script = 'if __name__ == "__main__":\n    open("vocab.json")\n'
     files = {"handler.py": joined + FUNCTION + script, "vocab.json": "{}", "assets/merges.txt": ""}
     assert found(make_project(HEAD.format("handler.py"), **files)) == [("warning", "file-not-packed", "handler.py:2")]
-
-
-def test_flags_that_leave_out_what_lies_beside_the_handler(workshop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(workshop)
-    Path("code").mkdir()
-    Path("code/handler.py").write_text(READS.replace("{line}", "vocab.json"))
-    Path("code/vocab.json").write_text("{}")
-    flags = Flags(model_name="m", version="1", handler="code/handler.py")
-    assert told(lambda: plan_flags(flags), workshop) == [("warning", "file-not-packed", "code/handler.py:2")]
-    packed = Flags(model_name="m", version="1", handler="code/handler.py", extra_files="code/vocab.json")
-    assert told(lambda: plan_flags(packed), workshop) == []

@@ -8,11 +8,6 @@ import pytest
 
 from marpack.project.schema import (
     Expectation,
-    FileMapping,
-    ProjectFile,
-    SampleSpec,
-    Severities,
-    TextExpectation,
     mistakes,
 )
 
@@ -61,20 +56,3 @@ def test_what_is_wrong(told: dict[str, Any], said: list[tuple[str, str]]):
 @pytest.mark.parametrize("told", RIGHT)
 def test_what_may_be_meant(told: dict[str, Any]):
     assert list(mistakes(msgspec.convert(told, Expectation))) == []
-
-
-@pytest.mark.parametrize(
-    ("kind", "told"),
-    [
-        (ProjectFile, {"name": "n", "version": "1", "handler": "h"}),
-        (FileMapping, {"from": "a", "to": "b"}),
-        (SampleSpec, {"input": "a"}),
-        (Expectation, {}),
-        (TextExpectation, {}),
-        (Severities, {}),
-    ],
-)
-def test_no_key_is_passed_over(kind: type, told: dict[str, Any]):
-    assert isinstance(msgspec.convert(told, kind), kind)
-    with pytest.raises(msgspec.ValidationError, match="unknown field `quick`"):
-        msgspec.convert({**told, "quick": True}, kind)

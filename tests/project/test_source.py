@@ -120,13 +120,8 @@ def test_of_over_a_megabyte_the_time_tells_and_not_the_content(project: Path, si
     assert built(project) is is_stale
 
 
-def test_a_date_in_the_manifest_makes_nothing_stale(project: Path) -> None:
-    pack(plan_project(load_project(project), created_on="01/01/2026 00:00:00").plan)
-    assert not built(project)
-
-
-def test_a_commit_that_only_a_build_was_given_makes_nothing_stale(project: Path) -> None:
-    pack(replace(plan_project(load_project(project)).plan, source_commit="a" * 40))
+def test_a_date_and_a_commit_that_only_a_build_sets_make_nothing_stale(project: Path) -> None:
+    pack(replace(plan_project(load_project(project), created_on="01/01/2026 00:00:00").plan, source_commit="a" * 40))
     assert not built(project)
 
 

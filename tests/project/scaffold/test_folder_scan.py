@@ -179,12 +179,6 @@ def test_what_is_called_a_model_config_comes_first(tmp_path):
     assert scan_folder(tmp_path).configs == ("sub/model-config.yaml", "a.yaml")
 
 
-def test_other_requirements_are_neither_requirements_nor_labels(tmp_path):
-    write(tmp_path, **{"requirements-dev_dot_txt": "pytest\nruff\n", "README_dot_txt": "a\nb\n"})
-    found = scan_folder(tmp_path)
-    assert (found.requirements, found.labels, found.data) == (None, (), ())
-
-
 def test_other_projects_environments_and_hidden_files_are_passed_by(tmp_path, saved):
     (tmp_path / "venv").mkdir()
     (tmp_path / "venv" / "pyvenv.cfg").touch()
@@ -196,7 +190,3 @@ def test_other_projects_environments_and_hidden_files_are_passed_by(tmp_path, sa
     shutil.copy(saved["few"], tmp_path / ".model.pt")
     (tmp_path / "loop").symlink_to(tmp_path)
     assert scan_folder(tmp_path).weights == ()
-
-
-def test_a_folder_that_is_not_there_holds_nothing(tmp_path):
-    assert scan_folder(tmp_path / "new").names == frozenset()

@@ -152,11 +152,6 @@ def test_labels_that_the_source_reads_by_another_name_stay_what_they_are(tmp_pat
     assert ("classes.json" in proposal.files) == (named == "classes.json")
 
 
-def test_a_text_with_a_line_a_class_is_no_labels_beside_a_handler(tmp_path, saved):
-    shutil.copy(saved["few"], tmp_path / "net.pt")
-    assert proposed(tmp_path, {"handler.py": BASE.format(""), "notes.txt": "one\ntwo\n"}).labels is None
-
-
 @pytest.mark.parametrize(
     ("name", "is_input"),
     [
@@ -175,12 +170,6 @@ def test_samples_are_inputs_that_are_there(tmp_path, name, is_input):
     proposal = proposed(tmp_path, {"handler.py": OWN.format("pass"), name: "{}"})
     assert [sample.input for sample in proposal.samples.listed] == ([name] if is_input else [])
     assert ("no-samples" in codes(proposal)) != is_input
-
-
-def test_where_there_is_no_sample_it_is_told_what_proves_the_archive(tmp_path):
-    last = proposed(tmp_path, {"handler.py": OWN.format("pass")}).findings[-1]
-    assert last.code == "no-samples"
-    assert "`marpack run --input FILE --record`" in last.message
 
 
 def test_weights_may_be_of_no_known_format_where_the_handler_loads_them(tmp_path):

@@ -108,13 +108,6 @@ def test_the_weights_choose_the_template(folder, saved, weights, template, handl
     assert "model.pt" not in proposal.brought
 
 
-def test_a_vocabulary_makes_a_text_classifier(folder, saved):
-    put(folder, saved, "words")
-    put(folder, saved, "vocabulary", "source_vocab.pt")
-    proposal = proposed(folder)
-    assert (proposal.handler, proposal.files) == ("text_classifier", ("source_vocab.pt",))
-
-
 def test_onnx_weights_need_a_handler_and_their_runtime(folder, saved):
     put(folder, saved, "onnx", "wine.onnx")
     proposal = proposed(folder)
@@ -228,13 +221,6 @@ def test_weights_that_were_not_taken_are_named(folder, saved):
     assert finding.code == "more-weights"
     assert re.findall(r"\w+\.pt", finding.message) == ["model.pt", "old.pt"]  # taken, then left out
     assert proposed(folder, weights="model.pt").findings == ()
-
-
-@pytest.mark.parametrize(("weights", "numbers"), [("numbers", 13), ("onnx", 3)])
-def test_a_stand_in_is_as_wide_as_the_first_layer(folder, saved, weights, numbers):
-    put(folder, saved, weights, "w.onnx" if weights == "onnx" else "w.pt")
-    content = proposed(folder).samples.brought["samples/stand-in.json"]
-    assert content.count(b"0.5") == numbers
 
 
 def test_answers_come_before_what_is_found(folder, saved):

@@ -158,11 +158,3 @@ def test_a_text_or_two_rows_stand_in_where_the_handler_takes_those() -> None:
 def test_a_row_is_as_wide_as_the_first_layer_that_tells(own: Weights, width: int) -> None:
     _, brought, _ = samples("custom", own)
     assert len(json.loads(brought["samples/stand-in.json"])) == width
-
-
-def test_a_template_brings_its_own_samples() -> None:
-    template = load_template("streaming")
-    chosen = choose_samples(template, Scan(), None, Choice(template=template.name), None)
-    assert list(chosen.listed) == template.samples
-    assert chosen.brought == {name: template.read(name) for name in ("samples/three.json",)}
-    assert not chosen.stand_ins

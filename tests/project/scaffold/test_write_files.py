@@ -50,13 +50,6 @@ def test_what_is_there_is_replaced_only_when_asked(tmp_path):
     assert (placed.written, placed.replaced, placed.skipped) == (("y",), ("x",), ())
 
 
-def test_folders_of_what_is_replaced_keep_their_shape(tmp_path):
-    files = {"a/b/x": b"1", "a/b/y": b"2"}
-    write_files(tmp_path / "p", files, replace=False)
-    assert write_files(tmp_path / "p", {"a/b/x": b"3", "a/b/y": b"4"}, replace=True).replaced == ("a/b/x", "a/b/y")
-    assert tree(tmp_path / "p") == {"a/b/x": b"3", "a/b/y": b"4"}
-
-
 def test_a_link_is_something_that_is_there(tmp_path):
     (tmp_path / "x").symlink_to(tmp_path / "nowhere")
     assert write_files(tmp_path, {"x": b"new"}, replace=False).skipped == ("x",)
