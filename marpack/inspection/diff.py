@@ -19,7 +19,7 @@ from marpack.weights.kind import WeightsFormat
 from marpack.weights.tensors import StoredTensor, WeightsSummary
 
 _BLOCK = 1 << 20  # bytes
-_META = (MANIFEST_NAME, INDEX_NAME)  # compared by what they say
+_META = (MANIFEST_NAME, INDEX_NAME)  # compared by their values
 
 
 class Change(StrEnum):
@@ -48,12 +48,12 @@ class TensorDiff(Struct, frozen=True, kw_only=True):
     other: str  # its name in the second archive
     same: int  # tensors that are equal to the last bit
     differences: tuple[FieldDifference, ...] = ()
-    uncompared: int = 0  # tensors whose numbers do not lie in the file so that they can be compared
+    uncompared: int = 0  # tensors with numbers that are not stored in an order that can be compared
     problem: str | None = None  # why its tensors are not known
 
 
 class Diff(Struct, frozen=True, kw_only=True):
-    """Everything that differs; nothing at all when they are the `same`."""
+    """Everything that differs; nothing if the archives are the `same`."""
 
     before: str  # the first archive, as it was named
     after: str
@@ -68,7 +68,7 @@ class Diff(Struct, frozen=True, kw_only=True):
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[FieldDifference, ...]:  # Any: JSON
-    """Compare two mappings key by key, in the first one's order, then what only the second has."""
+    """Compare two mappings key by key: in the first one's order, then the keys that only the second one has."""
     pairs = ((name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after]))
     return tuple(
         FieldDifference(name=name, change=_change(name in before, name in after), before=old, after=new)
@@ -78,7 +78,6 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Fi
 
 
 def _change(before: object, after: object) -> Change:
-    """Return how what is, or is not, in either archive differs."""
     return Change.CHANGED if before and after else Change.REMOVED if before else Change.ADDED
 
 
@@ -91,92 +90,92 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:  # Any: JSON
         yield name, value
 
 
-def tensor_digest(file: BinaryIO, found: Recognized, placed: StoredTensor) -> str | None:
-    """Return the SHA-256 of a tensor's numbers in the order of its shape; None where they cannot be read that way.
+# Tensors
 
-    A tensor that is not contiguous is digested with the whole of its storage, offset and strides: two such are the
-    same only when they lie the same way.
+
+def tensor_digest(file: BinaryIO, found: Recognized, placed: StoredTensor) -> str | None:
+    """Return the SHA-256 of a tensor's numbers in the order of its shape; None if they cannot be read that way.
+
+    The digest of a tensor that is not contiguous includes its whole storage, its offset and its strides.
     """
-    if placed.storage is None:
-        return None
     try:
-        if placed.inside is None:
-            return _digest(file, placed)
-        return _digest(found.zip.open(placed.inside), placed) if found.zip else None
+        inner = file if placed.inside is None else found.zip.open(placed.inside) if found.zip else None
     except (KeyError, NotZipError):
         return None
-
-
-def _digest(file: BinaryIO, placed: StoredTensor) -> str | None:
-    digest = hashlib.sha256()
-    begin, one = placed.offset, placed.tensor.bytes
+    digest, begin, left = hashlib.sha256(), placed.offset, placed.tensor.bytes
     if not placed.contiguous:
         digest.update(repr((placed.offset, placed.stride)).encode())
-        begin, one = 0, placed.storage_bytes
-    if not reaches(file, begin):
+        begin, left = 0, placed.storage_bytes
+    if placed.storage is None or inner is None or not reaches(inner, begin):
         return None
-    while one:
-        block = file.read(min(_BLOCK, one))
+    while left:
+        block = inner.read(min(_BLOCK, left))
         if not block:
             return None
         digest.update(block)
-        one -= len(block)
+        left -= len(block)
     return digest.hexdigest()
 
 
-class _Opened(Struct, frozen=True):
+class _Side(Struct, frozen=True):
+    """The weights file of one archive."""
+
     file: BinaryIO
     found: Recognized
     contents: WeightsSummary
-    tensors: dict[str, StoredTensor]
+
+    @classmethod
+    def read(cls, file: BinaryIO) -> "_Side":
+        found = recognize(file)
+        return cls(file, found, read_contents(file, found))
+
+    def tensors(self) -> dict[str, StoredTensor]:
+        return {placed.tensor.name: placed for placed in self.contents.tensors}
 
 
 def compare_tensors(member: str, before: BinaryIO, other: str, after: BinaryIO) -> TensorDiff | None:
-    """Compare the tensors of two files, whatever formats they are in; None when neither is weights."""
-    old, new = _opened(before), _opened(after)
-    if old.found.kind is WeightsFormat.UNKNOWN and new.found.kind is WeightsFormat.UNKNOWN:
+    """Compare the tensors of two files of any format; None if neither contains weights."""
+    first, second = _Side.read(before), _Side.read(after)
+    if first.found.kind is WeightsFormat.UNKNOWN and second.found.kind is WeightsFormat.UNKNOWN:
         return None
-    found = [_compare(name, old, new) for name in dict.fromkeys([*old.tensors, *new.tensors])]
+    found: list[FieldDifference] = []
+    same = uncompared = 0
+    old_tensors, new_tensors = first.tensors(), second.tensors()
+    for name in dict.fromkeys([*old_tensors, *new_tensors]):
+        old, new = old_tensors.get(name), new_tensors.get(name)
+        digests: tuple[str | None, ...] = None, None
+        if old is None or new is None:
+            change = _change(old, new)
+        elif old.tensor.shape != new.tensor.shape:
+            change = Change.RESHAPED
+        elif old.tensor.dtype != new.tensor.dtype:
+            change = Change.RETYPED
+        else:
+            change = Change.CHANGED
+            digests = (
+                tensor_digest(first.file, first.found, old),
+                tensor_digest(second.file, second.found, new),
+            )
+            if None in digests or digests[0] == digests[1]:
+                uncompared += None in digests
+                same += None not in digests
+                continue
+        facts = [_tensor_facts(placed, digest) for placed, digest in zip((old, new), digests, strict=True)]
+        found.append(FieldDifference(name=name, change=change, before=facts[0], after=facts[1]))
+    problem = first.contents.problem or second.contents.problem
     return TensorDiff(
-        member=member,
-        other=other,
-        same=found.count(True),
-        differences=tuple(item for item in found if isinstance(item, FieldDifference)),
-        uncompared=found.count(False),
-        problem=old.contents.problem or new.contents.problem,
+        member=member, other=other, same=same, differences=tuple(found), uncompared=uncompared, problem=problem
     )
 
 
-def _opened(file: BinaryIO) -> _Opened:
-    found = recognize(file)
-    contents = read_contents(file, found)
-    return _Opened(file, found, contents, {placed.tensor.name: placed for placed in contents.tensors})
-
-
-def _compare(name: str, old: _Opened, new: _Opened) -> FieldDifference | bool:
-    """Return how a tensor differs, or whether its numbers are known to be the same."""
-    before, after = old.tensors.get(name), new.tensors.get(name)
-    first = second = None
-    if before is None or after is None:
-        change = _change(before, after)
-    elif before.tensor.shape != after.tensor.shape:
-        change = Change.RESHAPED
-    elif before.tensor.dtype != after.tensor.dtype:
-        change = Change.RETYPED
-    else:
-        change = Change.CHANGED
-        first = tensor_digest(old.file, old.found, before)
-        second = tensor_digest(new.file, new.found, after)
-        if first is None or second is None or first == second:
-            return first is not None and second is not None
-    return FieldDifference(name=name, change=change, before=_described(before, first), after=_described(after, second))
-
-
-def _described(placed: StoredTensor | None, digest: str | None) -> Any:  # Any: JSON
+def _tensor_facts(placed: StoredTensor | None, digest: str | None) -> dict[str, Any] | None:  # Any: JSON
     if placed is None:
         return None
     facts = {"dtype": placed.tensor.dtype, "shape": list(placed.tensor.shape)}
     return facts | {"sha256": digest} if digest else facts
+
+
+# Archives
 
 
 def diff(before: Archive, after: Archive, *, verify: bool = False, progress: Progress | None = None) -> Diff:
@@ -185,73 +184,54 @@ def diff(before: Archive, after: Archive, *, verify: bool = False, progress: Pro
     Args:
         before: The first archive.
         after: The second one; what only it has is "added".
-        verify: Read every member; otherwise those with the same recorded digest, CRC and size count as the same.
-        progress: Is called with the number of bytes just read, again and again.
+        verify: Read every member; otherwise members with the same recorded digest, CRC and size count as the same.
+        progress: Is called with the number of bytes just read.
 
-    Raises ManifestError, and DamagedArchiveError when what has to be read is damaged.
+    Raises ManifestError, and DamagedArchiveError if a member that has to be read is damaged.
     """
-    comparison = _Comparison(before, after, verify=verify, progress=progress)
-    members = tuple(comparison.members())
-    parts: dict[str, tuple[Any, ...]] = {  # Any: Difference and TensorDiff
-        "manifest": differences(_manifest(before), _manifest(after)),
-        "recorded": differences(_recorded(comparison.indexes[0]), _recorded(comparison.indexes[1])),
-        "members": members,
-        "config": differences(_config(before), _config(after)),
-        "labels": differences(_labels(before), _labels(after)),
-        "tensors": tuple(comparison.tensors({item.name for item in members if item.change is Change.CHANGED})),
-    }
-    same = not any(parts.values())
-    return Diff(before=before.source, after=after.source, same=same, **parts)
+    archives = before, after
+    indexes = [read_index(archive).index or Index(members=()) for archive in archives]
+    sums = [{} if verify else {member.name: member.sha256 for member in index.members} for index in indexes]
 
+    def digest(side: int, name: str) -> str:
+        if name not in sums[side]:
+            sums[side][name] = member_digest(archives[side], name, progress)
+        return sums[side][name]
 
-class _Comparison:
-    """The two archives, and what their indexes recorded of their members."""
-
-    def __init__(self, before: Archive, after: Archive, *, verify: bool, progress: Progress | None) -> None:
-        self._progress = progress
-        self.archives = before, after
-        self.indexes = tuple(read_index(archive).index or Index(members=()) for archive in self.archives)
-        self._sums: tuple[dict[str, str], ...] = ({}, {})
-        if not verify:
-            self._sums = tuple({member.name: member.sha256 for member in index.members} for index in self.indexes)
-
-    def members(self) -> Iterator[FieldDifference]:
-        """Yield the members that only one archive has, or that differ."""
-        before, after = (archive.entries for archive in self.archives)
-        for name in dict.fromkeys([*before, *after]):
-            both = name in before and name in after
-            if name not in _META and not (both and self._same(name, name)):
-                change = _change(name in before, name in after)
-                facts = self._facts(0, name), self._facts(1, name)
-                yield FieldDifference(name=name, change=change, before=facts[0], after=facts[1])
-
-    def tensors(self, changed: set[str]) -> Iterator[TensorDiff]:
-        """Yield the weights whose files differ, tensor by tensor; a serializedFile may have another name by now."""
-        pairs = {name: name for name in self.archives[0].entries if name in changed}
-        old, new = (archive.manifest.model.serialized_file for archive in self.archives)
-        is_renamed = old != new and old in self.archives[0].entries and new in self.archives[1].entries
-        if old and new and is_renamed and not self._same(old, new):
-            pairs[old] = new
-        for name, other in pairs.items():
-            with self.archives[0].open(name) as before, self.archives[1].open(other) as after:
-                found = compare_tensors(name, before, other, after)
-            if found:
-                yield found
-
-    def _same(self, name: str, other: str) -> bool:
-        first, second = self.archives[0].entries[name], self.archives[1].entries[other]
+    def same(name: str, other: str) -> bool:
+        first, second = before.entries[name], after.entries[other]
         if first.size != second.size or (None not in (first.crc, second.crc) and first.crc != second.crc):
             return False
-        return self._digest(0, name) == self._digest(1, other)
+        return digest(0, name) == digest(1, other)
 
-    def _digest(self, side: int, name: str) -> str:
-        if name not in self._sums[side]:
-            self._sums[side][name] = member_digest(self.archives[side], name, self._progress)
-        return self._sums[side][name]
-
-    def _facts(self, side: int, name: str) -> dict[str, Any] | None:  # Any: JSON
-        entry = self.archives[side].entries.get(name)
-        return {"size": entry.size, "sha256": self._sums[side].get(name)} if entry else None
+    members: list[FieldDifference] = []
+    pairs: dict[str, str] = {}  # weights files that may differ, by their names in both archives
+    for name in dict.fromkeys([*before.entries, *after.entries]):
+        sides = [archive.entries.get(name) for archive in archives]
+        if name in _META or (all(sides) and same(name, name)):
+            continue
+        facts = [
+            {"size": entry.size, "sha256": sums[side].get(name)} if entry else None for side, entry in enumerate(sides)
+        ]
+        members.append(FieldDifference(name=name, change=_change(*sides), before=facts[0], after=facts[1]))
+        pairs |= {name: name} if all(sides) else {}
+    old, new = (archive.manifest.model.serialized_file for archive in archives)
+    if old and new and old != new and old in before.entries and new in after.entries and not same(old, new):
+        pairs[old] = new  # renamed
+    tensors: list[TensorDiff] = []
+    for name, other in pairs.items():
+        with before.open(name) as first, after.open(other) as second:
+            found = compare_tensors(name, first, other, second)
+        tensors += [found] if found else []
+    parts: dict[str, tuple[Any, ...]] = {  # Any: FieldDifference and TensorDiff
+        "manifest": differences(*map(_manifest, archives)),
+        "recorded": differences(*map(_recorded, indexes)),
+        "members": tuple(members),
+        "config": differences(*map(_config, archives)),
+        "labels": differences(*map(_labels, archives)),
+        "tensors": tuple(tensors),
+    }
+    return Diff(before=before.source, after=after.source, same=not any(parts.values()), **parts)
 
 
 def _manifest(archive: Archive) -> dict[str, Any]:  # Any: JSON

@@ -90,6 +90,12 @@ def inspect(
     )
     if static_checks:
         findings += tuple(_static_findings(archive, index, findings))
+    verified = Verified(
+        members=len(sums),
+        bytes=sum(entry.size for entry in archive.entries.values()),
+        intact=not changes and all(isinstance(item, str) for item in sums.values()),
+        signed_off=state.index is not None,
+    )
     return Inspection(
         source=archive.source,
         form=archive.form,
@@ -100,7 +106,7 @@ def inspect(
         metadata=index.metadata or None,
         target=index.target if state.index else None,
         samples=len(index.samples),
-        members=tuple(_members(archive, index, sums)),
+        members=_member_facts(archive, index, sums),
         handler=handler_facts(archive),
         labels=labels,
         config=config,
@@ -108,7 +114,7 @@ def inspect(
         weights=scan.weights,
         pickles=scan.pickles,
         programs=scan.programs,
-        verified=_verified(archive, sums, is_intact=not changes, is_recorded=bool(state.index)) if verify else None,
+        verified=verified if verify else None,
         findings=findings,
     )
 
@@ -124,7 +130,7 @@ class _MemberScan(Struct, frozen=True, kw_only=True):
 
 def _scan_members(archive: Archive, max_opcodes: int) -> _MemberScan:
     """Scan every member; a damaged one does not affect the others."""
-    walk = NestedScan(
+    scan = NestedScan(
         fetched=is_remote(archive),
         opcodes=max_opcodes,
         weights=archive.manifest.model.serialized_file,
@@ -139,27 +145,18 @@ def _scan_members(archive: Archive, max_opcodes: int) -> _MemberScan:
             continue
         try:
             with archive.open(name) as file:
-                found = recognize(file, walk.budget)
+                found = recognize(file, scan.budget)
                 contents = None if found.kind is WeightsFormat.UNKNOWN else read_contents(file, found)
-                parts += list(walk.file(name, file, found))
+                parts += list(scan.file(name, file, found))
             weights += [weights_facts(name, contents)] if contents else []
         except DamagedArchiveError as error:
             parts.append(Unscanned(name, "it is damaged"))
             damaged.append(damaged_member(error, archive, name))
     return _MemberScan(
         weights=tuple(weights),
-        pickles=scan_of(parts, unfetched=walk.unfetched),
+        pickles=scan_of(parts, unfetched=scan.unfetched),
         programs=tuple(dict.fromkeys(part for part in parts if isinstance(part, Program))),
         damaged=tuple(damaged),
-    )
-
-
-def _verified(archive: Archive, sums: dict[str, str | Finding], *, is_intact: bool, is_recorded: bool) -> Verified:
-    return Verified(
-        members=len(sums),
-        bytes=sum(entry.size for entry in archive.entries.values()),
-        intact=is_intact and all(isinstance(item, str) for item in sums.values()),
-        signed_off=is_recorded,
     )
 
 
@@ -189,17 +186,19 @@ def weights_facts(member: str, contents: WeightsSummary) -> WeightsFacts:
     )
 
 
-def _members(archive: Archive, index: Index, sums: dict[str, str | Finding]) -> Iterator[MemberFacts]:
-    recorded = {member.name: member.sha256 for member in index.members}
-    for entry in archive.entries.values():
-        computed = sums.get(entry.name)
-        yield MemberFacts(
+def _member_facts(archive: Archive, index: Index, sums: dict[str, str | Finding]) -> tuple[MemberFacts, ...]:
+    known = {member.name: member.sha256 for member in index.members}
+    known |= {name: computed for name, computed in sums.items() if isinstance(computed, str)}
+    return tuple(
+        MemberFacts(
             name=entry.name,
             size=entry.size,
             compressed_size=entry.compressed_size,
             method=entry.method,
-            sha256=computed if isinstance(computed, str) else recorded.get(entry.name),
+            sha256=known.get(entry.name),
         )
+        for entry in archive.entries.values()
+    )
 
 
 def _requirements(archive: Archive) -> tuple[str, ...]:
@@ -263,10 +262,9 @@ def _static_findings(archive: Archive, index: Index, known: Sequence[Finding]) -
         member = (finding.where or "").partition(":")[0]
         place = re.compile(rf"{re.escape(f'{archive.source}!{member}')}($|[!@:])")
         reported = [each for each in known if place.match(each.where or "")]
-        is_repeated = any(each.severity is Severity.ERROR and each.code not in UNLIKE for each in reported)
-        is_repeated |= bool(reported) and finding.code == MEMBER_UNREADABLE.name
-        is_repeated |= (
-            bool(reported) and finding.code == WEIGHTS_PICKLED.name and finding.severity is not Severity.ERROR
-        )
-        if not is_repeated:
+        is_milder = finding.code == WEIGHTS_PICKLED.name and finding.severity is not Severity.ERROR
+        is_repeated = (finding.code == MEMBER_UNREADABLE.name or is_milder) and bool(reported)
+        if not is_repeated and not any(
+            each.severity is Severity.ERROR and each.code not in UNLIKE for each in reported
+        ):
             yield replace(finding, where=f"{archive.source}!{finding.where}" if finding.where else archive.source)

@@ -5,20 +5,17 @@ from typing import Any
 
 import yaml
 from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.errors import first_line
 
 MAX_BYTES = 1 << 20  # of a document: marpack.yaml, a model config, for every command
 MAX_DEPTH = 64
-_MAX_KEY = 1024  # characters of a key without '?' (YAML 1.1, section 9.3.1)
-_SERVER_DEPTH = 500  # Python's own recursion ends just below
 MAX_EXPANDED = 50_000  # what aliases stand for: ten lines of YAML can otherwise mean a billion values
 
 # Any: unrelated classes with one interface; libyaml's are ten times as fast, and not in every wheel
 SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 TEXT_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-_OPENING = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
-_CLOSING = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 _NOT_MADE = ("tag:yaml.org,2002:merge", "tag:yaml.org,2002:value")  # keys that have no value of their own
 # What is never ended shows only later, often lines below; the mistake is where it begins.
 _BEGUN = {
@@ -74,14 +71,13 @@ def read_yaml(text: str | bytes, *, as_text: bool = False, as_server: bool = Fal
     Args:
         text: The document.
         as_text: Whether every scalar stays the text it is written as: `no` is a label, not false.
-        as_server: Whether it is read as the worker reads it: by Python's own parser, which refuses some tabs that
-            libyaml takes, and however deep.
+        as_server: Whether Python's own parser reads it, as in the worker: it refuses some tabs that libyaml accepts.
     """
     if len(text) > MAX_BYTES:
         return _failed(f"it is larger than {MAX_BYTES >> 10} KiB", YamlFault.EXCESS)
-    kind = _PythonLoader if as_server else TEXT_LOADER if as_text else SAFE_LOADER
+    kind = yaml.SafeLoader if as_server else TEXT_LOADER if as_text else SAFE_LOADER
     try:
-        extent = _measure(text, kind, deep=as_server)
+        extent = _measure(text, kind)
         return extent if extent.problem else _compose(kind(text), extent)
     except yaml.MarkedYAMLError as error:
         found, hint = error.problem_mark or error.context_mark, _BEGUN.get(error.context or "")
@@ -104,55 +100,30 @@ def read_yaml(text: str | bytes, *, as_text: bool = False, as_server: bool = Fal
         return _failed(first_line(error))
 
 
-class _PythonLoader(yaml.SafeLoader):
-    """PyYAML's own loader, without its square of the depth: keys are noted in the order in which they may begin."""
-
-    possible_simple_keys: dict[int, Any]  # Any: PyYAML has no types
-
-    def next_possible_simple_key(self) -> int | None:
-        """Return the number of the token that the first of the possible keys begins with."""
-        first = next(iter(self.possible_simple_keys.values()), None)
-        return None if first is None else first.token_number
-
-    def stale_possible_simple_keys(self) -> None:
-        """Forget keys that are too long by now, or began on another line: the first ones do so first."""
-        keys = self.possible_simple_keys
-        while keys:
-            level, key = next(iter(keys.items()))
-            if key.line == self.line and self.index - key.index <= _MAX_KEY:
-                return
-            if key.required:
-                raise yaml.scanner.ScannerError(
-                    "while scanning a simple key", key.mark, "could not find expected ':'", self.get_mark()
-                )
-            del keys[level]
-
-
 def _failed(reason: str, fault: YamlFault = YamlFault.SYNTAX, line: int | None = None) -> YamlDocument:
     return YamlDocument(problem=YamlProblem(fault=fault, reason=reason, line=line))
 
 
-def _measure(text: str | bytes, kind: Any, *, deep: bool) -> YamlDocument:  # Any: see SAFE_LOADER
+def _measure(text: str | bytes, kind: Any) -> YamlDocument:  # Any: see SAFE_LOADER
     """Return a document's depth and its number of aliases, or the limit that it exceeds, before it is composed."""
     expanded = depth = aliases = 0
     opened: list[tuple[str | None, int]] = []
     sizes: dict[str | None, int] = {}
     for count, event in enumerate(yaml.parse(text, Loader=kind)):
         line = event.start_mark.line + 1 if event.start_mark else 1
-        depth = depth if isinstance(event, _CLOSING) else max(depth, len(opened) + 1)
-        if isinstance(event, _OPENING):
-            opened.append((event.anchor, count + expanded))
-        elif isinstance(event, _CLOSING):
+        if isinstance(event, yaml.CollectionEndEvent):
             anchor, start = opened.pop()
             sizes[anchor] = count + expanded - start
+            continue
+        depth = max(depth, len(opened) + 1)
+        if isinstance(event, yaml.CollectionStartEvent):
+            opened.append((event.anchor, count + expanded))
         elif isinstance(event, yaml.AliasEvent):
-            if not deep and any(event.anchor == anchor for anchor, _ in opened):
+            if any(event.anchor == anchor for anchor, _ in opened):
                 return _failed(f"it refers to itself by *{event.anchor}", YamlFault.EXCESS, line)
             aliases += event.anchor in sizes
             expanded += sizes.get(event.anchor, 1)
-        if len(opened) > _SERVER_DEPTH:
-            return _failed("it is nested too deeply")
-        if not deep and len(opened) > MAX_DEPTH:
+        if len(opened) > MAX_DEPTH:
             return _failed(f"it nests deeper than {MAX_DEPTH} levels", YamlFault.EXCESS, line)
         if expanded > MAX_EXPANDED:
             return _failed(f"it has aliases that stand for over {MAX_EXPANDED:,} values", YamlFault.EXCESS, line)
@@ -160,55 +131,35 @@ def _measure(text: str | bytes, kind: Any, *, deep: bool) -> YamlDocument:  # An
 
 
 def _compose(loader: Any, extent: YamlDocument) -> YamlDocument:  # Any: see SAFE_LOADER
+    """Return the document with its value, and with the line and the text of every key."""
+    lines: dict[str, int] = {}
+    texts: dict[str, str] = {}
+    duplicates: list[RepeatedKey] = []
+
+    def note(path: str, node: yaml.Node, line: int) -> None:
+        lines.setdefault(path, line)
+        read(path, node)
+
+    def read(path: str, node: yaml.Node) -> None:
+        if isinstance(node, yaml.ScalarNode):
+            texts.setdefault(path, node.value)
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value in enumerate(node.value):
+                note(f"{path}[{index}]", value, value.start_mark.line + 1)
+        else:
+            seen: dict[Any, int] = {}  # Any: a key may be a number or a date
+            for key, value in node.value:
+                is_plain = isinstance(key, yaml.ScalarNode) and key.tag not in _NOT_MADE
+                name = loader.construct_object(key) if is_plain else "<<"
+                line = key.start_mark.line + 1
+                if is_plain and name in seen:
+                    duplicates.append(RepeatedKey(str(name), seen[name], line))
+                seen.setdefault(name, line)
+                note(f"{path}.{name}" if path else str(name), value, line)
+
     node = loader.get_single_node()
     if node is None:
         return extent
-    reader = _KeyReader(loader)
-    reader.read(node, "")
-    return YamlDocument(
-        value=loader.construct_document(node),
-        lines=reader.lines,
-        texts=reader.texts,
-        duplicates=tuple(reader.duplicates),
-        depth=extent.depth,
-        aliases=extent.aliases,
-    )
-
-
-class _KeyReader:
-    """Reads the line and the text of every key, and the repeated keys."""
-
-    def __init__(self, loader: Any) -> None:  # Any: see SAFE_LOADER
-        self.lines: dict[str, int] = {}
-        self.texts: dict[str, str] = {}
-        self.duplicates: list[RepeatedKey] = []
-        self._loader = loader
-        self._open: set[int] = set()  # nodes that are being looked at: an alias may stand within its own
-
-    def read(self, node: yaml.Node, path: str) -> None:
-        if isinstance(node, yaml.ScalarNode):
-            self.texts.setdefault(path, node.value)
-        if isinstance(node, yaml.ScalarNode) or id(node) in self._open:
-            return
-        self._open.add(id(node))
-        if isinstance(node, yaml.MappingNode):
-            self._mapping(node, path)
-        else:
-            for index, value in enumerate(node.value):
-                self._note(value, f"{path}[{index}]", value.start_mark.line + 1)
-        self._open.remove(id(node))
-
-    def _mapping(self, node: yaml.MappingNode, path: str) -> None:
-        seen: dict[Any, int] = {}  # Any: a key may be a number or a date, too
-        for key, value in node.value:
-            made = isinstance(key, yaml.ScalarNode) and key.tag not in _NOT_MADE
-            name = self._loader.construct_object(key) if made else "<<"
-            line = key.start_mark.line + 1
-            if made and name in seen:
-                self.duplicates.append(RepeatedKey(str(name), seen[name], line))
-            seen.setdefault(name, line)
-            self._note(value, f"{path}.{name}" if path else str(name), line)
-
-    def _note(self, node: yaml.Node, path: str, line: int) -> None:
-        self.lines.setdefault(path, line)
-        self.read(node, path)
+    read("", node)
+    value = loader.construct_document(node)
+    return replace(extent, value=value, lines=lines, texts=texts, duplicates=tuple(duplicates))
