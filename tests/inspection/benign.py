@@ -6,46 +6,30 @@ import datetime as dt
 import decimal
 import fractions
 import gzip
-import importlib.util
 import io
 import lzma
-import marshal
 import pickle
 import random
-import sqlite3
 import struct
 import tarfile
 import uuid
-import wave
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
-import safetensors.numpy
 import torch
 from inspection.benign_contents import FOLDER, HANDLERS, HEADS, IMPORTING, OPENINGS, UNICODE, WORDS
 from PIL import Image
 from torch import nn
 
-from marpack.inspection.pickles import PickleVerdict
-
 PROTOCOLS = range(6)
 OPCODES = bytes(code for code in b"ci(ISV}])ldt012NFGJKLMPQRUTXBCabeghjopqrsu.") + bytes(range(0x80, 0x99))
 Make = Callable[[], bytes]
 Family = Iterator[tuple[str, Make | bytes | str]]
-
-
-class Benign(NamedTuple):
-    """One member."""
-
-    member: str  # its file name
-    make: Make
-    verdict: PickleVerdict
 
 
 class Net(nn.Module):
@@ -165,37 +149,6 @@ def raw_numbers() -> Family:
     yield "raw/true_tuples.u1", b"\x88\x85" * 20_000  # tuples in tuples
 
 
-def numpy_files() -> Family:
-    """.npy and .npz of every kind of element that needs no Python objects, and objects that are plain."""
-    arrays = {
-        "float": np.linspace(0, 1, 50),
-        "int": np.arange(40, 80),
-        "bool": np.ones(5, bool),
-        "str": np.array(["cat", "dog"]),
-        "bytes": np.array([b"cos\nsystem\n", b"x"]),
-        "structured": np.zeros(3, [("a", "f4"), ("b", "i8"), ("name", "U5")]),
-        "elements": np.ones(3, [("C", "f4"), ("H", "f4"), ("O", "f4")]),  # 'O' is also how numpy spells Python objects
-        "date": np.array(["2024-01-01"], "M8[D]"),
-        "complex": np.ones(3, complex),
-        "half": np.ones(3, np.float16),
-        "fortran": np.asfortranarray(np.ones((3, 4))),
-        "empty": np.ones(0),
-        "scalar": np.array(1.5),
-    }
-    for name, array in arrays.items():
-        yield f"numpy/{name}.npy", partial(_npy, array)
-    unicode = np.ones(3, [("\u732b", "f4")])
-    yield "numpy/version_2.npy", lambda: _written(np.lib.format.write_array, np.ones(3), (2, 0))
-    yield "numpy/version_3.npy", lambda: _written(np.lib.format.write_array, unicode, (3, 0))
-    yield "numpy/objects.npy", lambda: _npy(np.array([1, "a", None, [1.5]], object))
-    yield "numpy/all.npz", lambda: _written(np.savez, **arrays)
-    yield "numpy/small.npz", lambda: _written(np.savez_compressed, **arrays)
-
-
-def _npy(array: np.ndarray) -> bytes:
-    return _written(np.save, array)
-
-
 def _written(save: Callable[..., object], *args: Any, **options: Any) -> bytes:
     buffer = io.BytesIO()
     save(buffer, *args, **options)
@@ -224,72 +177,19 @@ def _picture(name: str) -> bytes:
     return _written(image.save, format=name)
 
 
-def sounds() -> Family:
-    """Sound and film, by hand but for wav."""
-    yield "sounds/tone.wav", _tone
-    yield "sounds/tone.snd", b".snd" + struct.pack(">5I", 24, 0xFFFFFFFF, 1, 8000, 1) + _noise(1, 400)
-    yield "sounds/tone.ogg", b"OggS\0\x02" + bytes(8) + _noise(2, 400)
-    yield "sounds/tagged.mp3", b"ID3\x03\0\0\0\0\0\x15TIT2\0\0\0\x0b\0\0\0A sentence" + _noise(3, 400)
-    yield "sounds/plain.mp3", b"\xff\xfb\x90d" + _noise(4, 400)
-    yield "sounds/tone.flac", b"fLaC\0\0\0\x22" + _noise(5, 400)
-    yield "sounds/tone.mid", b"MThd\0\0\0\x06\0\0\0\x01\0\x60MTrk\0\0\0\x04\0\xff\x2f\0"
-    yield "sounds/tone.aiff", b"FORM\0\0\1\0AIFFCOMM" + _noise(6, 248)
-    yield "sounds/film.avi", b"RIFF\x24\1\0\0AVI LIST" + _noise(8, 280)
-    yield "sounds/film.mp4", b"\0\0\0\x20ftypisom\0\0\2\0isomiso2avc1mp41" + _noise(9, 300)
-    yield "sounds/film.webm", b"\x1a\x45\xdf\xa3" + _noise(10, 300)
-
-
-def _tone() -> bytes:
-    buffer = io.BytesIO()
-    with wave.open(buffer, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(8000)
-        file.writeframes(_noise(11, 800))
-    return buffer.getvalue()
-
-
 def data_files() -> Family:
     """Tables, databases and indices, by their first bytes and something behind them."""
     for seed, (name, head) in enumerate(HEADS.items()):
         yield f"data/{name}", head + _noise(1000 + seed, 600)
     for length in (*range(128, 1409, 256), *(256 + code for code in OPCODES if code % 8 == 0)):
         yield f"data/header_{length}.safetensors", partial(_safetensors, length)
-    yield "data/spiece.model", _sentencepiece
-    yield "data/labels.sqlite", _database
     yield "data/messages.mo", struct.pack("<7I", 0x950412DE, 0, 1, 28, 36, 0, 44) + struct.pack("<4I", 3, 44, 4, 48)
-    yield "data/handler.pyc", _compiled
-    yield "data/weights.safetensors", lambda: safetensors.numpy.save({"w": np.ones((3, 4), "f4"), "b": np.arange(40)})
-    yield "data/core.so", lambda: Path(importlib.util.find_spec("msgspec._core").origin).read_bytes()
-    if found := importlib.util.find_spec("matplotlib"):
-        fonts = Path(found.origin).parent / "mpl-data" / "fonts" / "ttf"
-        yield from ((f"data/{font.name}", font.read_bytes) for font in fonts.glob("STIXSiz*Reg.ttf"))
 
 
 def _safetensors(length: int) -> bytes:
     """Return a file with a header of that many bytes: it begins with this number, 80 02 in bytes where it is 640."""
     header = b'{"w":{"dtype":"F32","shape":[8],"data_offsets":[0,32]}}'
     return struct.pack("<Q", length) + header.ljust(length) + np.ones(8, "<f4").tobytes()
-
-
-def _sentencepiece() -> bytes:
-    pieces = [b"<unk>", b"<s>", b"</s>", *WORDS.encode().split()]
-    records = (b"\x0a" + bytes([len(word)]) + word + b"\x15" + struct.pack("<f", -1.5) for word in pieces)
-    return b"".join(b"\x0a" + bytes([len(record)]) + record for record in records)
-
-
-def _database() -> bytes:
-    with sqlite3.connect(":memory:") as database:
-        database.execute("CREATE TABLE labels (id INTEGER, name TEXT)")
-        database.executemany("INSERT INTO labels VALUES (?, ?)", enumerate(WORDS.split()))
-    content = database.serialize()
-    database.close()
-    return content
-
-
-def _compiled() -> bytes:
-    code = compile(HANDLERS["class.py"], "handler.py", "exec")
-    return importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(code)
 
 
 # --- Files of files ----------------------------------------------------------------------------------------------
@@ -363,15 +263,6 @@ def _saved(value: object, **options: Any) -> bytes:
 
 def _save_to(value: object, buffer: io.BytesIO, **options: Any) -> None:
     torch.save(value, buffer, **options)
-
-
-def state_dicts() -> Family:
-    """One state_dict by torch.save, in both of its formats and every protocol."""
-    state = Net().state_dict()
-    for protocol in PROTOCOLS:
-        save = partial(_saved, state, pickle_protocol=protocol)
-        yield f"state/p{protocol}/model.pt", save
-        yield f"state/p{protocol}/pytorch_model.bin", partial(save, _use_new_zipfile_serialization=False)
 
 
 DTYPES = """
@@ -451,32 +342,12 @@ def _bytes_of(content: bytes) -> torch.Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
-def training() -> Family:
-    """Checkpoints of a model with its optimizer: the first of them imports half of torch."""
-    yield from ((f"training/{kind}.ckpt", partial(_trained, kind)) for kind in ("SGD", "Adam", "AdamW", "RMSprop"))
-
-
-def _trained(kind: str) -> bytes:
-    net = Net()
-    optimizer = getattr(torch.optim, kind)(net.parameters(), lr=0.1)
-    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)
-    net(torch.zeros(2, 4)).sum().backward()
-    optimizer.step()
-    parts = {"model": net, "optimizer": optimizer, "schedule": schedule}
-    return _saved({name: part.state_dict() for name, part in parts.items()} | {"epoch": 1})
-
-
 def programs() -> Family:
-    """TorchScript and ONNX."""
-    yield "programs/scripted.pt", partial(_scripted, torch.jit.script)
-    yield "programs/traced.pt", partial(_scripted, lambda net: torch.jit.trace(net, torch.ones(1, 4)))
-    yield "programs/frozen.pt", partial(_scripted, lambda net: torch.jit.freeze(torch.jit.script(net)))
+    """TorchScript with attributes, with files beside it, and for phones."""
     yield "programs/lookup.pt", lambda: _scripted(lambda _: torch.jit.script(Lookup()))
     yield "programs/function.pt", lambda: _scripted(lambda _: torch.jit.script(doubled))
     yield "programs/mobile.ptl", _mobile
     yield "programs/extra.pt", partial(_scripted, torch.jit.script, _extra_files={"labels.txt": "captum\nnumpy\n"})
-    if importlib.util.find_spec("onnx"):
-        yield "programs/model.onnx", _onnx
 
 
 def exported() -> Family:
@@ -505,15 +376,6 @@ def _exported(net: nn.Module) -> bytes:
         simplefilter("ignore")  # of parts of Python that torch itself ought not to use any more
         program = torch.export.export(net, (torch.ones(1, 4),))
         return _written(lambda buffer: torch.export.save(program, buffer))
-
-
-def _onnx() -> bytes:
-    from onnx import TensorProto, helper, numpy_helper
-
-    weights = numpy_helper.from_array(np.ones((4, 3), "f4"), "w")
-    shapes = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, size]) for name, size in (("x", 4), ("y", 3))]
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", shapes[:1], shapes[1:], [weights])
-    return helper.make_model(graph).SerializeToString()
 
 
 # --- Pickles -----------------------------------------------------------------------------------------------------
@@ -605,60 +467,11 @@ def _deep(depth: int) -> list[object]:
     return [_deep(depth - 1)] if depth else []
 
 
-def joblib_files() -> Family:
-    """joblib.dump of values and arrays, in each of its compressions."""
-    if not importlib.util.find_spec("joblib"):
-        return
-    values = {
-        "words": {"cat": 0, "dog": 1},
-        "array": np.random.default_rng(50).normal(size=(20, 4)),
-        "arrays": {"mean": np.ones(3), "fortran": np.asfortranarray(np.ones((3, 4))), "names": np.array(["a", "b"])},
-        "objects": np.array(["cat", 1, None], object),
-        "list": [1, "a", None, 0.5],
-    }
-    compressions = {"0": 0, "3": 3, **{name: (name, 3) for name in ("zlib", "gzip", "bz2", "lzma", "xz")}}
-    for name, value in values.items():
-        for label, compress in compressions.items():
-            yield f"joblib/{name}_{label}.joblib", partial(_dumped, value, compress)
-
-
-def _dumped(value: object, compress: object) -> bytes:
-    import joblib
-
-    return _written(lambda buffer: joblib.dump(value, buffer, compress=compress))
-
-
-# --- Those that do need trust ------------------------------------------------------------------------------------
-
-
-def trusted() -> Family:
-    """Objects of classes, whose code the pickle imports: honest, and to be asked about."""
-    yield "trusted/module.pt", lambda: _saved(Net())
-    yield "trusted/module_legacy.pt", lambda: _saved(Net(), _use_new_zipfile_serialization=False)
-    yield "trusted/class.pkl", lambda: pickle.dumps(Net)
-
-
-def estimators() -> Family:
-    """scikit-learn's estimators."""
-    if importlib.util.find_spec("sklearn"):
-        for kind in ("StandardScaler", "OneHotEncoder"):
-            yield f"estimators/{kind}.pkl", lambda kind=kind: pickle.dumps(_fitted(kind))
-            yield f"estimators/{kind}.joblib", lambda kind=kind: _dumped(_fitted(kind), 0)
-            yield f"estimators/{kind}_zlib.joblib", lambda kind=kind: _dumped(_fitted(kind), 3)
-
-
-def _fitted(kind: str) -> object:
-    from sklearn import preprocessing
-
-    rows = [["cat"], ["dog"]] if kind == "OneHotEncoder" else [[1.0], [2.0]]
-    return getattr(preprocessing, kind)().fit(np.array(rows, object if kind == "OneHotEncoder" else float))
-
-
 # --- All of them -------------------------------------------------------------------------------------------------
 
-SAFE = (texts, openings, importing_texts, long_lines, walked_texts, random_texts, random_bytes, first_bytes,
-        raw_numbers, numpy_files, pictures, sounds, data_files, containers, state_dicts, tensors, checkpoints,
-        training, vocabularies, programs, exported, pickles, odd_pickles, joblib_files)  # fmt: skip
+FAMILIES = (texts, openings, importing_texts, long_lines, walked_texts, random_texts, random_bytes, first_bytes,
+            raw_numbers, pictures, data_files, containers, tensors, checkpoints, vocabularies, programs, exported,
+            pickles, odd_pickles)  # fmt: skip
 
 
 def _made(content: Make | bytes | str) -> bytes:
@@ -667,12 +480,4 @@ def _made(content: Make | bytes | str) -> bytes:
     return content.encode() if isinstance(content, str) else content
 
 
-def _listed(*families: Callable[[], Family], verdict: PickleVerdict) -> dict[str, Benign]:
-    entries = [entry for family in families for entry in family()]
-    return {name: Benign(Path(name).name, partial(_made, content), verdict) for name, content in entries}
-
-
-BENIGN = {
-    **_listed(*SAFE, verdict=PickleVerdict.SAFE),
-    **_listed(trusted, estimators, verdict=PickleVerdict.NEEDS_TRUST),
-}
+BENIGN: dict[str, Make] = {name: partial(_made, content) for family in FAMILIES for name, content in family()}

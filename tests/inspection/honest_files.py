@@ -170,6 +170,7 @@ STRUCTURED: dict[str, Any] = {
     "pairs": [("x", "f4"), ("y", "i8")], "names": [("name", "U7"), ("code", "S3"), ("on", "?")],
     "nested": [("at", [("x", "f4"), ("y", "f4")]), ("t", "M8[s]")], "shaped": [("box", "f4", (2, 2)), ("id", "u2")],
     "offsets": {"names": ["a", "b"], "formats": ["i4", "f8"], "offsets": [0, 16], "itemsize": 24},
+    "elements": [("C", "f4"), ("H", "f4"), ("O", "f4")],  # 'O' is also how numpy spells Python objects
     "titled": [(("the size", "size"), "f4"), ("n", "i4")], "aligned": np.dtype([("a", "i1"), ("b", "f8")], align=True),
 }  # fmt: skip
 COMPRESSIONS: dict[str, Any] = {
@@ -196,6 +197,10 @@ def numpy_files() -> Files:
     """.npy and .npz, and arrays in pickles."""
     for name, value in arrays().items():
         yield f"{name}.npy", partial(written, np.save, value)
+    write, objects = np.lib.format.write_array, np.array([1, "a", None, [1.5]], object)
+    yield "objects.npy", partial(written, np.save, objects)
+    yield "version_2.npy", lambda: written(write, np.ones(3), (2, 0))
+    yield "version_3.npy", lambda: written(write, np.ones(3, [("\u732b", "f4")]), (3, 0))
     yield "all.npz", lambda: written(np.savez, **arrays())
     yield "all_compressed.npz", lambda: written(np.savez_compressed, **arrays())
     for protocol in PROTOCOLS:
