@@ -52,17 +52,11 @@ def test_the_three_ways(words, environment, further, name, start: Start, tmp_pat
     assert start(*words, **environment) == [*FIXED, *further, f"{name}{tmp_path}/docker/model/probe.mar"]
 
 
-@pytest.mark.parametrize(
-    ("environment", "port"),
-    [
-        ({"SAGEMAKER_BIND_TO_PORT": "9000"}, "9000"),
-        ({"PORT": "9001"}, "9001"),
-        ({"PORT": "9001", "SAGEMAKER_BIND_TO_PORT": "9000"}, "9000"),
-        ({"SAGEMAKER_BIND_TO_PORT": ""}, "8080"),
-    ],
-)
-def test_the_port(environment: dict[str, str], port: str, start: Start):
-    assert start("serve", **environment)[3] == port
+def test_the_port(start: Start):
+    both = {"PORT": "9001", "SAGEMAKER_BIND_TO_PORT": "9000"}
+    ports = (({"SAGEMAKER_BIND_TO_PORT": "9000"}, "9000"), ({"PORT": "9001"}, "9001"), (both, "9000"))
+    for environment, port in (*ports, ({"SAGEMAKER_BIND_TO_PORT": ""}, "8080")):
+        assert start("serve", **environment)[3] == port
 
 
 @pytest.mark.parametrize(

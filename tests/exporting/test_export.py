@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -84,33 +85,20 @@ def test_a_hostile_name_breaks_out_of_no_language(to: str, make_mar: MakeMar, tm
 DOCKER = {"#", "FROM", "ENV", "WORKDIR", "COPY", "ARG", "RUN", "USER", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT"}
 
 
-@pytest.mark.parametrize(
-    ("name", "slug"),
-    [
-        ("digits", "digits"),
-        ("My_Model v2", "my-model-v2"),
-        ("../../etc", "etc"),
-        ("", "model"),
-        ("日本", "model"),
-        ("7segments", "model-7segments"),
-        ("-a-", "a"),
-        ("x" * 80, "x" * 53),
-        ("9" * 80, "model-" + "9" * 47),
-        ("a" * 52 + "-b", "a" * 52),
-    ],
-)
-def test_a_name_as_platforms_take_it(name: str, slug: str):
-    assert slug_of(name) == slug
+def test_a_name_as_platforms_take_it():
+    slugs = {"digits": "digits", "My_Model v2": "my-model-v2", "../../etc": "etc", "": "model", "日本": "model"}
+    slugs |= {"7segments": "model-7segments", "-a-": "a", "x" * 80: "x" * 53, "9" * 80: "model-" + "9" * 47}
+    slugs["a" * 52 + "-b"] = "a" * 52
+    assert {name: slug_of(name) for name in slugs} == slugs
 
 
-@pytest.mark.parametrize("text", ["a", "a`b", "``", "a\nb", "", "`x```y"])
-def test_inline_code_ends_where_it_should(text: str):
-    code = as_code(text)
-    fence = code[: len(code) - len(code.lstrip("`"))]
-    assert code.endswith(fence)
-    inner = code[len(fence) : -len(fence)]
-    assert fence not in inner
-    assert "\n" not in code
+def test_inline_code_ends_where_it_should():
+    for text in ("a", "a`b", "``", "a\nb", "", "`x```y"):
+        code = as_code(text)
+        fence = code[: len(code) - len(code.lstrip("`"))]
+        assert code.endswith(fence)
+        assert fence not in code[len(fence) : -len(fence)]
+        assert "\n" not in code
 
 
 def test_force_replaces_an_export_and_nothing_else(make_mar: MakeMar, tmp_path: Path):
@@ -153,105 +141,76 @@ def test_an_archive_within_the_export_that_is_replaced(to: str, make_mar: MakeMa
     assert contents(tmp_path / "out") == before
 
 
-def other_files(folder: Path) -> None:
-    (folder / "out").mkdir()
-    (folder / "out" / "thesis.tex").write_text("x")
+WHEEL = f"marpack-{__version__}-py3-none-any.whl"
+FOREIGN_MARKER = '{"marpack": "0.1.0", "target": "x", "model": "m", "content_digest": null, "files": []}'
+FOREIGN_OUTPUTS = {
+    "other files": {"out/thesis.tex": "x"},
+    "a model folder": {"out/MAR-INF/MANIFEST.json": "{}"},
+    "a marker of somebody else": {"out/thesis.tex": "x", f"out/{MARKER}": FOREIGN_MARKER},
+    "a file": {"out": "x"},
+}
 
 
-def a_model_folder(folder: Path) -> None:
-    (folder / "out" / "MAR-INF").mkdir(parents=True)
-    (folder / "out" / "MAR-INF" / "MANIFEST.json").write_text("{}")
-
-
-def a_marker_of_somebody_else(folder: Path) -> None:
-    other_files(folder)
-    (folder / "out" / MARKER).write_text(
-        '{"marpack": "0.1.0", "target": "x", "model": "m", "content_digest": null, "files": []}'
-    )
-
-
-def a_file(folder: Path) -> None:
-    (folder / "out").write_text("x")
-
-
-@pytest.mark.parametrize("make", [other_files, a_model_folder, a_marker_of_somebody_else, a_file])
-def test_what_no_export_has_written_is_never_replaced(make: Any, make_mar: MakeMar, tmp_path: Path):
-    make(tmp_path)
-    before = contents(tmp_path) if (tmp_path / "out").is_dir() else {}
+@pytest.mark.parametrize("files", FOREIGN_OUTPUTS.values(), ids=FOREIGN_OUTPUTS)
+def test_what_no_export_has_written_is_never_replaced(files: dict[str, str], make_mar: MakeMar, tmp_path: Path):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
     with pytest.raises(OutputExistsError):
         exported(make_mar(ECHO), "docker", tmp_path / "out", replace=True)
-    assert before.items() <= contents(tmp_path).items()
+    assert {name: (tmp_path / name).read_text() for name in files} == files
     assert not list(tmp_path.glob(".*marpack-tmp"))
 
 
-WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
-    "no such target": ("dockr", {}, "'dockr' is not an export target"),
-    "no such device": ("docker", {"device": "tpu"}, "'tpu' is not a device"),
-    "an image of capitals": ("docker", {"image": "Digits"}, "invalid value for --image"),
-    "an image that is an option": ("docker", {"image": "--privileged"}, "invalid value for --image"),
-    "an image of two words": ("docker", {"image": "a b"}, "invalid value for --image"),
-    "an image with a command": ("kserve", {"image": "a;id"}, "invalid value for --image"),
-    "no image": ("kserve", {"image": ""}, "invalid value for --image"),
-    "storage for docker": ("docker", {"storage_uri": "s3://b/x.mar"}, "docker does not use it"),
-    "a path for storage": ("kserve", {"storage_uri": "/tmp/x.mar"}, "invalid value for --storage-uri"),
-    "storage with a quote": ("kserve", {"storage_uri": "s3://b/'x"}, "invalid value for --storage-uri"),
-    "storage with a line": ("kserve", {"storage_uri": "s3://b/x\n- a"}, "invalid value for --storage-uri"),
-    "an unknown scheme": ("sagemaker", {"storage_uri": "ftp://b/x"}, "invalid value for --storage-uri"),
-    "a lock for ray-serve": ("ray-serve", {"lock": Path("x.lock")}, "ray-serve does not use it"),
-    "a role for kserve": ("kserve", {"role": "arn:aws:iam::123456789012:role/r"}, "kserve does not use it"),
-    "a role that is a name": ("sagemaker", {"role": "admin"}, "invalid value for --role"),
-    "no wheel": ("docker", {"wheel": "nothing.whl"}, "not a wheel"),
-    "a wheel that is not there": ("docker", {"wheel": "marpack-1.0-py3-none-any.whl"}, "cannot be read"),
-    "a wheel that is a text": ("docker", {"wheel": "text"}, "not a wheel"),
-    "a wheel of another": ("docker", {"wheel": "other"}, "not marpack's"),
-    "a wheel in name only": ("docker", {"wheel": "empty"}, "not marpack's"),
-    "no lock": ("docker", {"lock": "nothing.lock"}, "the lock cannot be read"),
-    "a lock that is a folder": ("docker", {"lock": "."}, "the lock cannot be read"),
-    "a lock without hashes": ("docker", {"lock": "unhashed"}, "does not pin"),
-    "a lock of binary": ("docker", {"lock": "binary"}, "not a text"),
-    "a lock without torch": ("docker", {"lock": "short"}, "the lock has no torch"),
-    "an empty lock": ("docker", {"lock": "nil"}, "the lock has no torch"),
+# target, option, problem → values
+WRONG: dict[tuple[str, str, str], list[Any]] = {
+    ("dockr", "device", "'dockr' is not an export target"): ["cpu"],
+    ("docker", "device", "'tpu' is not a device"): ["tpu"],
+    ("docker", "image", "invalid value for --image"): ["Digits", "--privileged", "a b", "a;id", ""],
+    ("docker", "storage_uri", "docker does not use it"): ["s3://b/x.mar"],
+    ("kserve", "storage_uri", "invalid value for --storage-uri"): [
+        *("/tmp/x.mar", "s3://b/'x", "s3://b/x\n- a", "ftp://b/x")
+    ],
+    ("ray-serve", "lock", "ray-serve does not use it"): [Path("x.lock")],
+    ("kserve", "role", "kserve does not use it"): ["arn:aws:iam::123456789012:role/r"],
+    ("sagemaker", "role", "invalid value for --role"): ["admin"],
+    ("docker", "wheel", "not a wheel"): [Path("nothing.whl"), Path("odd", WHEEL)],
+    ("docker", "wheel", "cannot be read"): [Path("marpack-1.0-py3-none-any.whl")],
+    ("docker", "wheel", "not marpack's"): [Path("odd", "shop-0.1.0-py3-none-any.whl"), Path("odd", "a", WHEEL)],
+    ("docker", "lock", "the lock cannot be read"): [Path("nothing.lock"), Path()],
+    ("docker", "lock", "does not pin"): [Path("odd", "unhashed")],
+    ("docker", "lock", "not a text"): [Path("odd", "binary")],
+    ("docker", "lock", "the lock has no torch"): [Path("odd", "short"), Path("odd", "nil")],
 }
-HASH = "0" * 64
 
 
 @pytest.fixture
-def odd_files(tmp_path: Path) -> dict[str, Path]:
-    import zipfile
-
+def odd_files(tmp_path: Path) -> Path:
     folder = tmp_path / "odd"
     (folder / "a").mkdir(parents=True)
-    files = {
-        "text": folder / f"marpack-{__version__}-py3-none-any.whl",
-        "other": folder / "shop-0.1.0-py3-none-any.whl",
-        "empty": folder / "a" / f"marpack-{__version__}-py3-none-any.whl",
-        "unhashed": folder / "unhashed",
-        "binary": folder / "binary",
-        "short": folder / "short",
-        "nil": folder / "nil",
-    }
-    files["text"].write_text("hello")
-    for name in ("other", "empty"):
-        with zipfile.ZipFile(files[name], "w") as wheel:
+    (folder / WHEEL).write_text("hello")
+    for name in ("shop-0.1.0-py3-none-any.whl", f"a/{WHEEL}"):
+        with zipfile.ZipFile(folder / name, "w") as wheel:
             wheel.writestr("shop/__init__.py", "")
-    files["unhashed"].write_text("# mine\ntorch==2.13.0\n")
-    files["binary"].write_bytes(b"\xff\xfe\x00")
-    files["short"].write_text(f"numpy==2.0 --hash=sha256:{HASH}\n")
-    files["nil"].write_text("")
-    return files
+    (folder / "unhashed").write_text("# mine\ntorch==2.13.0\n")
+    (folder / "binary").write_bytes(b"\xff\xfe\x00")
+    (folder / "short").write_text(f"numpy==2.0 --hash=sha256:{'0' * 64}\n")
+    (folder / "nil").write_text("")
+    return tmp_path
 
 
-@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize(("case", "values"), WRONG.items(), ids=[" ".join(case) for case in WRONG])
 def test_what_cannot_be_is_refused_and_nothing_is_written(
-    case: str, make_mar: MakeMar, odd_files: dict[str, Path], tmp_path: Path
+    case: tuple[str, str, str], values: list[Any], make_mar: MakeMar, odd_files: Path
 ):
-    to, options, said = WRONG[case]
-    for name in options.keys() & {"wheel", "lock"}:
-        options = {name: odd_files.get(options[name], tmp_path / options[name])}
-    with pytest.raises(UsageError, match=said) as caught:
-        exported(make_mar(ECHO), to, tmp_path / "out", **options)
-    assert caught.value.where or caught.value.hint
-    assert not (tmp_path / "out").exists()
+    to, option, problem = case
+    archive = make_mar(ECHO)
+    for value in values:
+        given = odd_files / value if isinstance(value, Path) else value
+        with pytest.raises(UsageError, match=problem) as caught:
+            exported(archive, to, odd_files / "out", **{option: given})
+        assert caught.value.where or caught.value.hint
+        assert not (odd_files / "out").exists()
 
 
 def test_a_source_that_is_no_archive(make_folder: MakeMar, tmp_path: Path):
