@@ -36,10 +36,7 @@ def test_a_key_with_a_password():
     for password, what in ((None, "has a password, and none was given"), (b"other", "has another password")):
         with pytest.raises(UsageError, match=what):
             PrivateKey.from_pem(pem, where="k", password=password)
-
-
-def test_a_password_for_a_key_without_one_is_not_asked():
-    assert PrivateKey.from_pem(vouched.private_pem(vouched.new_key()), where="k", password=b"secret")
+    assert PrivateKey.from_pem(vouched.private_pem(vouched.new_key()), where="k", password=b"secret")  # needs none
 
 
 @pytest.mark.parametrize(
@@ -108,23 +105,16 @@ def test_a_certificate_that_does_not_do(changes, what):
         Authority([top]).verify_chain(chain)
 
 
-def test_a_certificate_for_signing_code_does():
-    top, chain, _ = issued(purpose=x509.ExtendedKeyUsageOID.CODE_SIGNING)
+def test_one_authority_certifies_for_signing_code_and_another_does_not():
+    (top, chain, _), (other, _, _) = issued(purpose=x509.ExtendedKeyUsageOID.CODE_SIGNING), issued()
     assert Authority([top]).verify_chain(chain)[0] == "CN=Release"
-
-
-def test_another_authority_vouches_for_nobody():
-    (_, chain, _), (other, _, _) = issued(), issued()
     with pytest.raises(SignatureError, check=has_code("untrusted-certificate", "--ca")):
         Authority([other]).verify_chain(chain)
 
 
-def test_a_chain_that_is_none():
+def test_what_is_no_certificate():
     top, _, _ = issued()
     with pytest.raises(SignatureError, check=has_code("invalid-certificate")):
         Authority([top]).verify_chain([b"not a certificate"])
-
-
-def test_a_file_without_certificates():
     with pytest.raises(UsageError, match="not a certificate"):
         Authority.from_pem(b"", where="authority.pem")

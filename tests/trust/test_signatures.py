@@ -62,11 +62,6 @@ def codes(error):
     return [finding.code for finding in error.findings]
 
 
-def test_the_archive_and_its_signature(signed, keys):
-    archive, signature = signed
-    assert verify(archive, file_digest(archive), signature, keys[1]).name == keys[1].fingerprint
-
-
 def test_ours_is_what_the_specification_asks_for(signed):
     bundle = json.loads(signed[1].read_bytes())
     registry = Registry().with_resources((each["$id"], Resource.from_contents(each)) for each in SCHEMAS.values())
@@ -160,6 +155,8 @@ def test_a_key_does_not_verify_what_a_certificate_is_asked_for(signed):
     top = vouched.new_key()
     authority = Authority([vouched.certificate("root", top, "root", top, authority=True)])
     assert refusal(*signed, authority).code == "signed-with-key"
+    other = PrivateKey.from_pem(vouched.private_pem(vouched.new_key()), where="k")
+    assert refusal(*signed, other.public).code == "other-signer"
 
 
 def test_every_changed_byte_of_the_archive_is_refused(signed, keys):
@@ -205,11 +202,6 @@ def test_an_archive_that_opens_no_more(signed, keys):
     error = refusal(archive, signature, keys[1])
     assert codes(error) == ["signed-file", "signed-member"]
     assert error.findings[1].where == str(archive)  # the whole of it, no member
-
-
-def test_another_signer(signed):
-    other = PrivateKey.from_pem(vouched.private_pem(vouched.new_key()), where="k")
-    assert refusal(*signed, other.public).code == "other-signer"
 
 
 def resigned(keys, statement):
@@ -262,38 +254,29 @@ def test_what_was_signed_but_is_something_else(signed, keys, change, what):
     assert what in refusal(archive, signature, keys[1]).what
 
 
-def test_annotations_of_others_are_no_lists_of_members(signed, keys):
+def test_the_members_go_along_but_other_annotations_are_no_lists_of_members(signed, keys):
     archive, signature = signed
     statement = stated(signature)
-    statement["predicate"]["resources"][0] |= {"digest": "0" * 64, "annotations": {"members": ["x"]}}
+    resource = statement["predicate"]["resources"][0]
+    assert sorted(resource["annotations"]["members"]) == ["MAR-INF/MANIFEST.json", "handler.py", "weights.bin"]
+    assert resource["annotations"]["file"] == "probe.mar"
+    assert Statement.from_json(json.dumps(statement).encode()).subject[0].name == "probe.mar"
+    resource |= {"digest": "0" * 64, "annotations": {"members": ["x"]}}
     signature.write_bytes(resigned(keys, statement))
     assert codes(refusal(archive, signature, keys[1])) == ["signed-file"]
 
 
-def test_the_members_go_along(signed):
-    resource = stated(signed[1])["predicate"]["resources"][0]
-    assert sorted(resource["annotations"]["members"]) == ["MAR-INF/MANIFEST.json", "handler.py", "weights.bin"]
-    assert resource["annotations"]["file"] == "probe.mar"
-    statement = Statement.from_json(json.dumps(stated(signed[1])).encode())
-    assert statement.subject[0].name == "probe.mar"
-
-
-def test_a_damaged_archive_is_not_signed(make_mar, keys, tmp_path):
+def test_damaged_archives_and_other_files_are_not_signed(make_mar, keys, tmp_path):
     archive = make_mar(HANDLER, files={"weights.bin": bytes(5000)})
     whole = bytearray(archive.read_bytes())
     whole[1000] ^= 1
     archive.write_bytes(whole)
     with pytest.raises(DamagedArchiveError, check=has_code("content-mismatch")):
         sign(archive, keys[0])
-
-
-def test_what_is_no_archive_is_not_signed(tmp_path, keys):
     (tmp_path / "x.mar").write_bytes(b"x" * 100)
     with pytest.raises(NotAnArchiveError):
         sign(tmp_path / "x.mar", keys[0])
 
-
-# --- statements and envelopes ---
 
 SAID = Statement(
     subject=(ResourceDescriptor("m.mar", {"sha256": "0" * 64}),), predicate_type="t", predicate={"b": 1, "a": [2]}
@@ -325,11 +308,6 @@ def test_a_statement_comes_back_as_it_was():
 def test_what_is_no_statement(payload, what):
     with pytest.raises(SignatureError, match=what):
         Statement.from_json(payload)
-
-
-def test_an_envelope_opens_with_its_key_to_the_very_bytes(key):
-    payload = b'{ "spaces":  "and order" }'
-    assert Envelope.sealed(payload, key).opened(key.public) == payload
 
 
 def test_the_envelope_is_one_that_others_verify(key, tmp_path):
@@ -370,6 +348,8 @@ def test_one_of_several_signatures_is_enough(key):
     mine, theirs = (Envelope.sealed(b"{}", each, keyid=each.public.fingerprint).signatures[0] for each in (key, other))
     both = changed(Envelope.sealed(b"{}", key), signatures=(theirs, mine))
     assert both.opened(key.public) == both.opened(other.public) == b"{}"
+    payload = b'{ "spaces":  "and order" }'  # comes back as the very bytes
+    assert Envelope.sealed(payload, key).opened(key.public) == payload
 
 
 def test_both_alphabets_of_base64_and_nothing_that_none_writes():
