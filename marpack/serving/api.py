@@ -19,7 +19,8 @@ from marpack.errors import shortened
 from marpack.runner.results import Percentiles, Reservoir
 from marpack.serving.http import HttpRequest, Reply
 from marpack.serving.metrics import ServerMetrics
-from marpack.serving.models import Registry, ServedModel
+from marpack.serving.models import ServedModel
+from marpack.serving.registry import Registry
 from marpack.serving.settings import parse_int
 from marpack.torchserve.forms import BAD_ESCAPE
 from marpack.torchserve.http import RequestError, Response, TooLargeError, phrase_of

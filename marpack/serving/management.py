@@ -31,13 +31,11 @@ from marpack.serving.http import Reply
 from marpack.serving.jobs import StreamedResponse
 from marpack.serving.loading import ModelLoader, ModelPlan, ModelStore, run_in_loading_thread
 from marpack.serving.metrics import CONTENT_TYPE
-from marpack.serving.models import ModelState, ServedModel, log_failure
+from marpack.serving.models import ModelState, OnEnd, ServedModel, WorkerState, log_failure
 from marpack.serving.settings import ModelTuning
-from marpack.serving.workers import WorkerState
 from marpack.torchserve.http import Request, RequestError, bare_type, error_response, read_headers
 
 T = TypeVar("T")
-OnEnd = Callable[[asyncio.Task[Any]], None]  # Any: tasks of all kinds
 AddModel = Callable[[ModelPlan], ServedModel]  # raises RequestError if the version exists
 _Work = Coroutine[Any, Any, T]  # Any: as in typing.Coroutine
 

@@ -22,8 +22,7 @@ from marpack.serving.api import JSON, Call, Route, ServingCore, method_not_allow
 from marpack.serving.http import Reply
 from marpack.serving.jobs import StreamedResponse
 from marpack.serving.loading import run_in_loading_thread
-from marpack.serving.models import ModelState
-from marpack.serving.workers import WorkerState
+from marpack.serving.models import ModelState, WorkerState
 from marpack.torchserve.forms import receive
 
 _MAX_SAMPLE = 16 << 20  # bytes of a packed sample that the page offers

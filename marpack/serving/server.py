@@ -22,8 +22,9 @@ from marpack.serving.inference import InferenceApi
 from marpack.serving.loading import ModelPlan, interrupt_loading, run_in_loading_thread
 from marpack.serving.management import ManagementApi, MetricsApi, ModelApi
 from marpack.serving.metrics import ServerMetrics
-from marpack.serving.models import Registry, ServedModel
+from marpack.serving.models import ServedModel
 from marpack.serving.page import PageApi, PageRenderer
+from marpack.serving.registry import Registry
 from marpack.serving.settings import Address
 from marpack.torchserve.metrics import sample_system
 
@@ -91,14 +92,14 @@ class Server:
 
     def add(self, plan: ModelPlan, *, at_start: bool = False) -> ServedModel:
         """Serve a model from now on; raise RequestError if its version is served already."""
-        model = ServedModel(plan, numbers=self._numbers, metrics=self.core.metrics)
+        model = ServedModel(plan, numbers=self._numbers, metrics=self.core.metrics, on_end=self._end_on_bug)
         self.registry.add(model)
         model.loaded_at_start = at_start
         if plan.is_default:
             self.registry.set_default(model.name, model.version)
         for finding in plan.findings:
             _LOG.info("%s: %s", model.label, finding.message)
-        model.begin(self._end_on_bug)
+        model.grow(plan.settings.min_workers)
         return model
 
     async def replace(self, old: ServedModel, plan: ModelPlan) -> ServedModel | None:
@@ -107,9 +108,11 @@ class Server:
         Returns None if the old one was unregistered meanwhile. Raises the error of loading the new one, and UsageError
         if its version belongs to another model: then the old one stays.
         """
-        new = ServedModel(plan, numbers=self._numbers, metrics=self.core.metrics, is_silent=True)
+        new = ServedModel(
+            plan, numbers=self._numbers, metrics=self.core.metrics, on_end=self._end_on_bug, is_silent=True
+        )
         new.loaded_at_start = old.loaded_at_start
-        new.begin(self._end_on_bug)
+        new.grow(plan.settings.min_workers)
         is_served = False
         try:
             if not await new.wait_until_ready() and new.failure is not None:

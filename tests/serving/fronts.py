@@ -13,7 +13,7 @@ from marpack.serving.api import Api, Call, Route, ServerStatistics, ServingCore
 from marpack.serving.http import HttpServer, HttpSettings, Reply, run
 from marpack.serving.jobs import StreamedResponse
 from marpack.serving.metrics import ServerMetrics
-from marpack.serving.models import Registry
+from marpack.serving.registry import Registry
 from marpack.serving.settings import Address
 from marpack.torchserve.http import Response
 

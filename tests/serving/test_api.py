@@ -17,7 +17,7 @@ from marpack.serving.inference import InferenceApi
 from marpack.serving.loading import ModelLoader, ModelStore
 from marpack.serving.management import ManagementApi, MetricsApi, ModelApi
 from marpack.serving.metrics import ServerMetrics
-from marpack.serving.models import Registry
+from marpack.serving.registry import Registry
 
 Document = dict[str, Any]
 

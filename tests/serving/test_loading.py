@@ -25,8 +25,8 @@ from marpack.findings import Finding
 from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load
 from marpack.serving.loading import AdmissionRules, ModelLoader, ModelPlan, ModelStore
+from marpack.serving.models import WorkerState
 from marpack.serving.settings import ModelProperties, ModelSettings, ModelTuning
-from marpack.serving.workers import WorkerState
 from marpack.torchserve.http import RequestError
 
 HANDLER = "def handle(data, context):\n    return data\n"

@@ -14,10 +14,10 @@ from serving.fronts import eventually, in_loop
 from marpack.errors import MarpackError
 from marpack.protocol.messages import Load, Loaded
 from marpack.runner.client import BatchResult, Worker
-from marpack.serving import workers
+from marpack.serving import models
 from marpack.serving.jobs import Batch, Job
+from marpack.serving.models import WorkerSlot, WorkerState
 from marpack.serving.settings import ModelSettings
-from marpack.serving.workers import WorkerSlot, WorkerState
 from marpack.torchserve.http import Part, Request, Response
 
 
@@ -102,7 +102,7 @@ def stopped(pid: int | None) -> Iterator[None]:
 
 @in_loop
 async def test_a_bug_met_with_one_answer_does_not_hold_up_the_next(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(workers, "_FAST", 60.0)  # seconds: on a busy machine, too, batches are sent ahead
+    monkeypatch.setattr(models, "_FAST", 60.0)  # seconds: on a busy machine, too, batches are sent ahead
     told: list[BaseException] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
     async with Owner(folder) as owner:
@@ -190,7 +190,7 @@ async def test_a_piece_that_comes_after_the_answer_reaches_nobody(folder: Path):
 
 @in_loop
 async def test_a_worker_for_which_no_descriptors_are_left_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("marpack.serving.workers._restart_delays", lambda: iter([0.01] * 9))
+    monkeypatch.setattr("marpack.serving.models._restart_delays", lambda: iter([0.01] * 9))
     async with Owner(folder) as owner:
 
         def none_left() -> None:
