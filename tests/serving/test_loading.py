@@ -1,6 +1,5 @@
 """The model store, admission, the settings of a model, and loading threads."""
 
-import errno
 import hashlib
 import os
 import pickle
@@ -124,13 +123,6 @@ def test_a_plan_has_the_manifests_name_and_version_or_another_name(tmp_path: Pat
     assert (other.name, other.version, other.prepared.load.model_name) == ("other", "2.1", "other")
 
 
-def test_what_the_door_refuses_is_not_laid_out(tmp_path: Path) -> None:
-    path = pack(tmp_path, "m.mar", HANDLER)
-    with pytest.raises(ArchiveError) as caught:
-        plan(path, rules=AdmissionRules(digests=frozenset({"sha256:x"})))
-    assert caught.value.code == "no-content-digest"
-
-
 def test_a_model_that_torchrun_starts_is_refused_before_a_worker_starts(tmp_path: Path) -> None:
     path = pack(tmp_path, "m.mar", HANDLER, config="parallelType: tp\ntorchrun: {nproc-per-node: 2}\n")
     with pytest.raises(TorchrunError) as refused:
@@ -207,24 +199,17 @@ def test_whose_word_counts(
 @pytest.mark.parametrize(
     ("config", "dealt"),
     [
-        (None, {"0", "1"}),
-        ("deviceIds: [1]\n", {"1"}),
-        ("deviceIds: [7]\n", {"0", "1"}),
-        ("deviceIds: x\n", {"0", "1"}),
-        ("deviceType: cpu\n", {"None"}),
+        *((config, {"0", "1"}) for config in (None, "deviceIds: [7]\n", "deviceIds: x\n")),
+        *(("deviceIds: [1]\n", {"1"}), ("deviceType: cpu\n", {"None"})),
     ],
 )
 def test_gpus_are_dealt_out_to_workers(tmp_path: Path, config: str | None, dealt: set[str]) -> None:
-    handler = """
-def handle(data, context):
-    return [str(context.system_properties["gpu_id"])] * len(data) if data else None
-"""
+    handler = "def handle(data, context):\n    return [str(context.system_properties['gpu_id'])] if data else None\n"
     loader = ModelLoader(load=Load(model_dir=""), gpus=(0, 1), overrides=ModelTuning(min_workers=2, max_workers=2))
     with served(pack(tmp_path, "m.mar", handler, config=config), loader=loader) as server:
         model = server.server.registry.find("m")
         wait_until(lambda: sum(worker.state is WorkerState.READY for worker in model.workers) == 2)
-        loads = {str(model.load(worker).gpu_id) for worker in model.workers}
-        assert loads == dealt
+        assert {str(model.load(worker).gpu_id) for worker in model.workers} == dealt
         assert server.request("POST", "/predictions/m", b"x")[2].decode() in dealt
 
 
@@ -276,15 +261,12 @@ def test_any_other_url_is_refused_in_the_originals_words(store: ModelStore, url:
     assert (error.status, error.kind, error.message) == (404, "ModelNotFoundException", message)
 
 
-def test_all_models_are_the_archives_and_the_folders(store: ModelStore) -> None:
+def test_all_models_are_the_archives_and_the_folders(store: ModelStore, tmp_path: Path) -> None:
     names = [path.name for path in store.all_models()]
     assert names == sorted(names)
     assert {"a.mar", "b.tar.gz", "c.model", "unpacked", "sub", "out.mar"} <= set(names)
     assert not {"notes.txt", ".hidden.mar", ".git"} & set(names)
-
-
-def test_a_store_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=os.strerror(errno.ENOENT)) as caught:
+    with pytest.raises(UsageError) as caught:
         ModelStore(tmp_path / "gone").all_models()
     assert caught.value.code == "unreadable-model-store"
 

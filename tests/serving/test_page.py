@@ -64,9 +64,10 @@ def test_a_packed_sample_is_the_file_and_an_input(server):
     assert got(server, "/page/state")["models"][0]["latencies"][-1] == tried["milliseconds"]
 
 
-@pytest.mark.parametrize("number", ["12", "-1", "x", "99999999999"])
-def test_samples_that_there_are_not(server, number):
-    assert server.request(f"/page/samples/digits/1.0/{number}")[0] == 404
+def test_what_there_is_not(server):
+    for number in ("12", "-1", "x", "99999999999"):
+        assert server.request(f"/page/samples/digits/1.0/{number}")[0] == 404
+    assert server.request("/page/try/digits/1.0")[0] == 405  # a link tries nothing
 
 
 def test_what_went_wrong_stands_beside_the_answer(server):
@@ -76,26 +77,21 @@ def test_what_went_wrong_stands_beside_the_answer(server):
     assert tried["troubles"][0]["kind"] == "UnidentifiedImageError"
 
 
-STRANGERS = {
-    "another site": {"Origin": "http://evil.example"},
-    "no site at all": {"Origin": "null"},
-    "a rebound name": {"Host": "evil.example"},
-    "a look-alike": {"Host": "localhost.evil.example"},
-}
+STRANGERS = (
+    {"Origin": "http://evil.example"},
+    {"Origin": "null"},
+    {"Host": "evil.example"},
+    {"Host": "localhost.evil.example"},
+)
 
 
-@pytest.mark.parametrize("who", STRANGERS)
-@pytest.mark.parametrize("path", ["/", "/page/state", "/page/page.js", "/page/samples/digits/1.0/0"])
-def test_pages_of_other_sites_get_nothing(server, who, path):
-    status, _, body = server.request(path, headers=HTML | STRANGERS[who])
-    assert status == 403
-    assert json.loads(body)["type"] == "ForbiddenException"
-
-
-def test_pages_of_other_sites_try_nothing(server):
-    for headers in STRANGERS.values():
-        assert server.request("/page/try/digits/1.0", b"x", headers)[0] == 403
-    assert server.request("/page/try/digits/1.0")[0] == 405  # and a link does nothing either
+@pytest.mark.parametrize("stranger", STRANGERS, ids=str)
+def test_pages_of_other_sites_get_and_try_nothing(server, stranger):
+    for path in ("/", "/page/state", "/page/page.js", "/page/samples/digits/1.0/0"):
+        status, _, body = server.request(path, headers=HTML | stranger)
+        assert status == 403
+        assert json.loads(body)["type"] == "ForbiddenException"
+    assert server.request("/page/try/digits/1.0", b"x", stranger)[0] == 403
 
 
 def test_other_names_and_sites_are_let_in_where_they_are_named(make_mar, tmp_path):
@@ -107,16 +103,14 @@ def test_other_names_and_sites_are_let_in_where_they_are_named(make_mar, tmp_pat
         assert server.request("/page/state", headers={"Origin": "http://tools.example"})[0] == 403
 
 
-def test_a_model_that_is_to_have_no_workers(make_mar, tmp_path):
-    with serving(str(make_mar(ECHO)), "--management-port", "0", cwd=tmp_path, forks=True) as server:
+def test_without_workers_and_without_a_page(make_mar, tmp_path):
+    archive = str(make_mar(ECHO))
+    with serving(archive, "--management-port", "0", cwd=tmp_path, forks=True) as server:
         scale = "/models/probe?min_worker=0&max_worker=0&synchronous=true"
         assert server.request(scale, method="PUT", what="management")[0] == 200
         (model,) = got(server, "/page/state")["models"]
         assert (model["state"], model["workers"], model["detail"]) == ("no workers", 0, "")
-
-
-def test_without_a_page(make_mar, tmp_path):
-    with serving(str(make_mar(ECHO)), "--no-page", cwd=tmp_path, forks=True) as server:
+    with serving(archive, "--no-page", cwd=tmp_path, forks=True) as server:
         assert server.request("/", headers=HTML)[0] == 405
         assert server.request("/page/state")[0] == 404
 
