@@ -156,7 +156,7 @@ def _make_wheel() -> tuple[str, bytes]:
     try:
         installed = distribution("marpack")
     except PackageNotFoundError:
-        what = "marpack is not installed, so there are no files for a wheel"
+        what = "marpack is not installed, so a wheel cannot be made of its files"
         raise UsageError(what, hint=_HINT, code="not-installed") from None
     if installed.version != __version__:
         message = f"marpack {__version__} runs, and {installed.version} is installed"

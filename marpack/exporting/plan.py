@@ -31,7 +31,7 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     device: str = "cpu"  # cpu or cuda
     wheel: Path | None = None  # marpack's own; None: made from the installed files
     lock: Path | None = None  # requirements with hashes, as an earlier export wrote them
-    resolve: bool = True  # ask pip for those hashes where there is no lock
+    resolve: bool = True  # ask pip for those hashes unless there is a lock
     image: str | None = None  # the image's name, with its registry
     storage_uri: str | None = None  # the archive's address for the platform: s3://…, gs://…, oci+native://…
     role: str | None = None  # the ARN of SageMaker's execution role
@@ -44,7 +44,7 @@ class Image(Struct, frozen=True, kw_only=True):
     requirements: tuple[str, ...]  # torch's, then the archive's
     index: str | None  # torch's, beside the default index
     lock: bytes | None  # every package with its hash
-    unlocked: str = ""  # why there is no lock
+    unlocked: str = ""  # the reason if the lock is missing
 
 
 class Requirements(Struct, frozen=True):
@@ -69,7 +69,7 @@ class Export(Struct, frozen=True, kw_only=True):
     settings: ModelSettings  # workers, batch size, delay in ms, timeouts in s, as the server applies them
     needs_trust: bool  # its weights load only with --trust-pickle
     used: frozenset[str]  # last names that the archive's own Python files call, import and derive from
-    foreign: tuple[str, ...]  # vendored wheels for other Pythons than this one, which images have, too
+    foreign: tuple[str, ...]  # vendored wheels for other Pythons than this one, which images also have
     options: ExportOptions
     image: Image | None = None  # for targets with an image of marpack's
 

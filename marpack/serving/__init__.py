@@ -1,1 +1,1 @@
-"""The server: archives answer over HTTP, where a TorchServe stood."""
+"""The server: it serves archives over HTTP with TorchServe's API."""

@@ -266,7 +266,7 @@ class _Connection(RequestHandler):
         self._loop.call_exception_handler({"message": "a request could not be answered", "exception": exc})
         if request.writer.output_size > 0:  # the response has begun
             _reset(request)
-        failure = error_response(500, "the server failed on this request; what it prints says why")
+        failure = error_response(500, "the server failed on this request; its log shows the error")
         return _routeless(failure, self._server.settings.headers)
 
 

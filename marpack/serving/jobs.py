@@ -191,7 +191,7 @@ class JobQueue:
         return len(self._jobs) + len(self._open) >= self.batch_size
 
     def take(self, now: float) -> Batch | None:
-        """Return the batch for a free worker; None if there is no job, or the open batch is not due at `now`."""
+        """Return the batch for a free worker; None without a job, and before the open batch is due."""
         while jobs := self._alone or (self.batch_size == 1 and self._jobs):
             job = jobs.popleft()
             if job.is_wanted:

@@ -405,7 +405,7 @@ class ServedModel:
         return ModelState.LOADING
 
     @property
-    def is_given_up(self) -> bool:
+    def is_dead(self) -> bool:
         """Whether no worker will become ready any more."""
         for worker in self.workers:  # noqa: SIM110 - checked for each request, and a generator takes five times as long
             if worker.state is not WorkerState.GIVEN_UP:
@@ -418,7 +418,7 @@ class ServedModel:
         `named_version` is the version that the client named. A request that `describes` the model shares no batch.
         """
         job = Job(request, self._loop.create_future(), is_alone=describes)
-        if self.is_given_up or not self.queue.put(job):
+        if self.is_dead or not self.queue.put(job):
             raise _no_worker(self.name, named_version, _NO_DESCRIBER if describes else _NO_WORKER)
         self.dispatch()
         return job
@@ -485,7 +485,7 @@ class ServedModel:
         if not self.is_silent:
             given_up = worker.state is WorkerState.GIVEN_UP
             log_failure(self.label, error, worker=worker.number, given_up=given_up)
-        if self.is_given_up:
+        if self.is_dead:
             self._refuse_all()
 
     def answered(self, worker: WorkerSlot, batch: Batch, outcome: BatchResult) -> None:

@@ -112,4 +112,4 @@ class Registry:
     @property
     def is_healthy_for_torchserve(self) -> bool:
         """Whether every default version has workers, or may still get them."""
-        return not any(model.workers and model.is_given_up for model in self._defaults.values())
+        return not any(model.workers and model.is_dead for model in self._defaults.values())

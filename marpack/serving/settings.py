@@ -399,7 +399,7 @@ _REASONS = {
     "sequence batching is not supported": (
         *("ts_header_key_sequence_id", "ts_header_key_sequence_start", "ts_header_key_sequence_end"),
     ),
-    "there is no debug mode; --workers 1 --log-requests comes near": ("debug",),
+    "marpack has no debug mode; try --workers 1 --log-requests": ("debug",),
     "marpack uses its own installation": ("model_server_home", "python", "version", "tsConfigFile"),
 }
 _IGNORED = {key: reason for reason, keys in _REASONS.items() for key in keys}

@@ -150,7 +150,7 @@ def test_streams_side_by_side_yield_each_its_own(make_folder):
         assert [outcome.responses[0].body.decode() for outcome in pair] == [f"a{number}", f"b{number}"]
 
 
-def test_a_stream_that_is_given_up_leaves_nothing_to_the_next(make_folder):
+def test_a_stream_that_is_dead_leaves_nothing_to_the_next(make_folder):
     with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(launch=launch)) as pool:
         pool.start()
         given_up = pool.outcomes(batches(["a", "b", "exit", *"c" * 400]))

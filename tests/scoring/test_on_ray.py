@@ -258,7 +258,7 @@ def test_rows_that_fail_or_crash_cost_only_themselves(cluster: Any, mar: str, tm
 
 
 @pytest.mark.independent("ray")
-def test_a_part_that_kills_its_actor_is_given_up(cluster: Any, mar: str, tmp_path: Path) -> None:
+def test_a_part_that_kills_its_actor_is_dead(cluster: Any, mar: str, tmp_path: Path) -> None:
     from marpack.scoring.on_ray.driver import RETRIES
 
     texts: list[str | None] = ["kill the actor" if number == 70 else f"text {number}" for number in range(200)]
