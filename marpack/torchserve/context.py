@@ -60,10 +60,9 @@ class RequestProcessor:
 
 
 class Context:
-    """The worker's facts, fixed when the model is loaded, and the batch's requests, new for every call.
+    """The facts of a worker, fixed when the model is loaded, and the requests of a batch, new for every call.
 
-    One Context lives as long as its worker; handlers hang attributes of their own on it. Attributes with an underscore
-    have the server's names, because handlers read those, too.
+    Handlers set attributes of their own on it, and read those with an underscore, which have the server's names.
     """
 
     # `vars` shows the server's attributes alone; marpack's settings of the handler are in a slot.
@@ -94,7 +93,7 @@ class Context:
             "limit_max_image_pixels": limit_max_image_pixels,
         }
         self.request_ids: dict[int, str] | None = None
-        # There are none while initialising, and asking fails then as on the server: None cannot be subscripted.
+        # While initializing, reading one fails as on the server: None cannot be subscripted.
         self._request_processor: list[RequestProcessor] = None  # type: ignore[assignment]
         self._metrics = metrics
         self._limit_max_image_pixels = True
@@ -181,11 +180,9 @@ class Context:
 
 
 def decode_part(part: Part, *, decode: bool = True) -> Any:
-    """Return a part's value as the handler gets it: decoded JSON, `str`, else `bytearray`, never `bytes`.
+    """Return a part's value as the handler gets it: decoded JSON, `str`, or `bytearray`, never `bytes`.
 
-    Args:
-        part: The parameter; its content type is without parameters here.
-        decode: False where TS_DECODE_INPUT_REQUEST is set to anything but "true".
+    `decode` is False where TS_DECODE_INPUT_REQUEST is set to anything but "true".
     """
     raw = bytearray(part.value)
     if not decode:

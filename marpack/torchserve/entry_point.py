@@ -41,10 +41,7 @@ def list_classes_from_module(module: ModuleType, parent_class: type | None = Non
 
 
 def import_class(class_name: str, module_prefix: str | None = None) -> type:
-    """Return the class of a dotted name, below `module_prefix` if one is given.
-
-    Raises ImportError for an empty name, one without a module, and one that does not exist.
-    """
+    """Return the class of a dotted name, below `module_prefix` if one is given; raises ImportError."""
     if not class_name:
         raise ImportError("the class to import has no name")
     module_name, _, name = class_name.rpartition(".")
@@ -119,10 +116,7 @@ class EntryPointError(Exception):
 
 
 def find_entry(handler: str) -> HandlerEntry:
-    """Import a handler and return its entry point (contract §2).
-
-    Raises the exceptions of the import; EntryPointError unless there is exactly one entry point.
-    """
+    """Import a handler and return its entry point (contract §2); EntryPointError unless there is exactly one."""
     name = HandlerName.parse(handler)
     try:
         module = importlib.import_module(name.module)
@@ -303,10 +297,7 @@ ENVELOPES: dict[str, type[BaseEnvelope]] = {
 
 
 def envelope_of(name: str | None, handle: Handle) -> Handle:
-    """Return an entry point wrapped in the envelope of that name; unchanged without a name.
-
-    Raises ModuleNotFoundError for a name that the server does not know either.
-    """
+    """Return an entry point wrapped in the envelope of that name; unchanged without one; ModuleNotFoundError."""
     if not name:
         return handle
     if name not in ENVELOPES:

@@ -66,10 +66,7 @@ def receive(
 
 
 def parts_of(content_type: str | None, body: bytes, *, limit: int = MAX_BODY) -> tuple[Part, ...]:
-    """Return the parts of a request with this content type and body.
-
-    Raises RequestError for a malformed form, and for a body of more than `limit` bytes.
-    """
+    """Return the parts of a body; raises RequestError for a malformed form, or more than `limit` bytes."""
     if len(body) > limit:
         raise TooLargeError(len(body), limit)
     header = (content_type or "").strip(" \t")

@@ -100,10 +100,7 @@ class TooLargeError(RequestError):
 
 
 def read_headers(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Return a request's headers as its handler sees them: values in Latin-1, without blanks around them.
-
-    Raises HeadError for headers that the frontend refuses.
-    """
+    """Return a request's headers as its handler sees them: values in Latin-1, without blanks; raises HeadError."""
     size, kept = 0, []
     for name, value in headers:
         size += len(name) + len(": ") + len(value)

@@ -33,7 +33,6 @@ class LogHandler(logging.StreamHandler[TextIO]):
     """What a worker's logging ends in: plain lines, each written at once."""
 
     def __init__(self, stream: TextIO, put: Callable[[str], None]) -> None:
-        """Take the stream of records, and the function that queues a line for it."""
         super().__init__(stream)
         self.put = put
         self.plain = logging.Formatter("%(message)s")
@@ -41,27 +40,24 @@ class LogHandler(logging.StreamHandler[TextIO]):
 
 
 def emit(line: str) -> None:
-    """Log one metric line, by the shortest way that shows no difference.
+    """Log one metric line; where logging is as the worker has set it up, it is written at the end of the batch.
 
-    Metrics come with every request, and a log record costs more than all else that is done for a small one. Where
-    logging is as the worker has set it up, they are left to be written with the end of the batch.
+    Metrics come with every request, and a log record costs more than the rest of a small request.
     """
     if not logger.isEnabledFor(logging.INFO):
         return
     handler = logging.root.handlers[0] if len(logging.root.handlers) == 1 else None
     if (
-        not isinstance(handler, LogHandler)
-        # An author has put something between this logger and the stream.
-        or handler.formatter is not handler.plain
-        or handler.filters
-        or handler.level > logging.INFO
-        or logger.filters
-        or logger.handlers
-        or not logger.propagate
+        isinstance(handler, LogHandler)
+        # Nothing of the author's is between this logger and the stream.
+        and handler.formatter is handler.plain
+        and not (handler.filters or logger.filters or logger.handlers)
+        and handler.level <= logging.INFO
+        and logger.propagate
     ):
-        logger.info("%s", line)
-    else:
         handler.put(line)
+    else:
+        logger.info("%s", line)
 
 
 class MetricTypes(enum.Enum):
@@ -388,11 +384,6 @@ class MetricsCacheYamlImpl(_Metrics):
     """Create, find and emit metrics."""
 
     def __init__(self, config_file_path: str) -> None:
-        """Read a metrics file.
-
-        Raises MetricsCacheTypeError without a path, MetricsCacheIOError, MetricsCachePyYamlError, and
-        GeneralMetricsCacheError for one that is not text.
-        """
         self.cache: dict[MetricTypes, dict[str, CachingMetric]] = {}
         self.store: list[Any] = []  # Any: unused by the server, read by some handlers
         self.request_ids: Any = None  # Any: {index: id}, or a str while loading
@@ -414,11 +405,7 @@ class MetricsCacheYamlImpl(_Metrics):
             raise GeneralMetricsCacheError(f"Generic error: {config_file_path}: {error}") from error
 
     def initialize_cache(self) -> None:
-        """Declare the file's metrics.
-
-        Raises MetricsCacheKeyError for a missing or unknown key, MetricsCacheValueError without metrics, and what
-        `add_metric_to_cache` raises.
-        """
+        """Declare the file's metrics; raises MetricsCacheKeyError, and MetricsCacheValueError without metrics."""
         try:
             section = self._parsed_file["model_metrics"]
         except KeyError as error:
@@ -472,10 +459,7 @@ class MetricsCacheYamlImpl(_Metrics):
         dimension_names: list[str] | None = None,
         metric_type: MetricTypes = MetricTypes.COUNTER,
     ) -> CachingMetric:
-        """Declare a metric, replacing one of the same type and name.
-
-        Raises MetricsCacheTypeError for a name, unit, type or list of dimensions of the wrong type.
-        """
+        """Declare a metric, replacing one of the same type and name; MetricsCacheTypeError for wrong types."""
         _check(metric_name, str, "a metric's name is a str")
         _check(unit, str, "a metric's unit is a str")
         _check(metric_type, MetricTypes, "a metric's type is one of MetricTypes")
@@ -509,10 +493,7 @@ dimension = [Dimension("Level", "Host")]
 
 
 def sample_system() -> dict[str, float]:
-    """Return what the machine uses now, by metric: percent, gigabytes of disk, megabytes of memory.
-
-    The CPU's share is that since the last sample; the first is 0. Raises OSError where the machine does not tell.
-    """
+    """Return the machine's usage by metric: percent (the CPU's since the last sample), GB of disk, MB of memory."""
     import psutil  # noqa: PLC0415 - takes 20 ms, and few processes sample
 
     disk, memory = psutil.disk_usage("/"), psutil.virtual_memory()

@@ -1,8 +1,7 @@
 """A handler's return value → the response that the client receives (contract §5).
 
-The server's worker encodes the answers of a batch in one message and its frontend turns each into HTTP. A value that
-the encoding does not expect (a header that is not a `str`, a status that is not a number) ends the real worker; here it
-raises `WorkerDeath`, which ends the worker.
+The server's worker encodes the answers of a batch in one message, and its frontend turns each into HTTP. A value that
+the encoding does not expect, such as a status that is not a number, ends the worker: here by `WorkerDeath`.
 """
 
 import io
@@ -96,10 +95,7 @@ class Unserialisable(TypeError):  # noqa: N818 - names the value, not the failur
 
 
 def encode_value(value: Any) -> bytes:
-    """Return the body of one answer.
-
-    Raises Unserialisable, which fails the whole batch with 503, and WorkerDeath where the real worker would end.
-    """
+    """Return the body of one answer; raises Unserialisable, which fails the whole batch with 503, and WorkerDeath."""
     if isinstance(value, bytes | bytearray):
         return bytes(value)
     try:
@@ -148,10 +144,7 @@ def checked_error(code: Any, message: Any) -> tuple[int, str]:
 
 
 def response_of(idx: int, value: Any, context: Context, *, stream_next: bool = False) -> Response:
-    """Return one answer of a batch: the value's bytes under the status, phrase and headers the handler set.
-
-    Raises Unserialisable and WorkerDeath.
-    """
+    """Return one answer of a batch, with the handler's status, phrase and headers; Unserialisable, WorkerDeath."""
     given = context.get_response_headers(idx)
     if stream_next:
         context.set_response_header(idx, NEXT, "true")
@@ -308,10 +301,7 @@ def send_intermediate_predict_response(
 
 
 def assemble(pieces: Sequence[ResponseChunk], index: int, last: Response) -> Response:
-    """Return what the client of one request saw in the end: the first piece's status and headers, every piece's bytes.
-
-    An error after the first piece resets the connection.
-    """
+    """Return the whole response to one request: the first piece's status and headers, every piece's bytes."""
     answers = [piece.responses[index] for piece in pieces if index in piece.responses] if pieces else ()
     if not answers:
         # What claims to end a stream that never began is not delivered; after `true` the server waits for more.

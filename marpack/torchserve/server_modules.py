@@ -1,7 +1,6 @@
-"""The modules, names, built-in handlers and packages of a stock TorchServe 0.12, and who provides which import.
+"""The modules, names, built-in handlers and packages of a stock TorchServe 0.12, and the providers of imports.
 
-Facts: the standard libraries of Python 3.8 to 3.12; the requirement files of the server's images; `sys.modules` of
-a worker before it loads a handler, whose search path begins with the model folder.
+Sources: Python 3.8 to 3.12, the requirement files of the server's images, and `sys.modules` of a worker.
 """
 
 import sys
@@ -257,8 +256,6 @@ def breaks_worker(top: str) -> bool:
 
 
 class _Tables(Struct, frozen=True):
-    """What distributions.json holds."""
-
     providers: dict[str, str]  # import name → distributions, where neither the same nor a spelling of it
     brings: dict[str, str]  # distribution → imports that it always brings along through its own requirements
     namesakes: str  # distributions that are imported by their own names, those that handlers import most often
@@ -292,7 +289,6 @@ def provided(top: str, required: Iterable[str]) -> bool:
 
 @cache
 def _imports_of(name: str) -> frozenset[str]:
-    """Return the top-level imports of a distribution that is installed here."""
     from importlib import metadata  # noqa: PLC0415 - most archives need no more than the tables
 
     try:

@@ -1,9 +1,8 @@
-"""The import of `ts` and everything below it: every name that handlers use, and the piece of marpack that it is (§8).
+"""The import of `ts` and the modules below it: the names that handlers use, and marpack's objects for them (§8).
 
-A module's names map to `module:attribute`; an attribute is looked up when a handler first uses it, so that importing
-`ts.context` costs nothing and torch is imported only by a handler that needs it. The worker registers the names that
-its own modules have (`provide`). A module also holds the names that the server's holds besides its own: handlers write
-`from ts.torch_handler.base_handler import torch`, `import ts; ts.context.Context` and `from … import *`.
+A module's names map to `module:attribute`, which is looked up when a handler first uses it, so that only a handler that
+needs torch imports it. The worker registers the names of its own modules (`provide`). A module also holds the names
+that the server's holds besides its own: handlers write `from ts.torch_handler.base_handler import torch`.
 """
 
 import logging
@@ -26,7 +25,6 @@ _ENTRY_POINT = "marpack.torchserve.entry_point"
 
 
 def _in(module: str, *names: str) -> dict[str, str]:
-    """Return where names are that one module holds."""
     return {name: f"{module}:{name}" for name in names}
 
 
@@ -135,12 +133,7 @@ _PACKAGES = frozenset({"packaging", "psutil", "torch", "ts", "yaml"})
 
 
 def provide(names: Mapping[str, Mapping[str, str]], elsewhere: Mapping[str, str]) -> None:
-    """Add names of the server's modules.
-
-    Args:
-        names: {module: {name: "module:attribute"}}.
-        elsewhere: {name: "module:attribute"} of names that modules hold besides their own.
-    """
+    """Add {module: {name: "module:attribute"}}, and {name: "module:attribute"} that modules hold besides their own."""
     for module, held in names.items():
         TABLE.setdefault(module, {}).update(held)
     _ELSEWHERE.update(elsewhere)
@@ -149,10 +142,7 @@ def provide(names: Mapping[str, Mapping[str, str]], elsewhere: Mapping[str, str]
 
 @cache
 def incidental(module: str) -> dict[str, str]:
-    """Return where the names are that the server's module holds besides its own: those that have a place here.
-
-    As in TABLE: name → "module" or "module:attribute".
-    """
+    """Return {name: "module" or "module:attribute"} for the names that a module holds besides its own."""
     held = names_held(module) - TABLE[module].keys() - {"logger"}
     homes = {name: target for names in TABLE.values() for name, target in names.items()} | _ELSEWHERE
     places = {name: name for name in sorted(held) if is_standard(name) or name in _PACKAGES}

@@ -41,9 +41,8 @@ _PRELOADED = (
     "marpack.worker.loaders.formats",
 )
 
-# How long a thread of OpenMP spins when it has nothing to do, for libgomp (in turns of a loop) and for libomp (in ms).
-# By default it spins much longer. A spinning thread takes a core from the thread that it waits for, if other processes
-# keep the cores busy: such a machine was 10 to 20 times slower. Results do not depend on it.
+# How long an idle thread of OpenMP spins, for libgomp (turns of a loop) and libomp (ms); by default much longer. On a
+# machine with busy cores it takes a core from the thread that it waits for: 10 to 20 times slower. Results stay equal.
 _SPINNING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
 
 # Seconds for a handler to finish its batch when its parent is gone: more than a parent that ends it gives.
@@ -70,13 +69,13 @@ def main(descriptor: int, marker: bytes, max_memory: int) -> int:
     close_stdin()
     os.chdir(load.model_dir)
     if not load.trace:
-        return _converse(load, pipe, prints)
+        return _converse(load, pipe, prints, None)
     from marpack.worker.tracing import Tracer  # noqa: PLC0415 - few runs are traced
 
     return _converse(load, pipe, prints, Tracer(load.model_dir))
 
 
-def _converse(load: Load, pipe: Pipe, prints: StdoutWriter, tracer: "Tracer | None" = None) -> int:
+def _converse(load: Load, pipe: Pipe, prints: StdoutWriter, tracer: "Tracer | None") -> int:
     during: During = tracer.during if tracer else nullcontext
     own, loader = os.getpid(), HandlerLoader(load, during=during)
     service: InferenceService | None = None
@@ -108,10 +107,7 @@ def _converse(load: Load, pipe: Pipe, prints: StdoutWriter, tracer: "Tracer | No
 
 
 def end_with_parent(descriptor: int) -> None:
-    """End this process once the parent has closed its end of the socket and the handler lets a thread run.
-
-    For systems other than Linux, where a supervisor does it at once.
-    """
+    """End this process soon after the parent closes its socket; on Linux a supervisor does it at once."""
 
     def wait() -> None:
         poll = select.poll()
@@ -124,10 +120,7 @@ def end_with_parent(descriptor: int) -> None:
 
 
 def bound_spinning() -> None:
-    """Let idle threads of OpenMP sleep soon, unless the user sets how they wait.
-
-    It has an effect until OpenMP is loaded, with torch.
-    """
+    """Let idle threads of OpenMP sleep soon, unless the user sets how they wait; call it before torch is imported."""
     if not {*_SPINNING, "OMP_WAIT_POLICY"} & os.environ.keys():
         os.environ.update(_SPINNING)
 

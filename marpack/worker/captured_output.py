@@ -36,12 +36,9 @@ class StdoutWriter:
         self._marker = marker
         self._descriptor = os.dup(1)  # the author may close theirs
         self._waiting: list[str] = []
+        self.put = self._waiting.append  # a line, to be written with the author's next print or at the batch's end
         sys.stdout = _Stdout(sys.stdout, before=self.write_waiting)
         os.register_at_fork(after_in_child=self._waiting.clear)  # or a child's print would write them once more
-
-    def put(self, line: str) -> None:
-        """Leave a line to be written with the author's next print, or at the end of the batch."""
-        self._waiting.append(line)
 
     def take_lines(self) -> tuple[str, ...]:
         """Return the waiting lines, which are then not written; nothing, if not all of them are one line each."""
@@ -74,7 +71,6 @@ class _Stdout(io.TextIOWrapper):
     """A stdout that writes line by line, PYTHONUNBUFFERED or not: nothing printed before a crash is lost."""
 
     def __init__(self, stdout: TextIO, *, before: Callable[[], None]) -> None:
-        """Replace a stdout; call `before` before anything is printed to it."""
         stdout.flush()
         file = io.BufferedWriter(io.FileIO(1, "w", closefd=False))
         super().__init__(file, encoding=stdout.encoding, errors=stdout.errors, line_buffering=True)
@@ -146,10 +142,9 @@ def lines_of(data: Any, context: Any) -> Iterator[str]:
         for name, value in fields:
             kind = "" if isinstance(value, dict | list) else f"{type(value).__name__} "
             yield _cut(f"{index} {name}: {kind}{_HIDDEN if _is_secret(name) else describe(value)}")
-        try:
-            headers: Mapping[str, Any] = context.get_all_request_header(index)
-        except (TypeError, IndexError, AttributeError):
-            continue  # while initialising there are none
+        headers: Mapping[str, Any] = {}
+        with suppress(TypeError, IndexError, AttributeError):  # there are none while loading
+            headers = context.get_all_request_header(index)
         sent = {name: value for name, value in headers.items() if name not in _OURS}
         kept = {name: value for name, value in sent.items() if not isinstance(value, dict) or value.get("content-type")}
         if kept:

@@ -17,6 +17,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -34,9 +35,7 @@ _MAX_REQUEST = 1 << 12  # bytes of a worker's arguments
 def supervise(parent: int, descriptor: int) -> None:
     """Fork, and return in the child only, which becomes the worker; this process then ends as the child ends.
 
-    Args:
-        parent: The process id of marpack.
-        descriptor: The worker's socket, which only the child keeps.
+    `parent` is marpack's process id, `descriptor` the worker's socket, which only the child keeps.
     """
     prctl = ctypes.CDLL(None).prctl
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -77,13 +76,10 @@ def _wait(parent: int, worker: int) -> int:
 
 
 def _reap() -> dict[int, int]:
-    """Return the wait statuses of the children that have ended, by their ids."""
     ended = {}
-    try:
+    with suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
             ended[found[0]] = found[1]
-    except ChildProcessError:
-        pass
     return ended
 
 
@@ -91,17 +87,14 @@ def _kill_children() -> bool:
     """Send SIGKILL to every child; return False once this user may signal none."""
     own, found = str(os.getpid()), False
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
+        with suppress(OSError):  # it ended meanwhile, or belongs to another user
             if stat.read_text(errors="replace").rpartition(")")[2].split()[1] == own:
                 os.kill(int(stat.parent.name), signal.SIGKILL)
                 found = True
-        except OSError:  # it ended meanwhile, or belongs to another user
-            continue
     return found
 
 
 def _end_as(status: int) -> NoReturn:
-    """End this process with a wait status."""
     if os.WIFSIGNALED(status):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the worker has dumped its own
         number = os.WTERMSIG(status)
@@ -115,12 +108,8 @@ def _end_as(status: int) -> NoReturn:
 def serve_forks(parent: int, descriptor: int, preload: Callable[[], None]) -> None:
     """Fork a process for each request, and return in these processes only, each as if marpack had just started it.
 
-    This process, the zygote, has imported torch, has never computed, and has one thread.
-
-    Args:
-        parent: The process id of marpack, with which this process ends.
-        descriptor: The socket that requests arrive on, each with a worker's arguments, its socket and its log pipe.
-        preload: Imports torch.
+    This process, the zygote, has imported torch (`preload`), has never computed, has one thread, and ends with marpack,
+    the process `parent`. A request on `descriptor` holds a worker's arguments, its socket and its log pipe.
     """
     # The signal also arrives when only the thread of marpack ends that started this process.
     signal.signal(signal.SIGUSR1, lambda *_: os.getppid() == parent or os._exit(0))

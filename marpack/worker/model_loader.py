@@ -7,19 +7,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from marpack.errors import DeviceUnavailableError
-from marpack.protocol.messages import (
-    UNAVAILABLE,
-    Load,
-    Loaded,
-    LoadFailed,
-    Trouble,
-    drain_notes,
-    drain_timings,
-    explain,
-    explained,
-    milliseconds_since,
-    note,
-)
+from marpack.protocol import messages
+from marpack.protocol.messages import Load, Loaded, LoadFailed, Trouble
 from marpack.protocol.targets import HandlerSettings, TargetDifference, keep_settings
 from marpack.torchserve.context import SERVER_VERSION, Context
 from marpack.torchserve.entry_point import envelope_of, find_entry
@@ -37,7 +26,6 @@ class HandlerLoader:
     """Loads one model, keeping the time and the name of each step for a failure's report."""
 
     def __init__(self, load: Load, *, tell: Callable[[str], None] = print_line, during: During = nullcontext) -> None:
-        """Take the model to load, a printer of the lines of `--show-data`, and a wrapper of the author's code."""
         self._load = load
         self._tell = tell
         self._during = during
@@ -68,7 +56,7 @@ class HandlerLoader:
             if envelope and not load.envelope and not target.has(TargetDifference.MANIFEST_ENVELOPE):
                 message = f"the manifest names the envelope {envelope}, which the server ignores"
                 hint = f"the server reads it from its own setting service_envelope; try it with --envelope {envelope}"
-                note("envelope-ignored", message, stage="import", hint=hint)
+                messages.note("envelope-ignored", message, stage="import", hint=hint)
                 envelope = None
             handle = envelope_of(envelope, show_data(entry.handle, self._tell) if load.show_data else entry.handle)
         with self._step("config"):
@@ -82,13 +70,13 @@ class HandlerLoader:
             )
         with self._during("initialize"), self._step("initialize"):
             entry.initialize(context)
-        service = InferenceService(entry, context, handle, mode, max_response_size=load.max_response_size)
+        service = InferenceService(entry, context, handle, mode, load.max_response_size)
         device = getattr(entry.instance, "device", None)
         return service, Loaded(
             handler=entry.name,
-            stages=self._stages | drain_timings(),
+            stages=self._stages | messages.drain_timings(),
             pid=os.getpid(),
-            troubles=drain_notes(),
+            troubles=messages.drain_notes(),
             device=None if device is None else str(device),
             loses_answers=mode.loses_answers,
         )
@@ -96,15 +84,15 @@ class HandlerLoader:
     def failure(self, error: BaseException) -> LoadFailed:
         """Return the message to the parent about an error that `run` raised."""
         if isinstance(error, DeviceUnavailableError):
-            trouble = Trouble(kind=UNAVAILABLE, message=error.what, stage=self._stage, hint=error.hint)
+            trouble = Trouble(kind=messages.UNAVAILABLE, message=error.what, stage=self._stage, hint=error.hint)
             return LoadFailed(trouble=trouble)
         flat = flatten(error, stage=self._stage, model_dir=self._load.model_dir, required=self._load.required)
-        trouble = explained(flat)
+        trouble = messages.explained(flat)
         if trouble is flat and isinstance(error, Exception):
             from marpack.worker.loaders.diagnosis import note_own_load  # noqa: PLC0415 - only failures need it
 
-            explain(error, note_own_load)
-            trouble = explained(flat)
+            messages.explain(error, note_own_load)
+            trouble = messages.explained(flat)
         exhausted = isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "CUDA" in message_of(error))
         return LoadFailed(trouble=trouble, status=507 if exhausted else 503)
 
@@ -115,7 +103,7 @@ class HandlerLoader:
         try:
             yield
         finally:
-            self._stages[stage] = self._stages.get(stage, 0.0) + milliseconds_since(start)
+            self._stages[stage] = self._stages.get(stage, 0.0) + messages.milliseconds_since(start)
 
     def _make_context(self, manifest: dict[str, Any], config: dict[str, Any], name: str) -> Context:  # Any: JSON, YAML
         load = self._load

@@ -7,12 +7,14 @@ import os
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.protocol.messages import Answered, Trouble, drain_notes, drain_outputs, drain_timings, milliseconds_since
+from marpack.protocol import messages
+from marpack.protocol.messages import Answered, Trouble, milliseconds_since
 from marpack.torchserve.context import Context, Handle, Row, processor_of, row_of
 from marpack.torchserve.entry_point import HandlerEntry, loses_requests
 from marpack.torchserve.http import MAX_BODY, Request, Response, ResponseChunk, error_response, no_answer
@@ -42,6 +44,7 @@ _NO_IDLE_TIME = Trouble(
     message="with sequenceBatching the server needs to know how long a sequence may be idle",
     hint="set sequenceMaxIdleMSec: 60000 (or another time in ms) in the model config",
 )
+Responses = tuple[Response, ...]  # of a batch, in its order
 _FORGOTTEN = "under asyncCommunication the server forgets this request: its client waits until it gives up"
 
 
@@ -65,28 +68,13 @@ class InferenceService:
     """Responds to batches through one initialised handler."""
 
     def __init__(
-        self,
-        entry: HandlerEntry,
-        context: Context,
-        handle: Handle,
-        mode: ServiceMode,
-        *,
-        max_response_size: int = MAX_BODY,
+        self, entry: HandlerEntry, context: Context, handle: Handle, mode: ServiceMode, limit: int = MAX_BODY
     ) -> None:
-        """Initialize the service.
-
-        Args:
-            entry: What the handler's file offers.
-            context: Of the worker.
-            handle: The entry point, in its envelope if there is one.
-            mode: The settings of the model config.
-            max_response_size: Bytes of one response; a longer one ends the worker, as on the server.
-
-        """
+        """Take the entry point, bare and in its envelope, and the size of a response (bytes) that ends the worker."""
         self._context = context
         self._handle = handle
         self.mode = mode
-        self._limit = max_response_size
+        self._limit = limit
         self._model_dir = str(context.system_properties["model_dir"])
         self._clock = StageClock()
         self._clock.watch(entry.instance)
@@ -98,13 +86,7 @@ class InferenceService:
         self.take_lines: Callable[[], tuple[str, ...]] = tuple  # returns the batch's metrics that are not yet written
 
     def predict(self, requests: tuple[Request, ...], send: Callable[[ResponseChunk], None]) -> Answered:
-        """Respond to one batch; never raises an `Exception` of the handler's.
-
-        Raises:
-            WorkerDeath: where the real worker would die, its exception flattened to `trouble`.
-            SystemExit, KeyboardInterrupt: the handler's own.
-
-        """
+        """Respond to one batch; raises WorkerDeath, and the handler's own SystemExit and KeyboardInterrupt."""
         sequences = self.mode.sequences
         if sequences is not None and sequences.stuck:
             response = error_response(500, "sequenceBatching requires sequenceMaxIdleMSec")
@@ -119,26 +101,25 @@ class InferenceService:
             answers = tuple([assemble(socket.sent, index, answer) for index, answer in enumerate(answers)])
             self._out_of_step = any(is_final(answer) for piece in socket.sent for answer in piece.responses.values())
         troubles, self._troubles = self._troubles, []
-        stages = self._clock.take() | drain_timings() | {"handle": milliseconds_since(start)}
+        stages = self._clock.take() | messages.drain_timings() | {"handle": milliseconds_since(start)}
         return Answered(
             responses=answers,
             stages=stages,
-            troubles=(*troubles, *drain_notes()),
-            outputs=drain_outputs(),
+            troubles=(*troubles, *messages.drain_notes()),
+            outputs=messages.drain_outputs(),
             metrics=self.take_lines(),
         )
 
-    def _turn(self, requests: tuple[Request, ...], socket: ChunkSocket) -> tuple[Response, ...]:
+    def _turn(self, requests: tuple[Request, ...], socket: ChunkSocket) -> Responses:
         """Call the handler once.
 
         Under asyncCommunication each batch is a task of its own, with a copy of the context: where the worker would
         die of a response, only the task does, and the frontend is not notified.
         """
         if not self.mode.asynchronous:
-            return self._answers(self._receive(requests, self._context, socket), self._context)
+            return self._answers(requests, self._context, socket)
         try:
-            context = copy.deepcopy(self._context)
-            return self._answers(self._receive(requests, context, socket), context)
+            return self._answers(requests, copy.deepcopy(self._context), socket)
         except (FrontendRefusal, SystemExit, KeyboardInterrupt):  # these do end the worker
             raise
         except BaseException as error:  # whatever ends a task, its requests are forgotten
@@ -151,7 +132,7 @@ class InferenceService:
             why = "asyncCommunication forgets a request whose task fails"
             return tuple(no_answer(why) for _ in requests)
 
-    def _turns(self, requests: tuple[Request, ...], socket: ChunkSocket) -> tuple[Response, ...]:
+    def _turns(self, requests: tuple[Request, ...], socket: ChunkSocket) -> Responses:
         """Call the handler again for the requests it has not finished: each response but the last is one piece.
 
         From its second turn on a request has its id and headers, and no content: `{}`.
@@ -161,9 +142,7 @@ class InferenceService:
         while waiting:
             socket.places = tuple(waiting)
             answers = dict(zip(waiting, self._turn(tuple(waiting.values()), socket), strict=True))
-            unfinished = {
-                place: answer for place, answer in answers.items() if dict(answer.headers).get(NEXT) == "true"
-            }
+            unfinished = {place: each for place, each in answers.items() if dict(each.headers).get(NEXT) == "true"}
             last |= {place: answer for place, answer in answers.items() if place not in unfinished}
             if unfinished:
                 socket.pass_on(ResponseChunk(unfinished))
@@ -181,14 +160,14 @@ class InferenceService:
             context.metrics.request_ids = context.request_ids
         return [row_of(request, decode=self._decode) for request in requests]
 
-    def _answers(self, rows: list[Row], context: Context) -> tuple[Response, ...]:
+    def _answers(self, requests: tuple[Request, ...], context: Context, socket: ChunkSocket) -> Responses:
+        rows = self._receive(requests, context, socket)
         count = len(rows)  # of requests: the handler may remove rows, or add some
+        # Awaited, a value that cannot be fails the prediction, as on the server.
+        call = partial(_await, self._handle) if self.mode.asynchronous else self._handle
         start = time.perf_counter()
         try:
-            if self.mode.asynchronous:  # a value that cannot be awaited fails the prediction, as on the server
-                returned = _event_loop().run_until_complete(_await(self._handle, rows, context))
-            else:
-                returned = self._handle(rows, context)
+            returned = call(rows, context)
         except MemoryError as error:
             return self._failed(error, count, rows, 507, "Out of resources")
         except PredictionException as error:
@@ -199,15 +178,8 @@ class InferenceService:
             return self._failed(error, count, rows, 503, "Prediction failed")
         return self._judge(returned, rows, count, start, context)
 
-    def _judge(
-        self,
-        returned: Any,  # Any: the author's
-        rows: list[Row],
-        count: int,
-        start: float,
-        context: Context,
-    ) -> tuple[Response, ...]:
-        """Make responses of what the handler returned, or of the server's refusal of it."""
+    def _judge(self, returned: object, rows: list[Row], count: int, start: float, context: Context) -> Responses:
+        """Make responses of the handler's return value, or of the server's refusal of it."""
         if not isinstance(returned, list):
             what, hint = f"a {type(returned).__name__}", "return a list, e.g. [result]"
             if inspect.iscoroutine(returned):
@@ -235,7 +207,7 @@ class InferenceService:
             message = f"the response cannot be written as JSON: {error}"
             return self._refused(count, UNSERIALISABLE, "unserialisable-output", message, hint, notes)
 
-    def _encode(self, returned: list[Any], count: int, context: Context) -> tuple[Response, ...]:
+    def _encode(self, returned: list[Any], count: int, context: Context) -> Responses:
         """Encode every row, as the worker does before the frontend reads the first.
 
         Raises the refusal that breaks the message, otherwise the first that the frontend comes to.
@@ -263,9 +235,7 @@ class InferenceService:
         check_sizes(answered, self._limit)
         return tuple(answered)
 
-    def _failed(
-        self, error: BaseException, count: int, rows: list[Row], status: int, message: str
-    ) -> tuple[Response, ...]:
+    def _failed(self, error: Exception, count: int, rows: list[Row], status: int, message: str) -> Responses:
         if self.on_failure is not None:
             self.on_failure(error)
         note_labels_gap(error, self._instance)
@@ -276,25 +246,25 @@ class InferenceService:
 
     def _refused(
         self, count: int, answer: str, kind: str, message: str, hint: str, notes: tuple[str, ...] = ()
-    ) -> tuple[Response, ...]:
+    ) -> Responses:
         self._troubles.append(Trouble(kind=kind, stage="respond", message=message, hint=hint, notes=notes))
         return tuple(error_response(503, answer) for _ in range(count))
 
 
-async def _await(handle: Handle, rows: list[Row], context: Context) -> Any:  # Any: as returned
-    return await handle(rows, context)
+def _await(handle: Handle, rows: list[Row], context: Context) -> Any:  # Any: as returned
+    """Await a call in this thread's event loop: the one that a handler created in its initialize, or the first."""
 
+    async def call() -> Any:  # Any: as above
+        return await handle(rows, context)
 
-def _event_loop() -> asyncio.AbstractEventLoop:
-    """Return this thread's event loop: the one that a handler created in its initialize, and the same every time."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # the server creates one by getting it
-            return asyncio.get_event_loop()
+            loop = asyncio.get_event_loop()
     except RuntimeError:
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
-        return loop
+    return loop.run_until_complete(call())
 
 
 def _holds_bytes(value: object, depth: int = 3) -> bool:

@@ -45,11 +45,9 @@ def timed(stage: Stage[P, R]) -> Stage[P, R]:
 
 
 class StageClock:
-    """Times the stages of one handler.
+    """Times the stages of one handler, by replacing methods of its class and nothing on the instance.
 
-    It replaces the methods of the handler's class, and nothing on the instance: what authors see there, copy, pickle or
-    compare is their own. `self.preprocess(…)` is timed wherever they call it, `super().preprocess(…)` inside it not
-    once more.
+    `self.preprocess(…)` is timed wherever authors call it, `super().preprocess(…)` inside it not once more.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""The surroundings of a handler, as in the server's worker: search path, environment, modules that are loaded already.
+"""The surroundings of a handler, as in the server's worker: search path, environment, loaded modules.
 
-On the server the model folder is on PYTHONPATH when the worker's Python starts. A module in it with the name of one
-that the worker itself imports replaces that, and nearly always the worker does not start; others replace a library's.
-Here the worker has started already: the first is tried in a Python of its own, the second replaces what is loaded.
+On the server the model folder is on PYTHONPATH when the worker's Python starts. A packed module with the name of one
+that the worker imports replaces it, and nearly always the worker does not start: marpack tries these in another Python.
+Other packed modules replace a library's: marpack forgets the loaded one.
 """
 
 import importlib
@@ -47,11 +47,7 @@ class ShadowingError(Exception):
 def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
     """Put the model folder first on this process's search path, and on that of every Python it starts.
 
-    Args:
-        model_dir: The folder.
-        handler: As the manifest names it: of `folder/file.py:function`, the folder comes even before.
-        with_ts: Whether those Pythons need marpack's `ts`.
-
+    The folder of a handler `folder/file.py:function` comes before it. `with_ts`: those Pythons get marpack's `ts`.
     Raises ShadowingError where no worker of the server's would start.
     """
     _set_server_environment()
@@ -66,8 +62,9 @@ def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
         failure = _try_imports(model_dir, os.environ["PYTHONPATH"])
         if failure and not _try_imports("/", before or ""):
             names = ", ".join(shadowing)
-            what = f"the server's worker imports the archive's {names} in place of its own, and dies: {failure}"
-            raise ShadowingError(what)
+            raise ShadowingError(
+                f"the server's worker imports the archive's {names} instead of its own, and ends: {failure}"
+            )
     # Forget modules that this process has loaded and the archive replaces.
     kept = {"marpack", "__main__", *UNREACHABLE, *sys.builtin_module_names}
     for module in [module for module in sys.modules if (top := module.partition(".")[0]) in packed and top not in kept]:
@@ -88,16 +85,12 @@ def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
 
 
 def _set_server_environment() -> None:
-    """Set the environment and the arguments of the server's workers."""
     temporary = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - only named, as on the server
     folders = dict.fromkeys(("TEMP", "LOG_LOCATION", "METRICS_LOCATION"), temporary)
     for name, value in (_ENVIRONMENT | folders).items():
         os.environ.setdefault(name, value)
-    config = str(Path(temporary) / "metrics.yaml")
-    address = str(Path(temporary) / ".ts.sock.9000")
-    sys.argv[:] = [
-        "model_service_worker.py", "--sock-type", "unix", "--sock-name", address, "--metrics-config", config,
-    ]  # fmt: skip
+    sys.argv[:] = ["model_service_worker.py", "--sock-type", "unix", "--sock-name", f"{temporary}/.ts.sock.9000"]
+    sys.argv += ["--metrics-config", f"{temporary}/metrics.yaml"]
 
 
 def _set_path(*places: str | None) -> None:
@@ -105,16 +98,9 @@ def _set_path(*places: str | None) -> None:
 
 
 def _modules_in(places: Iterable[str]) -> set[str]:
-    """Return the names that can be imported from folders."""
-    names = set()
-    for place in places:
-        try:
-            inside = list(os.scandir(place))
-        except OSError:
-            continue
-        names |= {entry.name.partition(".")[0] for entry in inside if entry.name.endswith((".py", ".so"))}
-        names |= {entry.name for entry in inside if entry.is_dir() and Path(entry.path, "__init__.py").is_file()}
-    return names
+    inside = [entry for place in filter(os.path.isdir, places) for entry in os.scandir(place)]
+    files = {entry.name.partition(".")[0] for entry in inside if entry.name.endswith((".py", ".so"))}
+    return files | {entry.name for entry in inside if entry.is_dir() and Path(entry.path, "__init__.py").is_file()}
 
 
 def _may_break_worker(name: str) -> bool:
@@ -126,7 +112,7 @@ def _may_break_worker(name: str) -> bool:
 
 
 def _try_imports(folder: str, path: str) -> str:
-    """Return the last line of a Python that dies of the worker's imports; an empty string if it lives."""
+    """Return the last line of a Python that the worker's imports end; an empty string if they succeed."""
     import subprocess  # noqa: PLC0415 - few archives need it
 
     done = subprocess.run(  # noqa: S603 - our own interpreter, and the archive's modules, as on the server
@@ -138,9 +124,7 @@ def _try_imports(folder: str, path: str) -> str:
         text=True,
         check=False,
     )
-    if not done.returncode:
-        return ""
-    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1] if done.returncode else ""
 
 
 def _leave_no_bytecode(model_dir: str) -> None:
@@ -167,17 +151,14 @@ def _import_on_demand(package: ModuleType, modules: Iterable[str]) -> None:
 
 
 def set_torchrun_environment(config: Mapping[str, Any], model: str) -> None:  # Any: YAML as it stands
-    """Set the environment that torchrun gives to a single process, if the server starts this model with torchrun.
-
-    `runner.session` refuses models of several processes before they are loaded.
-    """
+    """Set the environment that torchrun gives to a single process, if the server starts this model with torchrun."""
     if Torchrun.of(config) is None:
         return
     with socket.create_server(("127.0.0.1", 0)) as server:
         free_port = server.getsockname()[1]
-    ranks = dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"), "0")
-    sizes = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE", "GROUP_WORLD_SIZE"), "1")
-    others = {
+    os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"), "0")
+    os.environ |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE", "GROUP_WORLD_SIZE"), "1")
+    os.environ |= {
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": str(free_port),
         "TORCHELASTIC_RESTART_COUNT": "0",
@@ -185,5 +166,4 @@ def set_torchrun_environment(config: Mapping[str, Any], model: str) -> None:  # 
         "TORCHELASTIC_RUN_ID": f"{model}_29500",
         "TORCHELASTIC_USE_AGENT_STORE": "True",
     }
-    os.environ |= ranks | sizes | others
     os.environ.setdefault("OMP_NUM_THREADS", "1")

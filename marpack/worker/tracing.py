@@ -94,7 +94,6 @@ class _Places:
 
 
 def _prefixes(folders: Iterable[str]) -> tuple[str, ...]:
-    """Return the prefixes of all paths in some folders."""
     return tuple({f"{each.rstrip('/')}/" for folder in folders for each in (folder, os.path.realpath(folder))})
 
 
@@ -132,8 +131,6 @@ def _read_library(places: _Places, given: Any) -> _Found:
 
 
 def _read_address(kind: Access) -> Callable[..., _Found]:
-    """Return a reader of a socket's address."""
-
     def find(places: _Places, _socket: object, address: Any) -> _Found:  # Any: as above
         if isinstance(address, str | bytes):
             yield kind, os.fsdecode(address).replace("\0", "@")

@@ -174,7 +174,6 @@ def find_hint(
 
 
 def _about_row(failure: Failure) -> Hint | None:
-    """Explain a row or a field that is not what the handler expects."""
     error, rows = failure.error, failure.rows
     lacking = next((row for row in rows if failure.key not in row), None)
     if failure.key in {"data", "body"} and lacking is not None:
@@ -202,7 +201,6 @@ def _about_row(failure: Failure) -> Hint | None:
 
 
 def _about_attribute(failure: Failure) -> Hint | None:
-    """Explain an attribute that BaseHandler's `initialize` sets."""
     handler = failure.handler
     fits = isinstance(failure.error, AttributeError | TypeError) and failure.frames
     if not fits or not hasattr(type(handler), "_load_torchscript_model"):
@@ -215,7 +213,6 @@ def _about_attribute(failure: Failure) -> Hint | None:
 
 
 def _about_arguments(failure: Failure) -> Hint | None:
-    """Explain a module that reads the command line."""
     frames = failure.frames
     if isinstance(failure.error, SystemExit):
         reads = any(frame.f_globals.get("__name__") == "argparse" for frame, _ in frames)
@@ -230,7 +227,6 @@ def _about_arguments(failure: Failure) -> Hint | None:
 
 
 def _about_key(failure: Failure) -> Hint | None:
-    """Explain a key that the environment, the manifest or the model config lacks."""
     key = failure.key
     if not isinstance(key, str) or not failure.frames:
         return None
@@ -251,7 +247,6 @@ def _about_key(failure: Failure) -> Hint | None:
 
 
 def _about_file(failure: Failure) -> Hint | None:
-    """Explain a file that is not in the model folder."""
     error, folder = failure.error, failure.folder
     if not isinstance(error, FileNotFoundError) or error.filename2:
         return None
@@ -262,7 +257,6 @@ def _about_file(failure: Failure) -> Hint | None:
 
 
 def _about_module(failure: Failure) -> Hint | None:
-    """Explain a module that is not installed here."""
     error, folder = failure.error, failure.folder
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return None

@@ -58,18 +58,12 @@ class OptionError(HandlerError):
     code = "handler-option"
 
 
-# Examples of values: an integer of 1 or more, or a number of 0 or more.
-_OPTIONS: dict[str, float] = {
-    "topk": 3,
-    "threshold": 0.5,
-    "ngrams": 2,
-    "resize": 256,  # pixels of the shorter edge
-    "crop": 224,  # pixels of either edge
-}
+# Examples of values: an integer of 1 or more, or a number of 0 or more. Sizes are in pixels.
+_OPTIONS: dict[str, float] = {"topk": 3, "threshold": 0.5, "ngrams": 2, "resize": 256, "crop": 224}
 
 
 def import_captum() -> ModuleType:
-    """Import captum.attr; raises MissingExtraError naming the package and the extra."""
+    """Import captum.attr; raises MissingExtraError."""
     try:
         import captum.attr  # noqa: PLC0415 - seconds of import that only explanations need
     except ModuleNotFoundError as error:
@@ -125,10 +119,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         self.profiler_args: dict[str, Any] = {}  # Any: keyword arguments of torch.profiler.profile
 
     def initialize(self, context: HandlerContext) -> None:
-        """Choose the device, load weights and labels, compile the model if the config says so (contract §6).
-
-        Raises RuntimeError for weights of a format that the server does not load, and torch's exceptions.
-        """
+        """Choose the device, load weights and labels, compile the model if the config says so (contract §6)."""
         if hasattr(context, "model_yaml_config"):
             self.model_yaml_config: Document = context.model_yaml_config
         settings = settings_of(context)
@@ -162,18 +153,13 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         self.initialized = True
 
     def _load_torch_export_aot_compile(self, model_so_path: str) -> Model:
-        """Load an AOTInductor shared library."""
         return formats.load_library(model_so_path, self.map_location)
 
     def _load_torchscript_model(self, model_pt_path: str) -> Model:
-        """Load TorchScript to the handler's device."""
         return formats.load_torchscript(model_pt_path, self.device)
 
     def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str | None) -> Model:
-        """Construct the model file's one class and load its state_dict, if there is one.
-
-        Raises RuntimeError without the model file, ValueError unless it defines exactly one class.
-        """
+        """Construct the model file's one class and load its state_dict, if there is one."""
         read = partial(read_state, model_pt_path, self.device, settings_for(self)) if model_pt_path else None
         return formats.load_eager(model_dir, model_file, read)
 
@@ -206,10 +192,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
             return data.tolist()
 
     def handle(self, data: Rows, context: HandlerContext) -> Value:
-        """Respond to one batch: preprocess, inference and postprocess, or an explanation or description.
-
-        Adds the metric HandlerTime in ms.
-        """
+        """Respond to one batch, with an explanation or a description if asked; adds the metric HandlerTime in ms."""
         start = time.time()
         self.context = context
         metrics = context.metrics
@@ -228,10 +211,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         return output
 
     def _infer_with_profiler(self, data: Rows) -> tuple[Value, profiler.profile]:
-        """Respond to one batch with every stage recorded, and return the recording too.
-
-        The handler's own `profiler_args` are completed in place, for its author to read back.
-        """
+        """Respond to one batch and record every stage; completes `profiler_args` in place."""
         arguments = self.profiler_args
         if not arguments:
             arguments["activities"] = [profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]
@@ -255,10 +235,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         return output, recorded
 
     def explain_handle(self, data_preprocess: Value, raw_data: Rows) -> Value:
-        """Attribute the output to the input: call `get_insights` with the first row's input and `target`.
-
-        Raises AttributeError, as on the server, if the author wrote no `get_insights`.
-        """
+        """Call `get_insights`, which the author wrote or inherits, with the first row's input and `target`."""
         row: Value = raw_data[0]
         inputs, target = None, 0
         if isinstance(row, dict):
@@ -278,7 +255,6 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         return explains
 
     def _is_describe(self) -> bool:
-        """Return whether the batch's first request is for a description."""
         return bool(self.context and self.context.get_request_header(0, "describe") == "True")
 
     def describe_handle(self) -> Document:
@@ -291,10 +267,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
 
 
 def _load_model(handler: BaseHandler, model_dir: str, settings: HandlerSettings) -> None:
-    """Set the handler's `model`: by the weights' suffix as the server does, or by their content under target marpack.
-
-    Raises NoLoaderError, NoWeightsError, and the exceptions of the format's own loader.
-    """
+    """Set the handler's `model`: by the weights' suffix as the server does, under target marpack by their content."""
     weights, model_file = handler.model_pt_path, handler.manifest["model"].get("modelFile", "")
     if model_file:
         handler.model = handler._load_pickled_model(model_dir, model_file, weights)
@@ -303,14 +276,12 @@ def _load_model(handler: BaseHandler, model_dir: str, settings: HandlerSettings)
     elif weights is not None:
         _load_whole_model(handler, weights, settings)
     else:
-        raise NoWeightsError(
-            "the manifest names neither a serializedFile nor a modelFile",
-            hint="set weights: in marpack.yaml, or load the model in your handler's own initialize",
-        )
+        hint = "set weights: in marpack.yaml, or load the model in your handler's own initialize"
+        raise NoWeightsError("the manifest names neither a serializedFile nor a modelFile", hint=hint)
 
 
 def _load_whole_model(handler: BaseHandler, weights: str, settings: HandlerSettings) -> None:
-    where = torch.device(handler.device or "cpu")
+    target = torch.device(handler.device or "cpu")
     by_content = settings.target.has(TargetDifference.MORE_FORMATS)
     if by_content:
         kind = kind_of(Path(weights))
@@ -322,20 +293,18 @@ def _load_whole_model(handler: BaseHandler, weights: str, settings: HandlerSetti
     if kind is WeightsFormat.TORCHSCRIPT:
         handler.model = handler._load_torchscript_model(weights)
     elif kind is WeightsFormat.ELF:
-        if where.type == "cuda":  # the library's loader takes the current GPU
-            torch.cuda.set_device(where)
+        if target.type == "cuda":  # the library's loader takes the current GPU
+            torch.cuda.set_device(target)
         handler.model = handler._load_torch_export_aot_compile(weights)
     elif by_content:
-        job = formats.Job(path=Path(weights), device=where, trust_pickle=settings.trust_pickle)
+        job = formats.Job(path=Path(weights), device=target, trust_pickle=settings.trust_pickle)
         handler.model = formats.load_model(kind, job)
     elif kind is WeightsFormat.ONNX:
         handler.model = formats.open_session(weights, handler.map_location)
     else:
-        raise NoLoaderError(
-            f"the server has no loader for weights like {Path(weights).name}",
-            where="MANIFEST.json: serializedFile",
-            hint=hint_without_loader(Path(weights)),
-        )
+        path = Path(weights)
+        what, where = f"the server has no loader for weights like {path.name}", "MANIFEST.json: serializedFile"
+        raise NoLoaderError(what, where=where, hint=hint_without_loader(path))
     if kind in {WeightsFormat.TORCHSCRIPT, WeightsFormat.PICKLED_MODULE}:  # an exported program is in that mode anyway
         handler.model.eval()
 
@@ -343,16 +312,13 @@ def _load_whole_model(handler: BaseHandler, weights: str, settings: HandlerSetti
 def read_state(weights: str, where: torch.device | str | None, settings: HandlerSettings) -> Value:
     """Read a state_dict: a file of torch.save as on the server, and safetensors too under target marpack."""
     if settings.target.has(TargetDifference.MORE_FORMATS):
-        path = Path(weights)
-        job = formats.Job(path=path, device=torch.device(where or "cpu"), trust_pickle=settings.trust_pickle)
-        return formats.load_state(kind_of(path), job)
-    if str(weights).endswith(".safetensors"):
+        where = torch.device(where or "cpu")
+        if kind_of(Path(weights)) is WeightsFormat.SAFETENSORS:
+            return formats.load_safetensors(Path(weights), where)
+    elif str(weights).endswith(".safetensors"):
         # Newest torch reads it if the package safetensors is installed; a TorchServe has neither.
-        raise NoLoaderError(
-            "the server reads no safetensors",
-            where=Path(weights).name,
-            hint='torch.save(safetensors.torch.load_file(path), "model.pt"), or set target: marpack',
-        )
+        hint = 'torch.save(safetensors.torch.load_file(path), "model.pt"), or set target: marpack'
+        raise NoLoaderError("the server does not read safetensors", where=Path(weights).name, hint=hint)
     return formats.read_torch_save(weights, where, trust=settings.trust_pickle)
 
 
@@ -362,10 +328,7 @@ def improves(handler: object, difference: TargetDifference) -> bool:
 
 
 def read_options(handler: BaseHandler, known: tuple[str, ...]) -> dict[str, float]:
-    """Return the options in the model config's `handler` section; none for the server, which does not read them.
-
-    Raises OptionError for an invalid value.
-    """
+    """Return the options in the config's `handler` section, none for target torchserve; raises OptionError."""
     config = getattr(handler, "model_yaml_config", None)
     section = config.get("handler") if isinstance(config, dict) else None
     options = {key: section[key] for key in known if key in section} if isinstance(section, dict) else {}
@@ -378,11 +341,8 @@ def read_options(handler: BaseHandler, known: tuple[str, ...]) -> dict[str, floa
         example = _OPTIONS[key]
         kinds, minimum = ((int,), 1) if isinstance(example, int) else ((int, float), 0)
         if type(value) not in kinds or value < minimum:  # not isinstance, which takes a bool for an int
-            raise OptionError(
-                f"{value!r} is not {'an integer' if kinds == (int,) else 'a number'} of {minimum} or more",
-                where=f"model-config.yaml: handler.{key}",
-                hint=f"write {key}: {example:g}",
-            )
+            what = f"{value!r} is not {'an integer' if kinds == (int,) else 'a number'} of {minimum} or more"
+            raise OptionError(what, where=f"model-config.yaml: handler.{key}", hint=f"write {key}: {example:g}")
     return options
 
 
@@ -488,10 +448,7 @@ class DenseNetHandler:
             return self.model(batch, *args, **kwargs)
 
     def handle(self, data: Rows, context: HandlerContext) -> list[Value]:
-        """Respond to one batch with one tensor, whatever its size: the server takes that for one request only.
-
-        Adds the metric HandlerTime in ms.
-        """
+        """Respond to one batch with one tensor, which the server takes for one request only."""
         start = time.time()
         self.context = context
         metrics = context.metrics

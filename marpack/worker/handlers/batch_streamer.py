@@ -23,9 +23,8 @@ class TextIteratorStreamerBatch(BaseStreamer):  # type: ignore[misc]  # transfor
         **decode_kwargs: Any,  # Any: passed on to the tokenizer
     ) -> None:
         self.batch_size = batch_size
-        self.streamers = [
-            TextIteratorStreamer(tokenizer, skip_prompt, timeout, **decode_kwargs) for _ in range(batch_size)
-        ]
+        rows = range(batch_size)
+        self.streamers = [TextIteratorStreamer(tokenizer, skip_prompt, timeout, **decode_kwargs) for _ in rows]
         self.streamer_iterators = [iter(streamer) for streamer in self.streamers]
 
     def put(self, value: "torch.Tensor") -> None:

@@ -27,13 +27,7 @@ class WorkerThread:
 
 
 class MicroBatching:
-    """Replaces a handler's `handle`: its three stages run as a pipeline.
-
-    Args:
-        parent_handler: The handler whose stages are called.
-        micro_batch_size: Rows per micro-batch.
-        parallelism: Threads per stage, 1 by default.
-    """
+    """Replaces a handler's `handle`: its three stages run as a pipeline of threads, one per stage by default."""
 
     def __init__(
         self, parent_handler: Any, micro_batch_size: int = 1, parallelism: dict[str, int] | None = None
@@ -67,24 +61,22 @@ class MicroBatching:
             group = self.thread_groups[stage]
             while len(group) < wanted:
                 event = threading.Event()
-                places = self._queues[index], self._queues[index + 1]
-                target = partial(self._work, getattr(self.handler, stage), *places, event)
+                target = partial(self._work, index, getattr(self.handler, stage), event)
                 group.append(WorkerThread(event, threading.Thread(target=target, daemon=True)))
                 group[-1].thread.start()
             _end(group[wanted:])
             del group[wanted:]
 
-    def _work(
-        self, call: Callable[[Any], Any], source: queue.Queue[Any], sink: queue.Queue[Any], ended: threading.Event
-    ) -> None:
+    def _work(self, index: int, call: Callable[[Any], Any], ended: threading.Event) -> None:
+        source, sink = self._queues[index : index + 2]
         while not ended.is_set():
             try:
-                index, value, failure = source.get(timeout=_POLL)
+                number, value, failure = source.get(timeout=_POLL)
             except queue.Empty:
                 continue
-            self.thread_local_data.micro_batch_idx = index
+            self.thread_local_data.micro_batch_idx = number
             done = attempt(partial(call, value)) if failure is None else failure
-            sink.put((index, done, done if isinstance(done, Exception) else None))
+            sink.put((number, done, done if isinstance(done, Exception) else None))
 
     def shutdown(self) -> None:
         """End every thread."""
@@ -126,8 +118,7 @@ class MicroBatching:
             output = handler.explain_handle(handler.preprocess(data), data)
         else:
             output = self.handle(data)
-        spent = round(milliseconds_since(start), 2)
-        context.metrics.add_time("HandlerTime", spent, None, "ms")
+        context.metrics.add_time("HandlerTime", round(milliseconds_since(start), 2), None, "ms")
         return output
 
 

@@ -18,18 +18,8 @@ from marpack.errors import HandlerError
 from marpack.protocol.messages import Explained, note, record_output
 from marpack.protocol.targets import Target, TargetDifference, settings_for
 from marpack.torchserve.labels import map_class_to_label
-from marpack.worker.handlers.base import (
-    BaseHandler,
-    Deferred,
-    HandlerContext,
-    Rows,
-    Value,
-    explained_output,
-    import_captum,
-    improves,
-    note_nonfinite,
-    read_options,
-)
+from marpack.worker.handlers import base
+from marpack.worker.handlers.base import BaseHandler, HandlerContext, Rows, Value, improves
 from marpack.worker.loaders.formats import read_torch_save
 
 PICKLED = "source_vocab.pt"
@@ -109,10 +99,7 @@ class Vocabulary(dict[str, int]):
 
 
 def load_vocabulary(path: str, target: Target, *, trust: bool = False) -> Any:  # Any: a dict as a rule
-    """Read a vocabulary: `.json` and `.txt` under target marpack, otherwise a pickle, as the server reads every file.
-
-    Raises UnpicklingError for pickles that need code, unless `trust` runs it; VocabularyError for JSON of another form.
-    """
+    """Read a vocabulary: `.json` and `.txt` under target marpack, otherwise a pickle; `trust` runs its code."""
     plain = target.has(TargetDifference.PLAIN_VOCABULARIES) and Path(path).suffix
     if plain == ".txt":
         tokens = Path(path).read_text(encoding="utf-8").splitlines()
@@ -137,10 +124,7 @@ def basic_english(text: str) -> list[str]:
 
 
 def get_tokenizer(tokenizer: str | None, language: str = "en") -> Callable[[str], list[str]] | None:
-    """Return the tokenizer of a name: "basic_english", or None for splitting at spaces; None for any other name.
-
-    Raises ValueError for basic_english in another language.
-    """
+    """Return the tokenizer of a name: "basic_english", for English only, or None for splitting at spaces."""
     if tokenizer is None:
         return str.split
     if tokenizer != "basic_english":
@@ -176,13 +160,7 @@ class TextHandler(BaseHandler, ABC):
         self.initialized = None  # type: ignore[assignment]  # as on the server, until it is False and then True
 
     def initialize(self, context: HandlerContext) -> None:
-        """Load model and vocabulary.
-
-        Raises:
-            VocabularyMissingError: The archive lacks source_vocab.pt, and other vocabularies under target marpack.
-            AttributeError: The model has no `embedding`, which explanations need.
-
-        """
+        """Load model and vocabulary; raises VocabularyMissingError, and AttributeError without `model.embedding`."""
         super().initialize(context)
         self.initialized = False
         path = self.manifest["model"].get("sourceVocab") or self.get_source_vocab_path(context)
@@ -195,27 +173,25 @@ class TextHandler(BaseHandler, ABC):
             hint = "name the model's embedding layer self.embedding"
             note("no-embedding", message, stage="initialize", hint=hint)
             raise
-        self.lig = Deferred("LayerIntegratedGradients", self.model, embedding)
-        for key, value in read_options(self, self._marpack_options).items():
+        self.lig = base.Deferred("LayerIntegratedGradients", self.model, embedding)
+        for key, value in base.read_options(self, self._marpack_options).items():
             setattr(self, key, value)
         self.initialized = True
 
     def get_source_vocab_path(self, ctx: HandlerContext) -> str:
         """Return the path of the archive's vocabulary; raises VocabularyMissingError without one."""
         folder = Path(os.fspath(ctx.system_properties["model_dir"]))
-        plain = improves(self, TargetDifference.PLAIN_VOCABULARIES)
         # Those without pickled objects first: their authors packed them to avoid the pickle.
-        candidates = (*PLAIN, PICKLED) if plain else (PICKLED,)
-        for name in candidates:
-            if (folder / name).is_file():
+        candidates = (*PLAIN, PICKLED) if improves(self, TargetDifference.PLAIN_VOCABULARIES) else (PICKLED,)
+        packed = [name for name in (*PLAIN, PICKLED) if (folder / name).is_file()]
+        for name in packed:
+            if name in candidates:
                 return str(folder / name)
         hint = f'add it to files: in marpack.yaml; torch.save({{"word": 1}}, "{PICKLED}") makes one'
-        unread = next((name for name in PLAIN if (folder / name).is_file()), None)
-        if unread is not None:
-            hint = f'the server does not read {unread}: torch.save(dict, "{PICKLED}"), or set target: marpack'
-        raise VocabularyMissingError(
-            f"the vocabulary is missing: {' or '.join(candidates)} is not in the archive", hint=hint
-        )
+        if packed:
+            hint = f'the server does not read {packed[0]}: torch.save(dict, "{PICKLED}"), or set target: marpack'
+        what = f"the vocabulary is missing: {' or '.join(candidates)} is not in the archive"
+        raise VocabularyMissingError(what, hint=hint)
 
     def _expand_contractions(self, text: str) -> str:
         """Write out every contraction, keep the case of its first letter, and drop the remaining apostrophes."""
@@ -239,7 +215,6 @@ class TextHandler(BaseHandler, ABC):
         return self._remove_punctuation(*args, **kwargs)
 
     def _remove_punctuation(self, text: str) -> str:
-        """Drop ASCII punctuation."""
         return text.translate(_NO_PUNCTUATION)
 
     def _tokenize(self, text: str) -> Any:  # Any: what the author's tokenizer returns, tokens as a rule
@@ -263,10 +238,7 @@ class TextClassifier(TextHandler):
     ngrams = 2
 
     def preprocess(self, data: Rows) -> Prepared:
-        """Clean, split and look up the text: markup, case, contractions, accents, punctuation, tokens, n-grams.
-
-        Raises KeyError for a token that the vocabulary does not have, after noting it.
-        """
+        """Clean, split and look up the text; raises KeyError for an n-gram that the vocabulary does not have."""
         batched = len(data) > 1 and improves(self, TargetDifference.TEXT_BATCHES)
         numbers: list[int] = []
         texts: list[Value] = []  # of each the tokens
@@ -304,16 +276,16 @@ class TextClassifier(TextHandler):
 
     def postprocess(self, data: torch.Tensor) -> list[dict[str, Any]]:  # Any: probabilities
         """Turn logits [N, K] into one `{label: probability}` per text, over all classes."""
-        note_nonfinite(data)
+        base.note_nonfinite(data)
         record_output(data, classes=True)
-        with explained_output("logits [N, K]", data):
+        with base.explained_output("logits [N, K]", data):
             probabilities = softmax(data).tolist()
         return map_class_to_label(probabilities, self.mapping)
 
     def get_insights(self, text_preprocess: Prepared, _: Value, target: Value = 0) -> list[dict[str, Value]]:
         """Return `importances` of the text's n-grams for the class `target`, and the `words` they are made of."""
         numbers, tokens = text_preprocess
-        reference = import_captum().TokenReferenceBase()
+        reference = base.import_captum().TokenReferenceBase()
         attributions = self.lig.attribute(
             numbers,
             reference.generate_reference(numbers.shape[0], device=self.device).squeeze(0),
@@ -321,13 +293,11 @@ class TextClassifier(TextHandler):
             return_convergence_delta=False,
             target=target,
         )
-        return [
-            {"importances": self.summarize_attributions(attributions).tolist(), "words": self.get_word_token(tokens)}
-        ]
+        importances = self.summarize_attributions(attributions).tolist()
+        return [{"importances": importances, "words": self.get_word_token(tokens)}]
 
 
 def _note_no_text(value: Value, _: Exception) -> None:
-    """Note why a request's text is refused."""
     if isinstance(value, (bytes, bytearray)):
         note("not-utf-8", f"the text ({len(value)} bytes) is not UTF-8", stage="preprocess", hint=_TEXT_HINT)
     elif not isinstance(value, str):

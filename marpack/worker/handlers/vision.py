@@ -20,17 +20,8 @@ from torch.nn import functional
 from marpack.protocol.messages import Explained, note, record_output
 from marpack.protocol.targets import TargetDifference
 from marpack.torchserve.labels import map_class_to_label
-from marpack.worker.handlers.base import (
-    BaseHandler,
-    Deferred,
-    HandlerContext,
-    Rows,
-    Value,
-    explained_output,
-    improves,
-    note_nonfinite,
-    read_options,
-)
+from marpack.worker.handlers import base
+from marpack.worker.handlers.base import BaseHandler, HandlerContext, Rows, Value, improves
 from marpack.worker.stages import timed
 
 _RGB_HINT = 'convert it before sending: Image.open(path).convert("RGB"); or in your own preprocess; or target: marpack'
@@ -121,13 +112,7 @@ class Normalize:
         self.std = std
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a normalised copy of [C, H, W].
-
-        Raises:
-            TypeError: The pixels are not floats: the picture had more than 8 bits per channel.
-            RuntimeError: The picture has another number of channels.
-
-        """
+        """Return a normalised copy of [C, H, W]; raises TypeError for integers, RuntimeError for other channels."""
         if not tensor.is_floating_point():
             raise TypeError(f"pixels must be floats to be normalised, not {tensor.dtype}")
         mean, std = (torch.as_tensor(each, dtype=tensor.dtype).view(-1, 1, 1) for each in (self.mean, self.std))
@@ -152,8 +137,8 @@ class VisionHandler(BaseHandler, ABC):
     def initialize(self, context: HandlerContext) -> None:
         """Load the model, and lift Pillow's limit on a picture's size if the server's setting lifts it."""
         super().initialize(context)
-        self.ig: Any = Deferred("IntegratedGradients", self.model)  # Any: captum has no types
-        options = read_options(self, self._marpack_options)
+        self.ig: Any = base.Deferred("IntegratedGradients", self.model)  # Any: captum has no types
+        options = base.read_options(self, self._marpack_options)
         sizes = {key: int(options.pop(key)) for key in ("resize", "crop") if key in options}
         for key, value in options.items():
             setattr(self, key, value)
@@ -165,10 +150,7 @@ class VisionHandler(BaseHandler, ABC):
 
     @timed
     def preprocess(self, data: Rows) -> torch.Tensor:
-        """Make one tensor [N, C, H, W] of the batch's pictures: a file as bytes or base64 text, or nested lists.
-
-        Under target marpack every picture is converted to RGB. Pictures of different shapes fail as on the server.
-        """
+        """Make one tensor [N, C, H, W] of the batch's pictures: files as bytes or base64 text, or nested lists."""
         convert = improves(self, TargetDifference.PICTURES_CONVERTED)
         images: list[torch.Tensor] = []
         for row in data:
@@ -204,7 +186,6 @@ def to_rgb(picture: Image.Image) -> Image.Image:
 
 
 def _note_refusal(value: Value, error: Exception) -> None:
-    """Note why a request's picture is refused, and how to send it."""
     if value is None or (isinstance(value, (str, bytes, bytearray)) and not value):
         reason = "the request has no picture: its body is empty, and no field is named data"
         kind, hint = "empty-body", _SEND_HINT
@@ -267,9 +248,9 @@ class ImageClassifier(VisionHandler):
 
         Raises RuntimeError for fewer classes than `topk`; target marpack names as many as there are.
         """
-        note_nonfinite(data)
+        base.note_nonfinite(data)
         record_output(data, classes=True)
-        with explained_output("logits [N, K]", data):
+        with base.explained_output("logits [N, K]", data):
             probabilities = functional.softmax(data, dim=1)
         topk, classes = self.topk, probabilities.shape[1]
         if topk > classes and improves(self, TargetDifference.TOPK_CLAMPED):
@@ -290,9 +271,9 @@ class ImageSegmenter(VisionHandler):
 
     def postprocess(self, data: dict[str, torch.Tensor]) -> Value:
         """Turn `{"out": logits [N, K, H, W]}` into nested lists [N, H, W, 2] of class number and probability."""
-        with explained_output('{"out": logits [N, K, H, W]}', data):
+        with base.explained_output('{"out": logits [N, K, H, W]}', data):
             logits = data["out"]
-        note_nonfinite(logits)
+        base.note_nonfinite(logits)
         best = torch.max(torch.softmax(logits, dim=1), dim=1)
         return torch.stack([best.indices.type(best.values.dtype), best.values], dim=3).tolist()
 
@@ -307,15 +288,14 @@ class ObjectDetector(VisionHandler):
 
     def postprocess(self, data: list[Detections]) -> list[list[dict[str, Any]]]:  # Any: boxes and scores
         """Keep each picture's detections above the threshold, in the model's order, and label them."""
-        with explained_output("a list of {boxes [M, 4], labels [M], scores [M]}, one per picture", data):
+        with base.explained_output("a list of {boxes [M, 4], labels [M], scores [M]}, one per picture", data):
             masks = [found["scores"] >= self.threshold for found in data]
             responses = []
             for found, mask in zip(data, masks, strict=False):
                 columns = (found[key][mask].tolist() for key in ("boxes", "labels", "scores"))
-                responses.append(
-                    [
-                        map_class_to_label([[box]], self.mapping, [[label]])[0] | {"score": score}
-                        for box, label, score in zip(*columns, strict=False)  # as on the server
-                    ]
-                )
+                boxes = zip(*columns, strict=False)  # as on the server
+                named = [
+                    (map_class_to_label([[box]], self.mapping, [[label]])[0], score) for box, label, score in boxes
+                ]
+                responses.append([label | {"score": score} for label, score in named])
             return responses

@@ -33,11 +33,7 @@ class CompileError(HandlerError):
 def options_of(pt2: Any) -> Options | None:  # Any: YAML as it stands
     """Return the arguments for torch.compile in a `pt2` section, None if it does not compile.
 
-    Raises:
-        Pt2Error: It is a list.
-        TypeError: It is null or a number, as on the server; noted.
-        KeyError: `compile` has no `enable`, as on the server; noted.
-
+    Raises Pt2Error for a list; as the server, TypeError for null or a number, KeyError for `compile` without `enable`.
     """
     try:
         if "compile" in pt2:
@@ -52,18 +48,13 @@ def options_of(pt2: Any) -> Options | None:  # Any: YAML as it stands
         message = f"the pt2 section cannot be read: {type(error).__name__}: {error}"
         note("pt2-unreadable", message, stage="initialize", hint=_SPELLING)
         raise
-    if isinstance(pt2, str):
-        return {"backend": pt2}
-    if isinstance(pt2, dict):
-        return dict(pt2)
-    raise Pt2Error(f"pt2 is a {type(pt2).__name__}", where="model-config.yaml: pt2", hint=_SPELLING)
+    if not isinstance(pt2, str | dict):
+        raise Pt2Error(f"pt2 is a {type(pt2).__name__}", where="model-config.yaml: pt2", hint=_SPELLING)
+    return {"backend": pt2} if isinstance(pt2, str) else dict(pt2)
 
 
 def compile_model(model: Any, options: Options, *, strict: bool) -> Any:  # Any: what a loader returned
-    """Compile a model; if that fails, raise CompileError if `strict`, otherwise note it and return the model as it is.
-
-    torch compiles at the first call: what fails only then fails the request, on either target.
-    """
+    """Compile a model, at its first call; if torch refuses, raise CompileError if `strict`, otherwise note it."""
     backend: Any = options.get("backend")  # Any: YAML as it stands
     if "backend" in options and not check_valid_pt2_backend(backend):
         names = ", ".join(sorted(member.value for member in PT2Backend))
@@ -103,7 +94,6 @@ def _skip(model: Any, reason: str, hint: str, strict: bool) -> Any:  # Any: as a
 
 
 def _begin(_args: object) -> None:
-    """Time what torch compiles at the first call apart from inference."""
     _started.append(time.perf_counter())
 
 

@@ -1,40 +1,13 @@
 """The device that a model runs on, chosen from the machine's accelerators and the worker's GPU (contract §6)."""
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
-
-from msgspec import Struct
 
 from marpack.errors import DeviceUnavailableError
 
 if TYPE_CHECKING:
     import torch
-
-
-class Hardware(Struct, frozen=True, kw_only=True):
-    """The accelerators that torch can use here."""
-
-    cuda: bool = False
-    xpu: bool = False
-    mps: bool = False
-    xla: bool = False
-
-
-def choose(machine: Hardware, gpu_id: int | str | None) -> str:
-    """Choose the device as the server does (contract §6); without a GPU given, only XLA beats the CPU.
-
-    Returns its name, such as "cuda:1"; "xla" stands for whatever torch_xla calls its device.
-    """
-    given = gpu_id is not None
-    if machine.cuda and given:
-        return f"cuda:{gpu_id}"
-    if machine.xpu and given:
-        return f"xpu:{gpu_id}"
-    if machine.mps and given:
-        return "mps"
-    return "xla" if machine.xla else "cpu"
-
 
 _HINTS = {
     "cuda": "Install a CUDA build of torch",
@@ -42,6 +15,18 @@ _HINTS = {
     "mps": "Run it on a Mac with Apple silicon",
     "xla": "Install torch_xla",
 }
+
+
+def choose(machine: Collection[str], gpu_id: int | str | None) -> str:
+    """Choose the device as the server does (contract §6); without a GPU given, only XLA beats the CPU.
+
+    Returns its name, such as "cuda:1"; "xla" stands for the name that torch_xla gives its device.
+    """
+    if gpu_id is not None:
+        for kind, name in (("cuda", f"cuda:{gpu_id}"), ("xpu", f"xpu:{gpu_id}"), ("mps", "mps")):
+            if kind in machine:
+                return name
+    return "xla" if "xla" in machine else "cpu"
 
 
 def unavailable(name: str, *, others: bool = False) -> DeviceUnavailableError:
@@ -61,38 +46,35 @@ def expect_usable(name: str, environ: Mapping[str, str]) -> None:
     if kind == "cpu":
         return
     try:
-        machine = survey(environ)
+        import torch  # noqa: PLC0415 - the parent process reads --device without torch
     except ImportError:
-        machine = Hardware()
-    if not getattr(machine, kind):
+        raise unavailable(name) from None
+    if kind not in survey(environ):
         raise unavailable(name)
-    if not number:
-        return
-    import torch  # noqa: PLC0415 - the parent process reads --device without torch
-
-    if int(number) >= (torch.cuda if kind == "cuda" else torch.xpu).device_count():
+    if number and int(number) >= (torch.cuda if kind == "cuda" else torch.xpu).device_count():
         raise unavailable(name, others=True)
 
 
-def survey(environ: Mapping[str, str]) -> Hardware:
-    """Return the accelerators of this machine; Intel GPUs count only where the server's switch for them is on."""
+def survey(environ: Mapping[str, str]) -> frozenset[str]:
+    """Return the kinds of accelerator that torch can use here; xpu only where the server's switch for it is on."""
     import torch  # noqa: PLC0415 - as above
 
-    return Hardware(
-        cuda=torch.cuda.is_available(),
-        xpu=environ.get("TS_IPEX_GPU_ENABLE") == "true" and torch.xpu.is_available(),
-        mps=torch.backends.mps.is_available(),
-        xla=importlib.util.find_spec("torch_xla") is not None,
-    )
+    found = {
+        "cuda": torch.cuda.is_available(),
+        "xpu": environ.get("TS_IPEX_GPU_ENABLE") == "true" and torch.xpu.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "xla": importlib.util.find_spec("torch_xla") is not None,
+    }
+    return frozenset(kind for kind, is_usable in found.items() if is_usable)
 
 
 def torch_device(name: str) -> "torch.device":
     """Return torch's object for a chosen device."""
     import torch  # noqa: PLC0415 - as above
 
-    if name == "xla":
-        import torch_xla.core.xla_model as xm  # noqa: PLC0415 - only where XLA was found
+    if name != "xla":
+        return torch.device(name)
+    import torch_xla.core.xla_model as xm  # noqa: PLC0415 - only where XLA was found
 
-        device: torch.device = xm.xla_device()
-        return device
-    return torch.device(name)
+    device: torch.device = xm.xla_device()
+    return device

@@ -27,7 +27,7 @@ _OWN_LOADERS = {  # an author's call: format that it refuses → hint
     ("torch.serialization", "load"): {
         WeightsFormat.PICKLED_MODULE: (
             "save model.state_dict() instead, or say weights_only=False where you trust the file as you trust code"
-        ),
+        )
     },
 }
 _BY_SUFFIX = {**SERVED, ".pth": WeightsFormat.TORCHSCRIPT}  # which authors call so, and the server does not know
@@ -67,10 +67,8 @@ def kind_of(path: Path) -> WeightsFormat:
 
 
 def hint_without_loader(path: Path) -> str:
-    """Return what to do about weights that the server has no loader for."""
-    if not path.is_file():
-        return "pack the weights with the archive"
-    return FORMATS[kind_of(path)].as_model or _OTHERWISE
+    """Return a hint for weights that the server has no loader for."""
+    return (FORMATS[kind_of(path)].as_model or _OTHERWISE) if path.is_file() else "pack the weights with the archive"
 
 
 def note_cause(weights: str | None, model_file: str, error: Exception) -> None:
@@ -81,13 +79,9 @@ def note_cause(weights: str | None, model_file: str, error: Exception) -> None:
     try:
         kind = kind_of(path)
     except OSError as missing:
+        message = f"{path.name} cannot be read: {describe_os_error(missing)}"
         hint = "name them in the manifest as they are named in the archive"
-        note(
-            "weights-missing",
-            f"{path.name} cannot be read: {describe_os_error(missing)}",
-            stage="initialize",
-            hint=hint,
-        )
+        note("weights-missing", message, stage="initialize", hint=hint)
         return
     if "torchvision" not in sys.modules and needs_torchvision(path):
         message = f"{path.name} uses torchvision's operators, which torch knows only once torchvision is imported"

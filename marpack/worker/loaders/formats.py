@@ -82,10 +82,9 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 def load_model(kind: WeightsFormat, job: Job) -> Any:  # Any: a module or a compiled function
-    """Load a file that is a model by itself.
+    """Load a file that is a model by itself; raises WeightsError for tensors alone and for an unknown format.
 
     TorchScript and AOTInductor libraries are loaded by BaseHandler's methods, which authors override.
-    Raises WeightsError for tensors alone and for an unknown format.
     """
     match kind:
         case WeightsFormat.PICKLED_MODULE:
@@ -109,26 +108,13 @@ def load_model(kind: WeightsFormat, job: Job) -> Any:  # Any: a module or a comp
             with weights_only(job.path, trust=job.trust_pickle):
                 return aoti_load_package(str(job.path), device_index=index)
         case WeightsFormat.STATE_DICT | WeightsFormat.SAFETENSORS:
-            raise ModelFileNeededError(
-                "the weights are tensors only, and the manifest names no model file",
-                where=job.path.name,
-                hint="set model_file: to the file with the model's class, or save TorchScript",
-            )
+            what = "the weights are tensors only, and the manifest names no model file"
+            hint = "set model_file: to the file with the model's class, or save TorchScript"
+            raise ModelFileNeededError(what, where=job.path.name, hint=hint)
         case _:
-            raise WeightsError(
-                "the format of the weights is unknown",
-                where=job.path.name,
-                hint="is the file whole? TorchScript, ONNX, torch.export and AOTInductor are loaded without a model "
-                "file",
-                code="unknown-weights-format",
-            )
-
-
-def load_state(kind: WeightsFormat, job: Job) -> Any:  # Any: a state_dict, if all is well
-    """Load the tensors for an eager model. For a format that has none, torch.load's error says why."""
-    if kind is WeightsFormat.SAFETENSORS:
-        return load_safetensors(job.path, job.device)
-    return read_torch_save(str(job.path), job.device, trust=job.trust_pickle)
+            what, code = "the format of the weights is unknown", "unknown-weights-format"
+            hint = "is the file whole? TorchScript, ONNX, torch.export and AOTInductor are loaded without a model file"
+            raise WeightsError(what, where=job.path.name, hint=hint, code=code)
 
 
 def load_eager(model_dir: str, model_file: str, read: Callable[[], Any] | None) -> Any:  # Any: the author's class
@@ -142,12 +128,9 @@ def load_eager(model_dir: str, model_file: str, read: Callable[[], Any] | None) 
         raise ModelFileMissingError(f"the model file {model_file} is not in the archive", hint=hint)
     found = list_classes_from_module(importlib.import_module(model_file.partition(".")[0]))
     if len(found) != 1:
-        names = ", ".join(each.__name__ for each in found) or "none"
-        raise ModelClassError(
-            f"the server requires exactly one class here, and finds {names}",
-            where=model_file,
-            hint="keep only the model's class in this file, and import its parts from files of their own",
-        )
+        what = f"the server requires exactly one class here, and finds {', '.join(c.__name__ for c in found) or 'none'}"
+        hint = "keep only the model's class in this file, and import its parts from files of their own"
+        raise ModelClassError(what, where=model_file, hint=hint)
     try:
         model = found[0]()
     except TypeError as error:
@@ -168,8 +151,7 @@ def _note_misfit(model: object, state: object, _: Exception) -> None:
     if not isinstance(state, Mapping):
         message = f"the weights hold a {type(state).__name__}, not a state_dict"
         note("not-a-state-dict", message, stage="initialize", hint="save it as torch.save(model.state_dict(), path)")
-        return
-    if not isinstance(model, torch.nn.Module):
+    if not isinstance(state, Mapping) or not isinstance(model, torch.nn.Module):
         return
     wanted, given = (
         {str(name): list(getattr(tensor, "shape", ())) for name, tensor in tensors.items()}
@@ -178,14 +160,10 @@ def _note_misfit(model: object, state: object, _: Exception) -> None:
     wrong = [name for name in wanted if name in given and wanted[name] != given[name]]
     missing = [name for name in wanted if name not in given]
     unknown = [name for name in given if name not in wanted]
-    parts = []
-    if wrong:
-        shapes = f"{wrong[0]}: model {wanted[wrong[0]]}, file {given[wrong[0]]}"
-        parts.append(f"{len(wrong)} of another shape ({shapes})")
-    if missing:
-        parts.append(f"{len(missing)} missing (first: {missing[0]})")
-    if unknown:
-        parts.append(f"{len(unknown)} unknown to the model (first: {unknown[0]})")
+    shapes = [f"{name}: model {wanted[name]}, file {given[name]}" for name in wrong[:1]]
+    parts = [f"{len(wrong)} of another shape ({each})" for each in shapes]
+    parts += [f"{len(missing)} missing (first: {each})" for each in missing[:1]]
+    parts += [f"{len(unknown)} unknown to the model (first: {each})" for each in unknown[:1]]
     nest = next((nest for nest in _NESTS if isinstance(state.get(nest), Mapping)), None)
     wrappers = [each for each in _PREFIXES if unknown and all(name.startswith(each) for name in unknown)]
     prefix = next((each for each in wrappers if unknown[0].removeprefix(each) in missing), None)
@@ -217,12 +195,8 @@ def read_torch_save(
 ) -> Any:
     """Load a torch.save file to a device with weights_only=True, mapped instead of read where its layout allows.
 
-    Args:
-        path: The file: text, a path, or an open file.
-        map_location: As torch.load takes it.
-        trust: Run the code that the pickle calls: the user trusts these very bytes.
-
-    Raises UnpicklingError for a pickle that needs more than tensors, after noting the names that it imports.
+    `trust` runs the code that the pickle calls: the user trusts these very bytes. Otherwise raises UnpicklingError for
+    a pickle that needs more than tensors, after noting the names that it imports.
     """
     if torch.device(map_location or "cpu").type == "xla":
         map_location = None  # as on the server: read where it was saved, and moved with the model
@@ -235,8 +209,9 @@ def is_mappable(path: object) -> bool:
     if not isinstance(path, str | os.PathLike):
         return False
     with Path(path).open("rb") as file:
-        if file.read(len(_ZIP)) != _ZIP or not zipfile.is_zipfile(path):
-            return False
+        begins_as_zip = file.read(len(_ZIP)) == _ZIP
+    if not begins_as_zip or not zipfile.is_zipfile(path):
+        return False
     with zipfile.ZipFile(path) as archive:
         return all(record.compress_type == zipfile.ZIP_STORED for record in archive.infolist())
 
@@ -250,22 +225,15 @@ def _note_globals(path: object, error: Exception) -> None:
         return
     if not names:
         return
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    note(
-        "pickle-needs-code",
-        f"{Path(path).name} is a pickle that imports and calls {', '.join(names[:_MAX_NAMES])}{more}; "
-        "weights_only=True refuses it",
-        stage="initialize",
-        hint="save model.state_dict() instead; or, for weights you trust as you trust code, run with --trust-pickle",
-    )
+    shown = ", ".join(names[:_MAX_NAMES]) + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")
+    message = f"{Path(path).name} is a pickle that imports and calls {shown}; weights_only=True refuses it"
+    hint = "save model.state_dict() instead; or, for weights you trust as you trust code, run with --trust-pickle"
+    note("pickle-needs-code", message, stage="initialize", hint=hint)
 
 
 @contextmanager
 def weights_only(path: Path, *, trust: bool) -> Iterator[None]:
-    """Restrict torch to weights_only=True while it opens a package, unless the package is trusted.
-
-    Raises PackageNeedsCodeError.
-    """
+    """Restrict torch to weights_only=True while it opens a package, unless it is trusted; PackageNeedsCodeError."""
     if trust:
         yield
         return
@@ -278,11 +246,8 @@ def weights_only(path: Path, *, trust: bool) -> Iterator[None]:
                 member, what = problem.member, f"loading the package can run code: {problem.reason}"
                 break
     if member is not None:
-        raise PackageNeedsCodeError(
-            what,
-            where=f"{path.name}!{member}",
-            hint="export the model without custom objects; or, if you trust it as you trust code, --trust-pickle",
-        )
+        hint = "export the model without custom objects; or, if you trust it as you trust code, --trust-pickle"
+        raise PackageNeedsCodeError(what, where=f"{path.name}!{member}", hint=hint)
     before = {name: text for name, text in os.environ.items() if name == _FORCE}
     os.environ[_FORCE] = "1"
     try:
@@ -340,10 +305,7 @@ class OnnxModel:
         self._outputs = [port.name for port in session.get_outputs()]
 
     def __call__(self, *tensors: torch.Tensor, **named: torch.Tensor) -> torch.Tensor | dict[str, torch.Tensor]:
-        """Feed tensors by position or input name; return the one output, or all of them by name.
-
-        Raises ModelInputError for an input too many, too few or of another dtype.
-        """
+        """Feed tensors by position or input name; return the one output, or all by name; raises ModelInputError."""
         feeds = dict(zip(self._inputs, tensors, strict=False)) | named
         if len(tensors) > len(self._inputs) or feeds.keys() != self._inputs.keys():
             given = str(len(tensors)) if len(tensors) > len(self._inputs) else ", ".join(feeds) or "no"
