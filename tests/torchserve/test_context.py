@@ -4,24 +4,21 @@ from marpack.torchserve.context import Context, RequestProcessor, decode_part, p
 from marpack.torchserve.http import Part, Request
 
 
-def a_context(**environment: str) -> Context:
+def a_context() -> Context:
     return Context("m", "/models/m", {"model": {}}, 4, None, "0.12.0")
 
 
-def test_system_properties_are_the_servers():
+def test_a_context_holds_what_the_servers_does_and_nothing_else():
     context = Context("m", "/models/m", {}, 4, 1, "0.12.0", False)
     assert context.system_properties == {
         "model_dir": "/models/m",
         "gpu_id": 1,
         "batch_size": 4,
+        "limit_max_image_pixels": False,
         "server_name": "MMS",
         "server_version": "0.12.0",
-        "limit_max_image_pixels": False,
     }
-
-
-def test_a_context_holds_what_the_servers_does_and_nothing_else():
-    assert list(vars(a_context())) == [
+    assert list(vars(context)) == [
         "model_name", "manifest", "_system_properties", "request_ids", "_request_processor", "_metrics",
         "_limit_max_image_pixels", "model_yaml_config", "stopping_criteria", "header_key_sequence_id",
         "header_key_sequence_start", "header_key_sequence_end",
@@ -49,19 +46,10 @@ def test_answers_keep_status_headers_and_content_type_apart_by_index():
     context.set_all_response_status(500, "all")
     assert {context.get_response_status(index) for index in (0, 1)} == {(500, "all")}
 
-
-def test_a_request_that_is_none_keeps_no_status():
-    context = a_context()
     context.request_processor = [None, RequestProcessor({})]  # type: ignore[list-item]  # as handlers' own tests do
     context.set_response_status(500)
     context.set_response_status(404, idx=1)
     assert context.get_response_status(1) == (404, "")
-
-
-def test_ids_are_by_place_in_the_batch():
-    context = a_context()
-    context.request_ids = {0: "a", 1: "b"}
-    assert [context.get_request_id(), context.get_request_id(1), context.get_request_id(2)] == ["a", "b", None]
 
 
 def test_there_are_no_requests_while_initialising():
@@ -70,6 +58,8 @@ def test_there_are_no_requests_while_initialising():
     context.set_response_status(500)  # ignored, as on the server
     with pytest.raises(TypeError):
         context.get_request_header(0, "explain")
+    context.request_ids = {0: "a", 1: "b"}
+    assert [context.get_request_id(), context.get_request_id(1), context.get_request_id(2)] == ["a", "b", None]
 
 
 def test_the_environment_may_rename_the_sequence_headers(monkeypatch: pytest.MonkeyPatch):
@@ -112,25 +102,17 @@ def test_values_arrive_as_on_the_server(content_type: str, raw: bytes, value: ob
     assert type(got) is type(value)
 
 
-def test_everything_stays_bytes_when_decoding_is_switched_off():
-    assert decode_part(Part("body", b"{}", "application/json"), decode=False) == bytearray(b"{}")
-
-
-def test_of_fields_with_one_name_the_last_wins():
-    request = Request(id="r", parts=(Part("a", b"1"), Part("b", b"2"), Part("a", b"3")))
-    assert row_of(request) == {"a": bytearray(b"3"), "b": bytearray(b"2")}
+def test_of_fields_with_one_name_the_last_wins_and_decoding_can_be_switched_off():
+    request = Request(id="r", parts=(Part("a", b"1"), Part("b", b"2"), Part("a", b"{}", "application/json")))
+    assert row_of(request) == {"a": {}, "b": bytearray(b"2")}
+    assert row_of(request, decode=False)["a"] == bytearray(b"{}")
 
 
 def test_headers_hold_the_fields_types_the_clients_headers_and_the_servers_own():
-    request = Request(
-        id="r", parts=(Part("data", b"", "image/png"),), headers=(("explain", "True"), ("X", "y")), url_path="a/b"
-    )
-    assert processor_of(request).get_request_properties() == {
-        "data": {"content-type": "image/png"},
-        "X": "y",
-        "explain": "False",
-        "url_path": "a/b",
-    }
+    parts, headers = (Part("data", b"", "image/png"),), (("explain", "True"), ("X", "y"))
+    request = Request(id="r", parts=parts, headers=headers, url_path="a/b")
+    own = {"data": {"content-type": "image/png"}, "X": "y", "explain": "False", "url_path": "a/b"}
+    assert processor_of(request).get_request_properties() == own
 
 
 def test_a_client_can_set_describe_but_not_explain():

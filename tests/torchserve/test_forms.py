@@ -17,15 +17,20 @@ def multipart(*sections: str, end: str = "--XX--\r\n") -> bytes:
     return ("".join(f"--XX\r\n{section}\r\n" for section in sections) + end).encode()
 
 
-def test_a_raw_body_loses_only_its_types_parameters():
-    assert parts_of("application/json; charset=utf-8", b"{}") == (Part("body", b"{}", "application/json"),)
-    assert parts_of(None, b"x") == (Part("body", b"x", ""),)
-    assert parts_of(None, b"") == (Part("body", b"", ""),)
-
-
-@pytest.mark.parametrize("kind", ["application/json ;x", URLENCODED + " ;x"])
-def test_a_blank_before_the_parameters_is_part_of_the_type(kind: str):
-    assert parts_of(kind, b"a=1") == (Part("body", b"a=1", kind.removesuffix(";x")),)
+@pytest.mark.parametrize(
+    ("content_type", "kind"),
+    [
+        ("application/json; charset=utf-8", "application/json"),
+        ("application/json ;x", "application/json "),  # a blank before the parameters is part of the type
+        (f"{URLENCODED} ;x", f"{URLENCODED} "),
+        ("Multipart/Form-Data; boundary=XX", "Multipart/Form-Data"),
+        ("multipart/form-data", "multipart/form-data"),
+        (None, ""),
+    ],
+)
+def test_a_raw_body_loses_only_its_types_parameters(content_type: str | None, kind: str):
+    for body in (b"a=1", b"", multipart(f"{NAMED}\r\n\r\nv")):
+        assert parts_of(content_type, body) == (Part("body", body, kind),)
 
 
 @pytest.mark.parametrize(
@@ -59,48 +64,21 @@ def test_urlencoded_forms(body: bytes, parts: tuple[Part, ...]):
 
 
 @pytest.mark.parametrize(
-    "body",
-    [
-        b"a=%zz",
-        b"a=%4",
-        b"%zz=1",
-        b"=1",
-        b"&a=1",
-        b"a=1&&b=2",
-        b"+=1",
-        b"\xe9%zz=1",
-        b"a=1&b=x%zz",
-        b"a=1\rb",
-        b"a=1\r&b=2",
-    ],
+    "body", b"a=%zz a=%4 %zz=1 =1 &a=1 a=1&&b=2 +=1 \xe9%zz=1 a=1&b=x%zz a=1\rb a=1\r&b=2".split(b" ")
 )
 def test_a_malformed_urlencoded_form_is_a_bad_request(body: bytes):
     with pytest.raises(RequestError) as caught:
-        parts_of(URLENCODED, body)
+        parts_of(URLENCODED.title(), body)
     response = caught.value.response
     assert (response.status, response.phrase) == (400, "Bad Request")
     assert json.loads(response.body) == {"code": 400, "type": "BadRequestException", "message": caught.value.message}
 
 
-def test_the_urlencoded_type_is_known_in_any_case():
-    assert parts_of("Application/X-WWW-Form-Urlencoded", b"a=1") == (Part("a", b"1"),)
-
-
 def test_a_request_is_received_as_it_was_sent():
-    request = receive(
-        [("X-A", " 1 "), ("content-type", "text/plain; x=y"), ("Expect", "100-continue")],
-        b"hi",
-        request_id="id",
-        url_path="a/b",
-        explain=True,
-    )
-    assert request == Request(
-        id="id",
-        parts=(Part("body", b"hi", "text/plain"),),
-        headers=(("X-A", "1"), ("content-type", "text/plain; x=y")),
-        url_path="a/b",
-        explain=True,
-    )
+    sent = [("X-A", " 1 "), ("content-type", "text/plain; x=y"), ("Expect", "100-continue")]
+    request = receive(sent, b"hi", request_id="id", url_path="a/b", explain=True)
+    parts, kept = (Part("body", b"hi", "text/plain"),), (("X-A", "1"), ("content-type", "text/plain; x=y"))
+    assert request == Request(id="id", parts=parts, headers=kept, url_path="a/b", explain=True)
 
 
 def test_a_content_type_that_no_header_names_is_added_to_them():
@@ -150,9 +128,6 @@ def test_a_malformed_section_is_a_bad_request(head: str, word: str):
     with pytest.raises(RequestError, match=word) as caught:
         parts_of(MULTIPART, multipart(f"{head}\r\n\r\nhi"))
     assert caught.value.status == 400
-
-
-def test_an_empty_boundary_is_a_bad_request():
     with pytest.raises(RequestError, match="boundary"):
         parts_of("multipart/form-data; boundary=", multipart())
 
@@ -163,47 +138,33 @@ def test_names_lose_quotes_and_what_separates(written: str, name: str):
     assert part.name == name
 
 
-@pytest.mark.parametrize("change", [lambda body: b"\r\n" + body, lambda body: body.replace(b"\r\n", b"\n")])
-def test_a_leading_line_end_and_bare_line_feeds_are_fine(change):
-    body = change(multipart('Content-Disposition: form-data; name="k"\r\n\r\nv'))
-    assert parts_of(MULTIPART, body) == (Part("k", b"v"),)
-
-
-def test_multipart_fields_have_no_type_and_files_have():
-    body = multipart(
-        'Content-Disposition: form-data; name="k"\r\nContent-Type: application/json\r\n\r\n{}',
-        'Content-Disposition: form-data; name="f"; filename="a.png"\r\nContent-Type: image/png\r\n\r\nPNG',
-        'Content-Disposition: form-data; name="g"; filename="b"\r\n\r\nB',
-    )
-    assert parts_of(MULTIPART, body) == (
-        Part("k", b"{}", ""),
-        Part("f", b"PNG", "image/png"),
-        Part("g", b"B", "application/octet-stream"),
-    )
-
-
-@pytest.mark.parametrize("body", [b"preamble\r\n--XX\r\n", b"--YY\r\n", b"--XX"])
-def test_a_broken_multipart_body_gives_no_fields(body: bytes):
-    assert parts_of(MULTIPART, body) == ()
-
-
-@pytest.mark.parametrize("kind", ["Multipart/Form-Data; boundary=XX", "multipart/form-data"])
-def test_what_the_server_does_not_take_for_a_form_is_a_raw_body(kind: str):
-    body = multipart('Content-Disposition: form-data; name="k"\r\n\r\nv')
-    (part,) = parts_of(kind, body)
-    assert (part.name, part.value) == ("body", body)
-
-
-def test_the_last_of_duplicate_fields_wins_at_the_firsts_place():
-    body = multipart(
-        *(f'Content-Disposition: form-data; name="{name}"\r\n\r\n{name}{i}' for i, name in enumerate("aba"))
-    )
-    assert parts_of(MULTIPART, body) == (Part("a", b"a2"), Part("b", b"b1"))
-
-
-def test_values_may_hold_line_ends_and_delimiters_of_others():
-    body = multipart('Content-Disposition: form-data; name="k"\r\n\r\n\r\n--X\r\n\r\n')
-    assert parts_of(MULTIPART, body) == (Part("k", b"\r\n--X\r\n\r\n"),)
+@pytest.mark.parametrize(
+    ("body", "parts"),
+    [
+        (b"\r\n" + multipart(f"{NAMED}\r\n\r\nv"), (Part("a", b"v"),)),
+        (multipart(f"{NAMED}\r\n\r\nv").replace(b"\r\n", b"\n"), (Part("a", b"v"),)),
+        (
+            multipart(
+                'Content-Disposition: form-data; name="k"\r\nContent-Type: application/json\r\n\r\n{}',
+                'Content-Disposition: form-data; name="f"; filename="a.png"\r\nContent-Type: image/png\r\n\r\nPNG',
+                'Content-Disposition: form-data; name="g"; filename="b"\r\n\r\nB',
+                "Content-Disposition: form-data; name=h; filename*=utf-8''%C3%A9\r\nContent-Type: a/b\r\n\r\nhi",
+            ),
+            (
+                *(Part("k", b"{}", ""), Part("f", b"PNG", "image/png")),
+                *(Part("g", b"B", "application/octet-stream"), Part("h", b"hi", "a/b")),
+            ),
+        ),
+        (
+            multipart(*(f"Content-Disposition: form-data; name={name}\r\n\r\n{i}" for i, name in enumerate("aba"))),
+            (Part("a", b"2"), Part("b", b"1")),
+        ),
+        (multipart(f"{NAMED}\r\n\r\n\r\n--X\r\n\r\n"), (Part("a", b"\r\n--X\r\n\r\n"),)),
+        *((body, ()) for body in (b"preamble\r\n--XX\r\n", b"--YY\r\n", b"--XX")),
+    ],
+)
+def test_multipart_forms(body: bytes, parts: tuple[Part, ...]):
+    assert parts_of(MULTIPART, body) == parts
 
 
 @pytest.mark.parametrize(
@@ -234,17 +195,14 @@ def test_of_a_files_type_the_last_piece_counts(content_type: str, kind: str):
         "multipart/form-data; a=b; boundary=XX",
         "multipart/form-data;boundary=XX;charset=latin1",
         "multipart/form-data; charset=gbk; boundary=XX",
-        'multipart/form-data;  Boundary="XX"  ',
+        "multipart/form-data;  Boundary=XX  ",
         "multipart/form-data-x; boundary=XX",
     ],
 )
 def test_boundaries_are_found_where_the_server_finds_them(content_type: str):
-    assert parts_of(content_type, multipart(f"{NAMED}\r\n\r\nhi")) == (Part("a", b"hi"),)
-
-
-@pytest.mark.parametrize("content_type", ["multipart/form-data; boundary='XX'", "multipart/form-data; boundary=YY"])
-def test_another_boundary_finds_no_fields(content_type: str):
-    assert parts_of(content_type, multipart(f"{NAMED}\r\n\r\nhi")) == ()
+    body = multipart(f"{NAMED}\r\n\r\nhi")
+    assert parts_of(content_type, body) == (Part("a", b"hi"),)
+    assert parts_of(content_type.replace("XX", "'XX'"), body) == ()
 
 
 @pytest.mark.parametrize(
@@ -284,29 +242,8 @@ def test_values_end_before_the_delimiter_of_a_line_and_a_cut_body_counts_as_far_
     assert [part.value for part in parts_of(MULTIPART, body.encode())] == values
 
 
-def test_a_file_is_known_by_its_name_in_either_form():
-    body = multipart("Content-Disposition: form-data; name=a; filename*=utf-8''%C3%A9\r\nContent-Type: a/b\r\n\r\nhi")
-    assert parts_of(MULTIPART, body) == (Part("a", b"hi", "a/b"),)
-
-
 PIECES = (
-    *(
-        b"--XX\r\n",
-        b"--XX--\r\n",
-        b"--XX",
-        b"\r\n",
-        b"\n",
-        b"\r",
-        b" ",
-        b";",
-        b":",
-        b"=",
-        b",",
-        b'"',
-        b"\\",
-        b"\xe9",
-        b"\0",
-    ),
+    *(b"--XX\r\n", b"--XX--\r\n", b"--XX", b"\r\n", *(bytes([each]) for each in b'\n\r ;:=,"\\\xe9\0')),
     *(NAMED.encode() + b"\r\n\r\nx\r\n", FILE.encode(), b"Content-Type: ", b"multipart/mixed; boundary=I", b"--I\r\n"),
     *(b"Content-Disposition: ", b"form-data", b"attachment", b"name=a", b"filename=b", b"filename*=", b"utf-8''%41"),
     *(b"Content-Length: 3\r\n", b"charset=utf-8", b"charset=x"),

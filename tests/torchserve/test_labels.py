@@ -24,10 +24,11 @@ def test_the_three_shapes(tmp_path: Path, content: object, mapping: dict[str, st
     assert loaded(tmp_path, content) == mapping
 
 
-@pytest.mark.parametrize("content", [[], "x", {"0": 1}, {"0": [1]}, {"0": None}])
-def test_other_shapes_are_refused(tmp_path: Path, content: object):
-    with pytest.raises(LabelError):
-        loaded(tmp_path, content)
+def test_other_shapes_are_refused_and_no_file_is_no_mapping(tmp_path: Path):
+    assert load_label_mapping(str(tmp_path / "index_to_name.json")) is None
+    for content in ([], "x", {"0": 1}, {"0": [1]}, {"0": None}):
+        with pytest.raises(LabelError):
+            loaded(tmp_path, content)
 
 
 @pytest.mark.parametrize(
@@ -53,16 +54,9 @@ def test_keys_that_stand_twice_are_told_of_the_object_itself():
     assert parse_labels(b'{"0": "a", "1": {"x": 1, "x": 2}, "0": "b"}').duplicates == ("0",)
 
 
-def test_no_file_is_no_mapping(tmp_path: Path):
-    assert load_label_mapping(str(tmp_path / "index_to_name.json")) is None
-
-
 def test_probabilities_get_their_labels():
-    assert map_class_to_label([[0.9, 0.1]], {"0": "a", "1": "b"}) == [{"a": 0.9, "b": 0.1}]
     assert map_class_to_label([[0.9, 0.1]], None, [[7, 2]]) == [{"7": 0.9, "2": 0.1}]
-
-
-def test_two_classes_with_one_label_collapse_to_the_later_value_at_the_firsts_place():
+    # Two classes with one label collapse to the later value at the first's place.
     (row,) = map_class_to_label([[0.5, 0.3, 0.2]], {"0": "a", "1": "b", "2": "a"})
     assert list(row.items()) == [("a", 0.2), ("b", 0.3)]
 

@@ -55,11 +55,10 @@ def test_torchrun_starts_so_many_ranks(config: dict[str, object], ranks: int | N
 
 def test_a_mapping_is_read_as_it_stands(tmp_path: Path):
     (tmp_path / "config.yaml").write_text("batchSize: 4\nhandler: {1: on}\ntorchrun: {nproc-per-node: 2}\n")
-    assert read_config(str(tmp_path), "config.yaml") == {
-        "batchSize": 4,
-        "handler": {1: True},
-        "torchrun": {"nproc-per-node": 2},
-    }
+    found = read_config(str(tmp_path), "config.yaml")
+    assert found == {"batchSize": 4, "handler": {1: True}, "torchrun": {"nproc-per-node": 2}}
+    with pytest.raises(ConfigError, match="configFile is 3"):
+        read_config(str(tmp_path), 3)
 
 
 @pytest.mark.parametrize(
@@ -77,11 +76,6 @@ def test_what_the_server_refuses_is_refused(tmp_path: Path, text: str, words: st
     with pytest.raises(ConfigError, match=words) as caught:
         read_config(str(tmp_path), "config.yaml")
     assert hint in caught.value.hint
-
-
-def test_a_name_that_is_none_is_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match="configFile is 3"):
-        read_config(str(tmp_path), 3)
 
 
 PACKAGE = Path(model_config.__file__).parents[1]
@@ -124,16 +118,12 @@ def test_what_the_table_says_of_run_and_serve_is_what_their_code_reads():
     assert shown & serve == {"parallelLevel"}  # whose 0 a description has, as the server's
 
 
-@pytest.mark.parametrize("config", [{}, {"sequenceBatching": "true"}, {"sequenceBatching": False}])
-def test_no_sequences(config):
-    assert Sequences.of(config) is None
-
-
 @pytest.mark.parametrize(
     ("idle", "stuck"), [(None, True), (0, True), (-1, True), (True, True), ("6000", True), (1, False), (6000, False)]
 )
 def test_without_an_idle_time_the_server_answers_no_sequence(idle: object, stuck: bool):
     assert Sequences.of({"sequenceBatching": True, "sequenceMaxIdleMSec": idle}) == Sequences(stuck)
+    assert [Sequences.of({"sequenceBatching": asked}) for asked in ("true", False)] == [None, None]
 
 
 def test_a_request_of_no_sequence_begins_one():

@@ -43,9 +43,6 @@ def test_methods_are_timed_once_wherever_they_are_inherited_from():
     assert handler.postprocess(handler.inference(handler.preprocess([]))) == ["own", "base"]
     assert clock.take().keys() == {"preprocess", "inference"}
     assert clock.take() == {}
-    with pytest.raises(KeyError):
-        handler.inference(["bad"])
-    assert clock.failed == "inference"
 
 
 def test_calls_of_a_stage_add_up_whether_or_not_they_fail(monkeypatch: pytest.MonkeyPatch):
@@ -63,11 +60,7 @@ def test_calls_of_a_stage_add_up_whether_or_not_they_fail(monkeypatch: pytest.Mo
 
 
 def test_of_stages_that_call_each_other_the_innermost_has_failed():
-    class Nested(Base):
-        def preprocess(self, data):
-            return self.inference(data)
-
-    handler = Nested()
+    handler = type("Nested", (Base,), {"preprocess": lambda self, data: self.inference(data)})()
     clock = watched(handler)
     with pytest.raises(KeyError):
         handler.preprocess(["bad"])
@@ -93,12 +86,8 @@ def test_others_of_the_class_are_not_counted_and_a_later_handler_takes_over():
     assert (early.take(), set(late.take())) == ({}, {"preprocess"})
 
 
-def test_what_cannot_be_timed_still_answers():
-    assert watched(None).take() == {}
-    assert watched({}).take() == {}
-
-
-def test_what_an_author_puts_into_the_class_counts():
+def test_what_an_author_puts_into_the_class_counts_and_what_cannot_be_timed_still_answers():
+    assert (watched(None).take(), watched({}).take()) == ({}, {})
     handler = Handler()
     clock = watched(handler)
     Handler.inference = lambda self, data: "patched"

@@ -67,20 +67,15 @@ def test_a_sitecustomize_that_fails_is_noted(make_folder):
     ]
 
 
-def test_a_package_knows_the_modules_that_torch_brings_along(make_folder):
-    prepare(str(make_folder("x = 1\n")), "handler.py", with_ts=False)
-    import urllib
-
-    assert isinstance(urllib.request, ModuleType)
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = urllib.nothing
-
-
-def test_a_module_of_the_archive_is_found_in_place_of_one_that_is_loaded(make_folder):
+def test_packages_know_torchs_modules_and_a_module_of_the_archive_replaces_a_loaded_one(make_folder):
     import fractions
+    import urllib
 
     folder = make_folder("x = 1\n", files={"fractions.py": "whose = 'mine'\n"})
     prepare(str(folder), "handler.py", with_ts=False)
+    assert isinstance(urllib.request, ModuleType)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = urllib.nothing
     found = __import__("fractions")
     assert (found is fractions, found.whose) == (False, "mine")
 
@@ -91,32 +86,18 @@ def test_a_module_that_no_worker_comes_up_with_is_told(make_folder):
         prepare(str(make_folder("x = 1\n", files={"random.py": "x = 1\n"})), "handler.py", with_ts=False)
 
 
-@pytest.mark.parametrize("name", ["builtins", "sys", "os", "helpers", "parser", "calendar", "_mine"])
-def test_names_that_no_worker_stumbles_over(name: str):
-    assert not startup._may_break_worker(name)
+def test_names_that_a_worker_may_stumble_over():
+    harmless = {"builtins", "sys", "os", "helpers", "parser", "calendar", "_mine"}
+    names = harmless | {"json", "_struct", "select", "yaml", "typing_extensions", "cuda"}
+    assert {name for name in names if not startup._may_break_worker(name)} == harmless
 
 
-@pytest.mark.parametrize("name", ["json", "_struct", "select", "yaml", "typing_extensions", "cuda"])
-def test_names_that_a_worker_may_stumble_over(name: str):
-    assert startup._may_break_worker(name)
-
-
-def test_torchruns_first_process():
+def test_torchruns_first_process(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    parallel = {"parallelType": "pp"}
+    for config in ({}, {"torchrun": {"nproc-per-node": 1}}, parallel, parallel | {"torchrun": {"nproc-per-node": 0}}):
+        set_torchrun_environment(config, "m")
+    assert "WORLD_SIZE" not in os.environ
     set_torchrun_environment({"parallelType": "PP", "torchrun": {"nproc-per-node": 1}}, "m")
     assert [os.environ[name] for name in ("RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE")] == ["0", "1", "1"]
     assert os.environ["TORCHELASTIC_RUN_ID"] == "m_29500"
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        {},
-        {"torchrun": {"nproc-per-node": 1}},
-        {"parallelType": "pp"},
-        {"parallelType": "pp", "torchrun": {"nproc-per-node": 0}},
-    ],
-)
-def test_without_torchrun_nothing_is_posed(config, monkeypatch):
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    set_torchrun_environment(config, "m")
-    assert "WORLD_SIZE" not in os.environ

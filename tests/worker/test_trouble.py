@@ -1,6 +1,11 @@
-"""What is told of an exception: its words, its causes, and the frames that are the author's."""
+"""What is told of an exception: its words, its causes, the frames that are the author's, and a hint."""
 
+import importlib.util
+import json
 import linecache
+import os
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,13 +13,16 @@ from typing import Any
 import pytest
 
 from marpack.errors import HandlerError
-from marpack.protocol.messages import Trouble
+from marpack.protocol.messages import Load, Trouble
+from marpack.runner.pool import LocalPool, PoolSettings
+from marpack.torchserve.http import Part, Request
 from marpack.torchserve.response import AnsweredTwice
-from marpack.worker.trouble import flatten, last_words, message_of
+from marpack.worker.handlers.base import BaseHandler
+from marpack.worker.trouble import Hint, find_hint, flatten, last_words, message_of, note_labels_gap
 
 
 @pytest.fixture
-def raised(tmp_path: Path) -> Callable[[str], BaseException]:
+def ran(tmp_path: Path) -> Callable[[str], BaseException]:
     """Return what an author's file `handler.py` raises when it is run."""
 
     def run(source: str) -> BaseException:
@@ -47,12 +55,12 @@ def told(error: BaseException, tmp_path: Path, **more: Any) -> Trouble:
         ("raise ValueError from NameError()", False),
     ],
 )
-def test_broken_code_is_told_from_what_a_request_may_cause(raised, tmp_path: Path, source: str, is_fault: bool):
-    assert told(raised(source), tmp_path).code_fault is is_fault
+def test_broken_code_is_told_from_what_a_request_may_cause(ran, tmp_path: Path, source: str, is_fault: bool):
+    assert told(ran(source), tmp_path).code_fault is is_fault
 
 
-def test_frames_begin_with_the_authors_first(raised, tmp_path: Path):
-    trouble = told(raised("import json\ndef ask():\n    json.loads('{')\nask()\n"), tmp_path)
+def test_frames_begin_with_the_authors_first(ran, tmp_path: Path):
+    trouble = told(ran("import json\ndef ask():\n    json.loads('{')\nask()\n"), tmp_path)
     assert (trouble.kind, trouble.stage) == ("JSONDecodeError", "handle")
     first, second, *others = trouble.frames
     assert (first.file, first.line, first.function, first.code, first.user) == (
@@ -72,40 +80,32 @@ def test_frames_begin_with_the_authors_first(raised, tmp_path: Path):
         ("next(\n {}[word]\n for word in 'a')", ["ask.<locals>.<genexpr>"]),
     ],
 )
-def test_a_line_that_loops_inside_is_told_once(raised, tmp_path: Path, line: str, functions: list[str]):
-    trouble = told(raised(f"def ask():\n    {line}\nask()\n"), tmp_path)
+def test_a_line_that_loops_inside_is_told_once(ran, tmp_path: Path, line: str, functions: list[str]):
+    trouble = told(ran(f"def ask():\n    {line}\nask()\n"), tmp_path)
     assert [frame.function for frame in trouble.frames] == ["<module>", "ask", *functions]
 
 
-def test_of_many_frames_the_innermost_sixty_are_told(raised, tmp_path: Path):
-    trouble = told(raised("def again(n):\n    if n: again(n - 1)\n    else: 1 / 0\nagain(99)\n"), tmp_path)
+def test_of_many_frames_the_innermost_sixty_are_told(ran, tmp_path: Path):
+    trouble = told(ran("def again(n):\n    if n: again(n - 1)\n    else: 1 / 0\nagain(99)\n"), tmp_path)
     assert [frame.line for frame in trouble.frames] == [2] * 59 + [3]
 
 
-def test_without_a_frame_of_the_authors_importlibs_are_left_out(tmp_path: Path):
-    try:
+def test_without_a_frame_of_the_authors_importlibs_are_left_out_and_of_marpacks_errors_all(tmp_path: Path):
+    with pytest.raises(ImportError) as missing:
         __import__("no_such_module_here")
-    except ImportError as error:
-        trouble = told(error, tmp_path)
-    assert [frame.function for frame in trouble.frames] == [
-        "test_without_a_frame_of_the_authors_importlibs_are_left_out"
-    ]
-
-
-def test_an_error_of_marpacks_own_says_nothing_of_where_it_was_noticed(tmp_path: Path):
-    try:
+    assert [frame.file for frame in told(missing.value, tmp_path).frames] == [__file__]
+    with pytest.raises(HandlerError) as ours:
         raise HandlerError("no", where="here", hint="mend it")
-    except HandlerError as error:
-        trouble = told(error, tmp_path)
+    trouble = told(ours.value, tmp_path)
     assert (trouble.frames, trouble.hint) == ((), "mend it")
 
 
-def test_a_line_that_is_no_python_is_a_frame(raised, tmp_path: Path):
-    frame = told(raised("x = 1\ndef (:\n"), tmp_path).frames[-1]
+def test_a_line_that_is_no_python_is_a_frame(ran, tmp_path: Path):
+    frame = told(ran("x = 1\ndef (:\n"), tmp_path).frames[-1]
     assert (frame.file, frame.line, frame.function, frame.code, frame.user) == (
         "handler.py", 2, "<module>", "def (:", True,
     )  # fmt: skip
-    frame = told(raised("compile('(', '<made>', 'exec')\n"), tmp_path).frames[-1]
+    frame = told(ran("compile('(', '<made>', 'exec')\n"), tmp_path).frames[-1]
     assert (frame.file, frame.line, frame.user) == ("<made>", 1, False)
     assert told(SyntaxError("no place"), tmp_path).frames == ()
 
@@ -121,17 +121,16 @@ def test_a_line_that_is_no_python_is_a_frame(raised, tmp_path: Path):
             ["while handling ValueError", "caused by ZeroDivisionError"],
         ),
         ("a, b = KeyError(), ValueError()\na.__cause__, b.__cause__ = b, a\nraise a", ["caused by ValueError"]),
+        (  # notes come before causes
+            "try: 1 / 0\nexcept ZeroDivisionError as one:\n two = KeyError()\n two.add_note('n')\n raise two from one",
+            ["n", "caused by ZeroDivisionError"],
+        ),
     ],
 )
-def test_what_led_to_it_is_told_once(raised, tmp_path: Path, source: str, causes: list[str]):
-    trouble = told(raised(source), tmp_path)
+def test_what_led_to_it_is_told_once(ran, tmp_path: Path, source: str, causes: list[str]):
+    trouble = told(ran(source), tmp_path)
     assert trouble.kind == "KeyError"
     assert [note.partition(":")[0] for note in trouble.notes] == causes
-
-
-def test_notes_come_before_causes(raised, tmp_path: Path):
-    source = "try: 1 / 0\nexcept ZeroDivisionError as error:\n error.add_note('look')\n raise"
-    assert told(raised(source), tmp_path).notes == ("look",)
 
 
 def test_long_words_are_cut_and_those_that_raise_are_no_end():
@@ -152,17 +151,305 @@ def test_the_last_words_of_a_worker_are_its_deaths_or_what_the_author_raised(tmp
     assert told(KeyError("x"), tmp_path, hint="mine").hint == "mine"
 
 
-def test_a_folder_beside_the_models_with_a_longer_name_is_not_the_authors(raised, tmp_path: Path):
-    error = raised("import json\njson.loads('{')\n")
+def test_a_folder_beside_the_models_with_a_longer_name_is_not_the_authors(ran, tmp_path: Path):
+    error = ran("import json\njson.loads('{')\n")
     frame, *_ = told(error, tmp_path).frames
     assert (frame.file, frame.user) == ("handler.py", True)
     beside = tmp_path.with_name(tmp_path.name[:-1])  # the model's folder `digits`, the library's `digits-env`
     frames = told(error, beside).frames
     assert {frame.user for frame in frames} == {False}
     assert str(tmp_path / "handler.py") in {frame.file for frame in frames}
-
-
-def test_a_syntax_error_beside_the_model_is_not_the_authors(tmp_path: Path):
     path = str(tmp_path.with_name(f"{tmp_path.name}-env") / "library.py")
     (frame,) = told(SyntaxError("invalid syntax", (path, 1, 1, "def\n")), tmp_path).frames
     assert (frame.file, frame.user) == (path, False)
+
+
+LISTING = "list {0} in requirements.txt for the server, and here: pip install {0}"
+VERSION = "require the version that has it in requirements.txt"
+OWN_FILE = (
+    "if it is a file of yours, pack {}.py; otherwise list its distribution in requirements.txt, and install it here"
+)
+
+
+def missing(name: str) -> ModuleNotFoundError:
+    return ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (missing("cv2"), LISTING.format("opencv-python")),
+        (missing("model"), "pack model.py with the archive"),
+        (missing("a_b"), OWN_FILE.format("a_b")),
+        (missing("msgspec.x"), f"msgspec is installed here, without msgspec.x: {VERSION}"),
+        (missing("pkg.inner"), "the archive holds pkg without pkg.inner: pack it, or correct the name"),
+        (missing("single.inner"), "the archive holds single without single.inner: pack it, or correct the name"),
+        (missing("ts.x"), "TorchServe 0.12 has no module of that name"),
+        (ModuleNotFoundError("ts.x needs an engine", name="ts.x"), None),
+        (ModuleNotFoundError("nameless"), None),
+        (KeyError("x"), None),
+    ],
+)  # fmt: skip
+def test_what_mends_the_commonest_failures(tmp_path: Path, error: BaseException, hint: str | None):
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "single.py").touch()
+    assert find_hint(error, str(tmp_path)) == Hint(hint)
+
+
+def test_a_file_of_the_archives_that_nobody_packed(tmp_path: Path):
+    def hint(name: str | int) -> str | None:
+        with pytest.raises(OSError) as failed:
+            os.stat(name)  # noqa: PTH116 - of a number, too
+        return find_hint(failed.value, str(tmp_path)).text
+
+    pack = "the archive lacks {0}: pack it, by files: in marpack.yaml or by --extra-files"
+    assert hint(str(tmp_path / "assets" / "vocab.json")) == pack.format("assets/vocab.json")
+    assert hint("no-such-file.json") == pack.format("no-such-file.json")  # the working directory is the archive's
+    assert hint("/no/such/file.json") is None
+    assert hint(987654321) is None
+    assert hint("../elsewhere.json") is None
+    assert find_hint(FileNotFoundError("vocab.json"), str(tmp_path)) == Hint(None)
+
+    class Hostile(FileNotFoundError):
+        @property
+        def filename(self) -> str:
+            raise ValueError
+
+    assert find_hint(Hostile(), str(tmp_path)) == Hint(None)
+
+
+def test_what_the_server_has_is_missing_only_here():
+    stock = find_hint(missing("torchvision"), "/m")
+    assert stock.only_here
+    assert str(stock.text).split()[-3:] == ["pip", "install", "torchvision"]
+    assert "pip install pillow" in str(find_hint(missing("PIL"), "/m").text)
+    listed = find_hint(missing("llama_cpp"), "/m", required=["attrs", "llama-cpp-python"])
+    assert listed.only_here
+    assert "pip install llama-cpp-python," in str(listed.text)
+    assert "--env isolated" in str(listed.text)
+    assert flatten(missing("PIL"), stage="import", model_dir="/m").only_here
+    assert flatten(missing("mii"), stage="import", model_dir="/m", required=["deepspeed-mii"]).only_here
+
+
+def test_what_is_not_a_package_is_not_installed():
+    remedy = find_hint(missing("ts"), "/m")
+    assert (str(remedy.text).rpartition(", ")[2], remedy.only_here) == ("or omit --torchserve", True)
+    bygone = str(find_hint(missing("asyncore"), "/m").text)
+    assert bygone.startswith(f"Python {sys.version_info.major}.{sys.version_info.minor} ")
+    assert "pip install" not in bygone
+
+
+def imported(path: Path, source: str) -> Any:
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location("own", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def raised(call: Callable[[], object]) -> BaseException:
+    with pytest.raises(BaseException) as caught:
+        call()
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("source", "is_told"),
+    [
+        ("import argparse as a\nparser = a.ArgumentParser()\nparser.add_argument('x')\nparser.parse_args([])", True),
+        ("import sys\nsize = int(sys.argv[900])", True),
+        ("import sys\nsys.exit(2)", False),
+        ("raise ValueError", False),
+    ],
+)
+def test_a_module_that_asks_for_arguments_is_told_whose_they_are(tmp_path: Path, source: str, is_told: bool):
+    hint = find_hint(raised(lambda: imported(tmp_path / "own.py", source)), str(tmp_path)).text
+    assert ("if __name__ == '__main__'" in str(hint)) is is_told
+
+
+ARRIVED = (
+    "this body arrived as {}: JSON is decoded before the handler sees it, text becomes str; decode only a bytearray"
+)
+ROW = "a row is a dict of the request's fields: its body is row.get('data') or row.get('body')"
+
+
+@pytest.mark.parametrize(
+    ("line", "body", "hint"),
+    [
+        ("data[0]['body'].decode()", {"a": 1}, ARRIVED.format("dict")),
+        ("data[0]['body'].decode()", "text", ARRIVED.format("str")),
+        ("json.loads(data[0]['body'])", [1], ARRIVED.format("list")),
+        ("io.BytesIO(data[0]['body'])", {"a": 1}, ARRIVED.format("dict")),
+        ("data[0].decode()", {"a": 1}, ROW),
+        ("data[0]['data']", {"a": 1}, "the request has body: read row.get('data') or row.get('body')"),
+        ("data[0]['x']", {"a": 1}, None),
+        ("{}['data']", {"data": 1}, None),
+        ("data[0]['body'].decode_all()", bytearray(b"x"), None),
+        ("json.loads(io)", {"a": 1}, None),
+        ("1 + ''", {"a": 1}, None),
+        ("int('x')", "x", None),
+        ("raise_([])", {"a": 1}, None),
+    ],
+)
+def test_a_body_that_is_taken_for_bytes(tmp_path: Path, line: str, body: object, hint: str | None):
+    source = f"import io, json\ndef raise_(key): raise KeyError(key)\ndef handle(data):\n    {line}\n"
+    rows = [{"data" if line.startswith("{}") else "body": body}]
+    error = raised(lambda: imported(tmp_path / "own.py", source).handle(rows))
+    assert find_hint(error, "/m", rows=rows, handler=None).text == hint
+
+
+UNSET = "self.{} is set by BaseHandler.initialize: call super().initialize(context) in yours"
+OWN = """
+from marpack.worker.handlers.base import BaseHandler
+class Own(BaseHandler):
+    def ask(self):
+        {line}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "initialized", "hint"),
+    [
+        ("self.mapping['0']", False, UNSET.format("mapping")),
+        ("self.model_yaml_config['a']", False, UNSET.format("model_yaml_config")),
+        ("self.mapping['0']", True, "self.mapping is None: the archive has no index_to_name.json"),
+        ("self.model(1)", True, None),
+        ("self.own['0']", False, None),
+        ("None + self.target", False, None),
+    ],
+)  # fmt: skip
+def test_what_the_base_handler_would_have_set(tmp_path: Path, line: str, initialized: bool, hint: str | None):
+    handler = imported(tmp_path / "own.py", OWN.format(line=line)).Own()
+    handler.own = None
+    handler.map_location = "cpu" if initialized else None
+    assert find_hint(raised(handler.ask), "/m", rows=[], handler=handler).text == hint
+
+
+def test_what_is_no_base_handler_and_what_cannot_be_asked_get_no_hint(tmp_path: Path):
+    plain = imported(tmp_path / "own.py", OWN.format(line="self.mapping['0']").replace("(BaseHandler)", ""))
+    handler = plain.Own()
+    handler.mapping = None
+    assert find_hint(raised(handler.ask), "/m", rows=[], handler=handler).text is None
+
+    class Odd(BaseHandler):
+        @property
+        def mapping(self) -> None:
+            raise KeyError
+
+        @mapping.setter
+        def mapping(self, value: object) -> None: ...
+
+        def ask(self) -> None:
+            raise TypeError(self.mapping if self is None else "")  # says self.mapping
+
+    assert find_hint(raised(Odd().ask), "/m", rows=[], handler=Odd()).text is None
+
+
+ANSWERS = """
+def handle(data, context):
+    if data is None:
+        return
+    word = data[0]["body"].decode()
+    return {"bytes": [{"a": [b"x"]}], "own": [[b"x"]], "deep": [[[[[[b"x"]]]]]], "set": [{1}]}[word]
+"""
+
+
+def test_hints_stand_beside_the_answers_of_a_worker(make_folder):
+    kinds = {"1": "application/json", "set": "", "bytes": "", "own": "", "deep": ""}
+    batches = [(Request(id=word, parts=(Part("body", word.encode(), kind),)),) for word, kind in kinds.items()]
+    with LocalPool(Load(model_dir=str(make_folder(ANSWERS))), PoolSettings()) as pool:
+        pool.start()
+        hints = [str(outcome.troubles[0].hint) for outcome in pool.outcomes(batches)]
+    assert hints[0] == ARRIVED.format("int")
+    assert ["b64encode" in hint for hint in hints[1:]] == [False, True, True, False]
+
+
+NUMBERED = {"0": "cat", "1": "dog"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "key", "named"),
+    [
+        ({"mapping": NUMBERED}, "2", "index_to_name.json"),
+        ({"other": {"a": 1}, "names": {0: "cat", 1: "dog"}}, 2, "the handler's names"),
+        ({"mapping": NUMBERED}, "1x", None),
+        ({"mapping": NUMBERED}, 2, None),  # a number, where the labels' are texts
+        ({"mapping": {"0": "cat", "7": "dog"}}, "2", None),  # whoever leaves gaps may mean them
+        ({"mapping": {}}, "0", None),
+        ({"mapping": None}, "0", None),
+    ],
+)
+def test_a_class_beyond_the_labels(notes, labels: dict[str, Any], key: str | int, named: str | None):
+    class Handler:
+        def ask(self) -> object:
+            return {}[key]
+
+    handler = Handler()
+    vars(handler).update(labels)
+    note_labels_gap(raised(handler.ask), handler)
+    told = notes()
+    assert [re.findall(r"\d+", trouble.message) for trouble in told.values()] == ([["2", "2"]] if named else [])
+    assert all(str(named) in trouble.message for trouble in told.values())
+    assert set(told) == ({"labels-gap"} if named else set())
+    for other in (None, object()):
+        note_labels_gap(raised(handler.ask), other)
+    note_labels_gap(raised(lambda: int("x")), handler)
+    assert notes() == {}
+
+
+LOOKUP = "class Own:\n    def ask(self, context):\n        {}\n"
+SET_IT = "set the environment variable MODEL_SIZE where the server starts, and here: MODEL_SIZE=… marpack …"
+
+
+class Given:
+    """What a handler is given: a manifest and a model config."""
+
+    def __init__(self, config: dict[str, Any], model: dict[str, Any]) -> None:
+        self.model_yaml_config = config
+        self.manifest = {"model": model}
+
+
+@pytest.mark.parametrize(
+    ("line", "config", "part"),
+    [
+        ("import os; os.environ['MODEL_SIZE']", None, SET_IT),
+        ("context.model_yaml_config['handler']['a']", None, "--config-file"),
+        ("config = context.model_yaml_config; config['handler']", None, "--config-file"),
+        ("context.model_yaml_config['handler']", {"minWorkers": 1}, "add it to c.yaml"),
+        ("context.model_yaml_config['handler']['a']", {"handler": {}}, "add it to c.yaml"),
+        ("context.manifest['model']['modelFile']", None, "--model-file"),
+        ("model = context.manifest['model']; model['serializedFile']", None, "--serialized-file"),
+        ("{}['other']", None, None),
+        ("{}[7]", None, None),
+        ("raise KeyError", None, None),
+        ("raise KeyError(['handler'])", None, None),
+        ("context.manifest['nothing']", None, None),
+    ],
+)
+def test_a_key_that_is_missing_is_set_where_it_comes_from(
+    tmp_path: Path, line: str, config: dict[str, Any] | None, part: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("MODEL_SIZE", raising=False)
+    model = {} if config is None else {"configFile": "c.yaml"}
+    (tmp_path / "MAR-INF").mkdir()
+    (tmp_path / "MAR-INF" / "MANIFEST.json").write_text(json.dumps({"model": model}))
+    own = imported(tmp_path / "own.py", LOOKUP.format(line)).Own()
+    error = raised(lambda: own.ask(Given(config or {}, model)))
+    hint = find_hint(error, str(tmp_path)).text
+    assert hint is None if part is None else part in str(hint)
+    (tmp_path / "MAR-INF" / "MANIFEST.json").unlink()
+    assert find_hint(error, str(tmp_path)).text in {None, SET_IT}
+
+
+INVENTED = ("zz_invented_pkg", "vllm_handler", "zz_invented_pkg.inner", "msgspec.zz_invented_pkg", "torchgen")
+
+
+@pytest.mark.parametrize("name", INVENTED)
+def test_no_package_is_named_after_a_module(tmp_path: Path, name: str):
+    hint = str(find_hint(missing(name), str(tmp_path)).text)
+    for word in name.split("."):
+        assert f"pip install {word}" not in hint
+        assert f"pip install {word.replace('_', '-')}" not in hint
+    assert "zz-invented" not in hint

@@ -20,17 +20,10 @@ def _ts() -> Iterator[None]:
     ts_modules.uninstall()
 
 
-def test_classes_are_our_own_objects():
-    from marpack.torchserve.context import Context
-
-    assert importlib.import_module("ts.context").Context is Context
-    assert importlib.import_module("ts.metrics.dimension").Dimension(1, 2).value == 2
-
-
 def test_importing_names_costs_nothing_until_they_are_used():
     code = (
         "import sys; from marpack.worker import ts_names; ts_names.install(); "
-        "import ts, ts.torch_handler.base_handler; "
+        "import ts, ts.torch_handler.base_handler, marpack.worker.stages, marpack.worker.loaders.device; "
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -43,23 +36,15 @@ def names() -> list[tuple[str, str]]:
     return [(module, name) for table in tables for module, exports in table.items() for name in exports]
 
 
-NEEDED = {
-    "TextIteratorStreamerBatch": "transformers",
-    "T": "torchvision",
-    "transforms": "torchvision",
-    "torchvision_version": "torchvision",
-    "psutil": "psutil",
-}
+NEEDED = dict.fromkeys(("T", "transforms", "torchvision_version"), "torchvision")
+NEEDED |= {"TextIteratorStreamerBatch": "transformers", "psutil": "psutil"}
 
 
-def test_every_name_of_the_tables_can_be_imported():
+def test_every_name_of_the_tables_can_be_imported_and_is_one_of_torchserves():
     missing = {library for library in NEEDED.values() if importlib.util.find_spec(library) is None}
     every = [(module, name) for module, name in names() if NEEDED.get(name) not in missing]
     assert len(every) > 220
     assert [(module, name) for module, name in every if getattr(importlib.import_module(module), name) is None] == []
-
-
-def test_every_name_of_the_tables_is_one_of_torchserves():
     for module, name in names():
         assert server_modules.has_module(module)
         assert name in server_modules.names_of(module) or name.startswith("__"), f"{module}: {name}"
@@ -79,6 +64,7 @@ def test_modules_are_bound_where_the_servers_worker_has_them_loaded():
     ts = importlib.import_module("ts")
     assert ts.context.Context is importlib.import_module("marpack.torchserve.context").Context
     assert ts.utils.util.json is json
+    assert importlib.import_module("ts.metrics.dimension").Dimension(1, 2).value == 2
     with pytest.raises(AttributeError):
         _ = ts.torch_handler
     package = importlib.import_module("ts.torch_handler.image_classifier")

@@ -53,8 +53,5 @@ def test_pieces_come_batch_by_batch_until_the_end(streamer_class):
     streamer.put(torch.tensor([3, 4]))
     streamer.end()
     assert list(streamer) == [[{"text": "1"}, {"text": "2"}], [{"text": "3"}, {"text": "4"}]]
-
-
-def test_another_number_of_rows(streamer_class):
     with pytest.raises(ValueError, match=r"\b2\b.*\[3\]"):
         streamer_class("tokenizer", 2).put(torch.tensor([1, 2, 3]))

@@ -13,6 +13,8 @@ from marpack.errors import WeightsError
 from marpack.protocol.messages import Load
 from marpack.protocol.targets import Target
 from marpack.worker.handlers.base import BaseHandler, NoLoaderError, NoWeightsError
+from marpack.worker.handlers.vision import ImageClassifier
+from marpack.worker.loaders import diagnosis
 from marpack.worker.loaders.compilation import CompileError
 from marpack.worker.model_loader import HandlerLoader
 
@@ -52,8 +54,8 @@ def write(net, path, kind):
     example = torch.ones(1, 2)
     if kind == "torchscript":
         torch.jit.trace(net, example).save(path)
-    elif kind == "state_dict":
-        torch.save(net.state_dict(), path)
+    elif kind in {"state_dict", "legacy"}:
+        torch.save(net.state_dict(), path, _use_new_zipfile_serialization=kind != "legacy")
     elif kind == "whole":
         torch.save(net, path)
     elif kind == "safetensors":
@@ -75,6 +77,7 @@ LOADED = [
     ("state_dict", "w.pt", True, TORCHSERVE),
     ("state_dict", "w.pth", True, TORCHSERVE),
     ("state_dict", "w", True, TORCHSERVE),
+    ("legacy", "w.pt", True, TORCHSERVE),
     ("torchscript", "w.pt", False, MARPACK),
     ("torchscript", "w.pth", False, MARPACK),
     ("torchscript", "w.bin", False, MARPACK),
@@ -107,7 +110,7 @@ REFUSED = [
     ("text", "w.onnx", False, Exception, "weights-format", "its use here needs ONNX", "whole"),
     ("torchscript", "w.pth", False, NoLoaderError, None, "no loader for weights like w.pth", "name the file .pt"),
     ("safetensors", "w.safetensors", False, NoLoaderError, None, "w.safetensors", "model_file"),
-    ("safetensors", "w.safetensors", True, NoLoaderError, None, "reads no safetensors", "target: marpack"),
+    ("safetensors", "w.safetensors", True, NoLoaderError, None, "does not read safetensors", "target: marpack"),
     ("export", "w.pt2", False, NoLoaderError, None, "w.pt2", "target: marpack"),
     ("text", "w.so", False, NoLoaderError, None, "w.so", "target: marpack"),
     (None, "w.pt2", False, NoLoaderError, None, "w.pt2", "pack the weights"),
@@ -139,7 +142,7 @@ def test_refused_as_on_the_server_with_reason_and_fix(
     [
         ("state_dict", "w.pt", "tensors only", "model_file"),
         ("safetensors", "w.safetensors", "tensors only", "model_file"),
-        ("text", "w.pt", "the weights is unknown", "whole"),
+        ("text", "w.pt", "unknown", "whole"),
     ],
 )
 def test_refused_under_target_marpack(make_context, folder, net, kind, name, words, hint):
@@ -249,8 +252,6 @@ def weights_with_operator(folder, net):
 
 
 def test_torchvision_is_imported_where_the_server_imports_it(make_context, folder, weights_with_operator, notes):
-    from marpack.worker.handlers.vision import ImageClassifier
-
     (folder / "torchvision.py").write_text(TORCHVISION)
     with pytest.raises(RuntimeError, match="torchvision"):  # the server's base_handler does not
         answer(make_context("w.pt"))
@@ -261,21 +262,14 @@ def test_torchvision_is_imported_where_the_server_imports_it(make_context, folde
     assert answer(make_context("w.pt", target=MARPACK)) == [[4.0]]
 
 
-def test_a_torchvision_that_fails_is_named(make_context, folder, weights_with_operator, notes):
+def test_a_torchvision_that_fails_or_is_missing_is_named(folder, weights_with_operator, notes):
+    if importlib.util.find_spec("torchvision") is None:
+        diagnosis.import_torchvision(weights_with_operator)
+        assert notes()["torchvision-missing"].hint.split() == ["pip", "install", "torchvision"]
     (folder / "torchvision.py").write_text("raise OSError('undefined symbol')\n")
-    from marpack.worker.loaders import diagnosis
-
+    importlib.invalidate_caches()
     diagnosis.import_torchvision(weights_with_operator)
     assert "undefined symbol" in notes()["torchvision-broken"].message
-
-
-def test_a_torchvision_that_is_not_there_is_named(weights_with_operator, notes):
-    from marpack.worker.loaders import diagnosis
-
-    if importlib.util.find_spec("torchvision") is not None:
-        pytest.skip("torchvision is installed here")
-    diagnosis.import_torchvision(weights_with_operator)
-    assert notes()["torchvision-missing"].hint.split() == ["pip", "install", "torchvision"]
 
 
 @pytest.mark.parametrize("target", list(Target))

@@ -1,5 +1,6 @@
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,15 +50,9 @@ def test_threads_are_found_by_stage_and_end_by_their_events():
     one.thread.join(5)
     assert not one.thread.is_alive()
     assert batching.handle([1, 2, 3]) == [10, 20, 30]
-    batching.shutdown()
-
-
-def test_stages_that_do_not_exist_are_refused():
-    batching = MicroBatching(Slow())
-    with pytest.raises(AssertionError):
-        batching.parallelism = {"train": 2}
-    with pytest.raises(AssertionError):
-        batching.parallelism = {"inference": -1}
+    for parallelism in ({"train": 2}, {"inference": -1}):
+        with pytest.raises(AssertionError):
+            batching.parallelism = parallelism
     batching.shutdown()
 
 
@@ -76,25 +71,13 @@ def test_a_thread_knows_its_micro_batch_and_nobody_else_does():
 class Whole(Slow):
     """A handler as BaseHandler's are, asked for a prediction, an explanation or a description."""
 
-    asked = ""
-
-    def _is_describe(self) -> bool:
-        return self.asked == "describe"
-
-    def _is_explain(self) -> bool:
-        return self.asked == "explain"
-
-    def describe_handle(self) -> str:
-        return "a model"
-
-    def explain_handle(self, rows: list[int], data: list[int]) -> list[tuple[int, int]]:
-        return list(zip(rows, data, strict=True))
-
-    def preprocess(self, data: list[int]) -> list[int]:
-        return [item + 1 for item in data]
-
-    def _infer_with_profiler(self, data: list[int]) -> tuple[list[int], None]:
-        return data, None
+    def __init__(self, asked: str) -> None:
+        self._is_describe = lambda: asked == "describe"
+        self._is_explain = lambda: asked == "explain"
+        self.describe_handle = lambda: "a model"
+        self.explain_handle = lambda rows, data: list(zip(rows, data, strict=True))
+        self.preprocess = lambda data: [item + 1 for item in data]
+        self._infer_with_profiler = lambda data: (data, None)
 
 
 @pytest.mark.parametrize(
@@ -112,22 +95,15 @@ def test_in_the_place_of_handle_it_answers_what_is_asked_for_and_tells_the_time(
     monkeypatch.setenv("ENABLE_TORCH_PROFILER", profiler)
     moments = iter([10.0, 10.0123456])
     monkeypatch.setattr(time, "perf_counter", lambda: next(moments))
-    context = Context("m", "/m", {}, 1, None, "0.12.0", metrics=Metrics())
-    handler = Whole()
-    handler.asked = asked
+    added: list[tuple[Any, ...]] = []
+    metrics: Any = SimpleNamespace(add_time=lambda *what: added.append(what))
+    context = Context("m", "/m", {}, 1, None, "0.12.0", metrics=metrics)
+    handler = Whole(asked)
     batching = MicroBatching(handler)
     assert batching([1, 2], context) == answer
-    assert context.metrics.added == [("HandlerTime", 12.35, None, "ms")]
+    assert added == [("HandlerTime", 12.35, None, "ms")]
     assert handler.context is context
     batching.shutdown()
-
-
-class Metrics:
-    def __init__(self) -> None:
-        self.added: list[tuple[Any, ...]] = []
-
-    def add_time(self, *what: Any) -> None:
-        self.added.append(what)
 
 
 @pytest.mark.parametrize(("target", "fate"), [(Target.TORCHSERVE, WorkerDeath), (Target.MARPACK, KeyError)])

@@ -49,6 +49,7 @@ def test_the_five_likeliest_labels(classify):
     [answer] = classify(photo())
     assert len(answer) == 5
     assert list(answer.values()) == sorted(answer.values(), reverse=True)
+    assert drain_outputs() == {ModelOutput(6), ModelOutput(6, classes=True)}
 
 
 def test_bytes_base64_and_lists_are_one(classify):
@@ -109,25 +110,17 @@ def test_what_the_server_refuses_is_refused_with_reason_and_fix(classify, notes,
     assert hint in trouble.hint
 
 
-CONVERTED = [name for name, *_ in [(path.name,) for path in sorted(FOLDER.glob("photo*"))]]
-
-
-@pytest.mark.parametrize("name", CONVERTED)
+@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("photo*")))
 def test_target_marpack_takes_pictures_of_any_mode(classify, notes, name):
     [answer] = classify(photo(name), target=Target.MARPACK)
     assert len(answer) == 5
     assert not notes()
 
 
-def test_16_bits_keep_their_upper_eight_under_target_marpack():
-    from marpack.worker.handlers.vision import to_rgb
-
+def test_16_bits_keep_their_upper_eight_under_target_marpack_and_exif_is_left_alone(classify):
     gray = Image.open(FOLDER / "photo-gray.png")
     for name in ("photo-16bit.png", "photo-16bit-big-endian.tiff"):
-        assert to_rgb(Image.open(FOLDER / name)).getpixel((60, 50)) == (gray.getpixel((60, 50)),) * 3, name
-
-
-def test_exif_rotation_is_left_as_the_server_leaves_it(classify):
+        assert vision.to_rgb(Image.open(FOLDER / name)).getpixel((60, 50)) == (gray.getpixel((60, 50)),) * 3, name
     assert classify(photo("photo-rotated-by-exif.jpg")) == classify(photo())
 
 
@@ -138,11 +131,6 @@ def test_too_few_classes(classify, notes):
     assert re.findall(r"\d+", notes()["topk"].message) == ["3", "5"]
     [answer] = classify(picture, classes=3, target=Target.MARPACK)
     assert len(answer) == 3
-
-
-def test_the_models_classes_are_told(classify):
-    classify(photo("photo-rgb.png"))
-    assert drain_outputs() == {ModelOutput(6), ModelOutput(6, classes=True)}
 
 
 @pytest.mark.parametrize(("limited", "limit"), [(True, Image.MAX_IMAGE_PIXELS), (False, None)])
@@ -184,7 +172,7 @@ def test_pictures_of_different_shapes_make_no_batch(make_context, save_averages,
 OPTIONS = {"handler": {"topk": 2, "resize": 40, "crop": 32}}
 
 
-def test_options_of_the_config_under_target_marpack(classify, make_context, save_averages, notes):
+def test_options_of_the_config_count_under_target_marpack_only(classify, make_context, save_averages, notes):
     [answer] = classify(photo(), config=OPTIONS, target=Target.MARPACK)
     assert len(answer) == 2
     handler = ImageClassifier()
@@ -192,9 +180,6 @@ def test_options_of_the_config_under_target_marpack(classify, make_context, save
     assert handler.preprocess([{"body": photo()}]).shape == (1, 3, 32, 32)
     assert ImageClassifier.image_processing.sizes == {"resize": 256, "crop": 224}
     assert not notes()
-
-
-def test_options_of_the_config_are_nothing_to_the_server(classify, notes):
     assert classify(photo(), config=OPTIONS) == classify(photo())
     assert "handler.topk, handler.resize, handler.crop" in notes()["handler-options"].message
 
@@ -263,27 +248,17 @@ def test_resized(size, shorter, wanted):
     assert Resize(shorter)(Image.new("L", size)).size == wanted
 
 
-def test_a_picture_of_the_right_size_is_passed_on_as_it_is():
-    picture = Image.new("RGB", (64, 80))
-    assert Resize(64)(picture) is picture
-
-
-@pytest.mark.parametrize(("edge", "left"), [(7, 2), (9, 2), (6, 1)])
-def test_center_crop_rounds_half_to_even(edge, left):
-    picture = Image.fromarray(np.arange(edge, dtype=np.uint8)[None, :].repeat(edge, 0))
-    assert np.asarray(CenterCrop(4)(picture))[0, 0] == left
-
-
-def test_to_tensor_takes_arrays_as_the_detector_is_given_them():
-    gray = np.full((2, 3), 51, dtype=np.uint8)
+def test_steps_on_arrays_round_half_to_even_and_leave_their_input_alone():
+    for edge, left in ((7, 2), (9, 2), (6, 1)):
+        picture = Image.fromarray(np.arange(edge, dtype=np.uint8)[None, :].repeat(edge, 0))
+        assert np.asarray(CenterCrop(4)(picture))[0, 0] == left
+    gray, tensor = np.full((2, 3), 51, dtype=np.uint8), torch.ones(1, 2, 2)
     assert ToTensor()(gray).tolist() == torch.full((1, 2, 3), 0.2).tolist()
     assert ToTensor()(np.zeros((2, 3, 4), dtype=np.float64)).shape == (4, 2, 3)
-
-
-def test_normalize_leaves_its_input_alone():
-    tensor = torch.ones(1, 2, 2)
     Normalize([1.0], [2.0])(tensor)
     assert tensor.eq(1).all()
+    picture = Image.new("RGB", (64, 80))
+    assert Resize(64)(picture) is picture
 
 
 def test_the_steps_can_be_read_and_changed_like_torchvisions():
@@ -343,12 +318,8 @@ def test_detections_without_labels_go_by_number_and_a_batch_keeps_its_order(read
     first, second = handler.handle([picture(), picture()], context)
     assert first == second
     assert [list(box) for box in first] == [["1", "score"], ["0", "score"]]
-
-
-def test_the_detector_takes_gray_pictures_as_the_server_does(ready):
-    handler, _ = ready(ObjectDetector(), Boxes())
-    body = {"body": bytearray((FOLDER / "photo-gray.png").read_bytes())}
-    assert handler.preprocess([body]).shape == (1, 1, 97, 131)
+    gray = {"body": bytearray((FOLDER / "photo-gray.png").read_bytes())}
+    assert handler.preprocess([gray]).shape == (1, 1, 97, 131)  # as on the server
 
 
 @pytest.mark.parametrize(("target", "boxes"), [(Target.TORCHSERVE, 2), (Target.MARPACK, 1)])
