@@ -134,26 +134,20 @@ def test_detached_processes_end_with_a_worker_that_ends_early(folder: Path, word
         assert survivors(processes, within=0.5) == []
 
 
-def test_detached_processes_end_when_the_worker_is_closed(folder: Path):
+def test_a_supervisor_reaps_what_ends_and_detached_processes_end_when_the_worker_is_closed(folder: Path):
     with Worker.spawn() as worker:
         worker.load(Load(model_dir=str(folder)))
+        assert not worker.process.is_offline()  # as it was not asked to be
         worker.submit(one("answer"))
         processes = started(folder)
         assert processes["worker"] == worker.process.handler_pid != worker.process.pid
-    assert survivors(processes, within=0.5) == []
-
-
-def test_a_supervisor_reaps_what_ends_while_the_worker_lives(folder: Path):
-    with Worker.spawn() as worker:
-        worker.load(Load(model_dir=str(folder)))
-        worker.submit(one("answer"))
-        processes = started(folder)
         os.kill(processes["daemon"], signal.SIGKILL)
         until = time.monotonic() + 5
         while Path(f"/proc/{processes['daemon']}").exists():  # a zombie still has its entry
             assert time.monotonic() < until
             time.sleep(0.02)
         assert not worker.process.ended()
+    assert survivors(processes, within=0.5) == []
 
 
 def test_a_supervisor_that_is_killed_takes_its_worker_along(folder: Path):
@@ -216,34 +210,21 @@ os._exit(0)
 """
 
 
-def _expect_offline(worker: Worker) -> None:
-    if not worker.process.is_offline():
-        pytest.skip("this kernel, or what this runs in, gives this user no network namespace")
-
-
 def test_nothing_outside_is_reached_and_its_own_loopback_is(make_folder):
     folder = make_folder(NETWORK_HANDLER)
     with socket.create_server(("127.0.0.1", 0)) as server, Worker.spawn(offline=True) as worker:
         worker.load(Load(model_dir=str(folder)))
-        _expect_offline(worker)
+        if not worker.process.is_offline():
+            pytest.skip("this kernel, or what this runs in, gives this user no network namespace")
         body = Part("body", str(server.getsockname()[1]).encode())
         outcome = predict(worker, (Request(id="a", parts=(body,)),))
     assert not outcome.troubles
     assert json.loads(outcome.responses[0].body) == {"refused": -1, "interfaces": ["lo"]}
 
 
-def test_without_being_asked_it_stays_in_the_network(make_folder):
-    folder = make_folder("def handle(data, context):\n    return data")
-    with Worker.spawn() as worker:
-        worker.load(Load(model_dir=str(folder)))
-        assert not worker.process.is_offline()
-
-
 @pytest.mark.nightly
 def test_it_ends_with_its_parent_all_the_same(make_folder):
     folder = make_folder("import time\n\ndef handle(data, context):\n    time.sleep(60 if data else 0)\n")
-    done = subprocess.run(
-        [sys.executable, "-c", ORPHAN, str(folder)], capture_output=True, text=True, check=True, timeout=60
-    )
-    pid = int(done.stdout)
-    assert not survivors({"worker": pid}, within=10)
+    command = [sys.executable, "-c", ORPHAN, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert not survivors({"worker": int(done.stdout)}, within=10)

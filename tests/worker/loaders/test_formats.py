@@ -167,23 +167,17 @@ def test_an_exported_program_with_text_that_torch_runs_is_refused(net, model_dir
     assert "evil.pt2!good/models/model.json" in failure.value.where
 
 
-def test_trust_loads_text_that_torch_runs(net, model_dir, job):
+def test_trust_loads_text_that_torch_runs(net, model_dir, job, monkeypatch):
+    monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "y")
     torch.export.save(torch.export.export(net, (BATCH,)), model_dir / "good.pt2")
-    changed(
-        model_dir / "good.pt2",
-        model_dir / "own.pt2",
-        with_guard(f"not __import__('os').mkdir({str(model_dir / 'ran')!r})"),
-    )
+    code = f"not __import__('os').mkdir({str(model_dir / 'ran')!r})"
+    changed(model_dir / "good.pt2", model_dir / "own.pt2", with_guard(code))
+    load("good.pt2", job)
+    assert os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] == "y"  # comes back
+    monkeypatch.delenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD")
     trusted = replace(job("own.pt2"), trust_pickle=True)
     formats.load_model(kind_of(trusted.path), trusted)(BATCH)
     assert (model_dir / "ran").exists()
-
-
-def test_a_setting_of_the_environment_comes_back(net, model_dir, job, monkeypatch):
-    monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "y")
-    torch.export.save(torch.export.export(net, (BATCH,)), model_dir / "w.pt2")
-    load("w.pt2", job)
-    assert os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] == "y"
 
 
 @COMPILERS_OWN
@@ -192,11 +186,6 @@ def test_aotinductor_package(net, model_dir, job):
     torch._inductor.aoti_compile_and_package(torch.export.export(net, (BATCH,)), package_path=str(model_dir / "w.pt2"))
     assert kind_of(model_dir / "w.pt2") is WeightsFormat.AOTI_PACKAGE
     assert load("w.pt2", job)(BATCH).tolist() == ANSWER
-
-
-@COMPILERS_OWN
-@pytest.mark.nightly
-def test_aotinductor_library(net, model_dir, job):
     options = {"aot_inductor.output_path": str(model_dir / "w.so")}
     torch._export.aot_compile(net, (BATCH,), options=options)
     assert formats.load_library(str(model_dir / "w.so"), "cpu")(BATCH).tolist() == ANSWER
@@ -256,19 +245,15 @@ def test_without_weights_the_model_stays_as_built(model_dir, notes):
     assert "doubler.py" in notes()["no-weights"].message
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "found"),
-    [
-        ("no_class.py", "from collections import OrderedDict\n", "none"),
-        ("two_classes.py", "class B: pass\nclass A: pass\n", "A, B"),
-    ],
-)
-def test_a_model_file_defines_one_class(model_dir, name, code, found):
-    (model_dir / name).write_text(code)
-    with pytest.raises(formats.ModelClassError, match=rf"\b{found}$") as failure:
-        formats.load_eager(str(model_dir), name, None)
-    assert isinstance(failure.value, ValueError)
-    sys.modules.pop(name.removesuffix(".py"))
+def test_a_model_file_defines_one_class(model_dir):
+    for number, (code, found) in enumerate(
+        {"from io import BytesIO": "none", "class B: ...\nclass A: ...": "A, B"}.items()
+    ):
+        (model_dir / f"wrong{number}.py").write_text(code)
+        with pytest.raises(formats.ModelClassError, match=rf"\b{found}$") as failure:
+            formats.load_eager(str(model_dir), f"wrong{number}.py", None)
+        assert isinstance(failure.value, ValueError)
+        sys.modules.pop(f"wrong{number}")
     with pytest.raises(formats.ModelFileMissingError, match=r"nothing\.py") as missing:
         formats.load_eager(str(model_dir), "nothing.py", None)
     assert isinstance(missing.value, RuntimeError)
