@@ -3,7 +3,6 @@
 import io
 import os
 import re
-import subprocess
 import sys
 import tarfile
 import tomllib
@@ -38,7 +37,7 @@ CONTENTS = {
     "a test": (["tests/test_a.py"], [], f"{STRANGE}tests/test_a.py"),
     "a cache": (["marpack/__pycache__/a.pyc"], [], f"{STRANGE}marpack/__pycache__/a.pyc"),
     "one is missing": ([], [SOURCES[1]], LACK),
-    "many": ([f"docs/{n}.md" for n in range(7)], [], f"{STRANGE}{', '.join(f'docs/{n}.md' for n in range(5))}, 7 in"),
+    "many": ([f"docs/{n}.md" for n in range(7)], [], STRANGE),
 }
 PROJECT = {
     "requires-python": ">=3.11",
@@ -63,29 +62,21 @@ def test_the_page_and_the_addresses_follow_from_the_one_constant(tmp_path: Path,
     assert all(str(each).startswith(AT) for each in metadata["urls"].values())  # type: ignore[attr-defined]
 
 
-def test_the_constant_is_there_and_either_empty_or_an_address():
-    hook = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["metadata"]["hooks"]["custom"]
-    assert hook["repository"] == "" or hook["repository"].startswith("https://")
-    assert not hook["repository"].endswith("/")
-
-
 @pytest.mark.parametrize("heading", ["## 1.2.3", "## [1.2.3]", "## 1.2.3 - 2026-11-23", "## 1.2.3 (2026-11-23)"])
-def test_the_changelog_tells_of_the_version(heading: str):
-    assert release.released("1.2.3", f"# Changelog\n\n{heading}\n", "uses: a/marpack@v1.2.3") == (
-        "1.2.3, of which CHANGELOG.md tells"
-    )
+def test_the_changelog_has_the_version(heading: str):
+    assert release.released("1.2.3", f"# Changelog\n\n{heading}\n", "uses: a/marpack@v1.2.3").startswith("1.2.3, ")
 
 
-@pytest.mark.parametrize("heading", ["## Unreleased", "## 1.2.30", "## 1.2.3.1", "## 1.2.3rc1", "### 1.2.3", "1.2.3"])
-def test_a_changelog_without_the_version(heading: str):
-    with pytest.raises(ReleaseError, match=r"has no section 1\.2\.3:"):
-        release.released("1.2.3", f"# Changelog\n\n{heading}\n", "")
-
-
-@pytest.mark.parametrize("page", ["- uses: a/marpack@v1.2.2\n", "    rev: v1.2.2\n"])
-def test_a_page_that_names_another_version(page: str):
-    with pytest.raises(ReleaseError, match=r"docs/how-to/ci\.md names 1\.2\.2, where 1\.2\.3 is released"):
-        release.released("1.2.3", "## 1.2.3\n", page)
+@pytest.mark.parametrize(
+    ("heading", "page"),
+    [
+        *((heading, "") for heading in ("## Unreleased", "## 1.2.30", "## 1.2.3.1", "## 1.2.3rc1", "### 1.2.3")),
+        *(("## 1.2.3", page) for page in ("- uses: a/marpack@v1.2.2\n", "    rev: v1.2.2\n")),
+    ],
+)
+def test_a_changelog_or_a_page_without_the_version(heading: str, page: str):
+    with pytest.raises(ReleaseError):
+        release.released("1.2.3", f"# Changelog\n\n{heading}\n", page)
 
 
 @pytest.mark.parametrize(
@@ -103,30 +94,17 @@ def test_an_address_is_there_and_named_by_pages(repository: str, page: str, faul
 
 
 @pytest.mark.parametrize("case", CONTENTS)
-def test_a_wheel_holds_what_is_ours(case: str, tmp_path: Path):
+def test_a_distribution_holds_what_is_ours(case: str, tmp_path: Path):
     more, less, fault = CONTENTS[case]
-    with zipfile.ZipFile(tmp_path / "a.whl", "w") as archive:
-        for name in [*IN_WHEEL, *INFO, *more]:
-            if name not in less:
-                archive.writestr(name, "")
-    line = release.attempt("wheel", release.contents, tmp_path / "a.whl", SOURCES)
-    assert (line.mark, line.detail.startswith(fault or "a.whl, 1 kB in 5 files")) == (BAD if fault else GOOD, True), (
-        line.detail
-    )
-
-
-@pytest.mark.parametrize("case", CONTENTS)
-def test_an_sdist_holds_what_is_ours(case: str, tmp_path: Path):
-    more, less, fault = CONTENTS[case]
-    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
-        for name in [*IN_SDIST, *more]:
-            if name not in less:
-                archive.addfile(tarfile.TarInfo(f"marpack-1.2.3/{name}"), io.BytesIO())
-    line = release.attempt("sdist", release.contents, tmp_path / "a.tar.gz", [*SOURCES, "tools/package_page.py"])
-    assert (line.mark, line.detail.startswith(fault or "a.tar.gz, 0 kB in 6 files")) == (
-        BAD if fault else GOOD,
-        True,
-    ), line.detail
+    with zipfile.ZipFile(tmp_path / "a.whl", "w") as wheel, tarfile.open(tmp_path / "a.tar.gz", "w:gz") as sdist:
+        for name in {*IN_WHEEL, *INFO, *more}.difference(less):
+            wheel.writestr(name, "")
+        for name in {*IN_SDIST, *more}.difference(less):
+            sdist.addfile(tarfile.TarInfo(f"marpack-1.2.3/{name}"), io.BytesIO())
+    for file, sources in (("a.whl", SOURCES), ("a.tar.gz", [*SOURCES, "tools/package_page.py"])):
+        line = release.attempt("contents", release.contents, tmp_path / file, sources)
+        assert line.mark == (BAD if fault else GOOD)
+        assert line.detail.startswith(fault or file)
 
 
 def test_links_that_stayed_relative_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -140,13 +118,6 @@ def test_links_that_stayed_relative_are_named(tmp_path: Path, monkeypatch: pytes
 
 def test_the_floors_are_those_of_the_project_and_its_extras_torch_aside():
     assert release.floors(PROJECT) == ["click==8.1.7", 'ray==2.60; python_version < "3.14"', "s3fs==2024.2"]
-
-
-def test_every_dependency_of_ours_has_a_floor():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    found = release.floors(project)
-    assert len({each.partition("==")[0] for each in found}) == len(found), "two floors of one package"
-    assert len(found) > len(project["dependencies"])
 
 
 def test_a_python_that_is_on_path_and_does_not_start_is_passed_over(tmp_path: Path):
@@ -227,17 +198,3 @@ def test_the_exit_code_is_one_where_a_line_is_bad(
     assert release.main(["--without-address"] if without_address else []) == code
     table = capsys.readouterr().out.splitlines()
     assert [line[:10].strip() for line in table] == ["✓", mark, "✓", "✓", "✓", "✓", "not shown"]
-
-
-def test_what_cannot_be_built_is_not_looked_into(monkeypatch: pytest.MonkeyPatch, capsys):
-    def call(*command: str | Path) -> str:
-        raise ReleaseError("no luck")
-
-    monkeypatch.setattr(release, "call", call)
-    assert release.main(["--without-address"]) == 1
-    assert capsys.readouterr().out.splitlines()[-1].split() == ["✗", "build", "no", "luck"]
-
-
-def test_make_knows_it():
-    done = subprocess.run(["make", "-n", "release-check"], cwd=ROOT, capture_output=True, text=True)
-    assert "python -m tools.release" in done.stdout

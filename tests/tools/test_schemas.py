@@ -29,10 +29,6 @@ def test_a_schema_describes_every_field_of_its_report(command: str) -> None:
         assert set(schema["$defs"][report.__name__]["properties"]) == _fields(report)
 
 
-def test_there_is_a_schema_for_every_command_and_no_other() -> None:
-    assert {path.stem for path in (DOCS / "schemas").glob("*.json")} == set(REPORTS)
-
-
 def test_the_committed_schema_of_the_project_file_is_up_to_date() -> None:
     assert (DOCS / "marpack.schema.json").read_bytes() == project_schema(), AGAIN
 
