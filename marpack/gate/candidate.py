@@ -17,7 +17,7 @@ from marpack.archive.protocol import Archive, Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, HandlerError, MarpackError, UnconfirmedDownloadError, UsageError
 from marpack.gate.compare import TOLERANCE, find_differences
-from marpack.gate.samples import PackedSamples, Sample, given_samples, packed_samples
+from marpack.gate.samples import PackedSamples, Sample, input_samples, packed_samples
 from marpack.gate.verdicts import Costs
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
@@ -73,7 +73,7 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     allow_unproved: frozenset[str] = frozenset()  # "inputs", "gpu": what need not be proved
     target: Target | None = None  # None: the project's or the archive's, otherwise the server's
     stand_ins: Literal["on", "off", "auto"] | None = None  # None: the project's setting
-    announce: Callable[[str], None] = lambda _: None  # receives what is sent that the user did not give
+    announce: Callable[[str], None] = lambda _: None  # receives a message about made-up requests
     seconds_per_check: float = 10.0  # that each check may spend on repeating samples
     require_safe: bool = False  # fail for pickles that need trust, trusted or not, and for programs
     trust_native: bool = False  # with `require_safe`: programs do not fail the check
@@ -162,11 +162,11 @@ class Candidate:
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
         """All samples to send: the packed ones, then the inputs given."""
-        return (*self.packed.samples, *given_samples(self.options.inputs, self.packed.generated))
+        return (*self.packed.samples, *input_samples(self.options.inputs, self.packed.generated))
 
     @cached_property
     def config(self) -> dict[str, Any]:  # Any: YAML
-        """The model config, empty if there is none or it is not a mapping."""
+        """The model config; empty if it is missing or not a mapping."""
         facts = self.inspection.config
         return facts.value if facts is not None and isinstance(facts.value, dict) else {}
 
@@ -216,7 +216,7 @@ class Candidate:
 
     @property
     def uses_stand_ins(self) -> bool:
-        """Whether there are no samples, and requests may be made up."""
+        """Whether samples are missing, and requests may be made up."""
         return not (self.samples or self.packed.problems) and self.stand_ins is not False
 
     @cached_property

@@ -74,7 +74,7 @@ def select_checks(only: Iterable[str] = (), skip: Iterable[str] = (), further: C
     for name in (*kept, *sorted(left_out)):
         if name not in known:
             hint = did_you_mean(name.lower(), known) or f"the checks are {', '.join(known)}"
-            raise UsageError(f"there is no check named {name!r}", hint=hint, code="unknown-check")
+            raise UsageError(f"unknown check {name!r}", hint=hint, code="unknown-check")
     both = sorted(left_out.intersection(kept))
     if both:
         raise UsageError(f"{both[0]} is both selected and left out", hint="name it with --only or with --skip")
@@ -151,7 +151,7 @@ class _Examination:
                 self._listener.begins(each)
                 outcome = self._outcome(each)
             elif each.name in (PROOF, HERMETIC) and why != LEFT_OUT and not self._blocking:
-                # A downgraded failure kept the model from running: there is no proof.
+                # A downgraded failure kept the model from running, so nothing is proved.
                 outcome = judge("", [codes.NOTHING_ASKED.at(reason=why)])
             else:
                 outcome = skip(why)
@@ -168,7 +168,7 @@ class _Examination:
         if each.name not in self._choice:
             return LEFT_OUT
         broken = [name for name in each.needs if self._done[name].verdict is Verdict.FAILED]
-        if each.name == PROOF:  # if another check says no, a missing proof is no news
+        if each.name == PROOF:  # after another failure, a missing proof is not reported
             broken = self._blocking or broken
         return f"{broken[0]} failed" if broken else self._stopped if each.asks or _OPENS.name in each.needs else None
 

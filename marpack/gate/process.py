@@ -222,7 +222,7 @@ def requests_to_notice(wavering: int) -> int:
 
 
 def judge_windows(windows: list[Window], count: int, wavering: int, sent: int) -> CheckOutcome | None:
-    """Judge windows of `count` requests each, the first of which warmed up; `wavering` bytes are no growth.
+    """Judge windows of `count` requests each, the first of which warmed up; `wavering` bytes do not count.
 
     Returns None while it is not clear: a leak grows in every window, everything else stops growing.
     """

@@ -1,6 +1,6 @@
 """The check `proved`: real requests get the expected status, one of them a 2xx, alone and in a batch.
 
-Where there are no requests, stand-ins are made up. They show what fails, and prove nothing.
+Without requests, stand-ins are made up. They show failures, and prove nothing.
 """
 
 import ast
@@ -122,7 +122,7 @@ def _compare_with_cpu(candidate: Candidate) -> list[Finding] | None:
 
 
 def _try_stand_ins(candidate: Candidate) -> Iterator[Finding]:
-    """Where there are no samples and inputs, send stand-ins in a worker of their own, and yield what they show."""
+    """Without samples and inputs, send stand-ins in a worker of their own, and yield the results."""
     if not candidate.uses_stand_ins:
         return
     why = find_stand_in_risk(candidate) if candidate.stand_ins is None else None
@@ -184,7 +184,7 @@ def make_stand_ins(candidate: Candidate) -> tuple[Input, ...]:
 
 
 def _list_kinds(candidate: Candidate, channels: int | None) -> list[str]:
-    """Return the kinds of requests that fit what is known; those that fit most handlers if nothing is."""
+    """Return the kinds of requests that seem to fit the handler, by default those that fit most handlers."""
     # The server's handler that this one is, or is made from.
     bases = {base.rpartition(".")[2] for base in candidate.inspection.handler.bases}
     name = candidate.archive.manifest.model.handler

@@ -117,7 +117,7 @@ class RecordingSummary(Struct, frozen=True):
     sample: str  # its `input` in marpack.yaml
     kept: SavedSample
     reason: str = ""  # why it was refused
-    expected: Expectation | None = None  # what was filled in
+    expected: Expectation | None = None  # the expectation that was filled in
 
 
 class Recorder:
@@ -183,7 +183,7 @@ class Recorder:
         return f"{_FOLDER}/recorded-{digest}{suffix_of_type(content_type) or ''}", False
 
     def write(self) -> bool:
-        """Write what was recorded, and return whether there was anything.
+        """Write the recorded samples, and return whether there were any.
 
         Raises ProjectError, with marpack.yaml unchanged, if it cannot be written.
         """

@@ -169,7 +169,7 @@ class FormResult(Struct, frozen=True):
 def check_body_forms(candidate: Candidate) -> CheckOutcome:
     """Send a few samples in every form: raw, a form's field, base64, JSON. Each must get the sample's response.
 
-    A form that the handler refuses is not accepted, which is no problem unless the handler's own code breaks there.
+    A form that the handler refuses is not accepted. That is a problem only if the handler's own code breaks there.
     """
     runner = candidate.sample_runner
     if not runner.successful:
@@ -312,7 +312,7 @@ def check_alike(candidate: Candidate) -> CheckOutcome:
 
 
 def check_labels(candidate: Candidate) -> CheckOutcome:
-    """Find classes in the responses that the labels do not name, and labels that are no class."""
+    """Find classes in the responses that the labels do not name, and labels that are not classes."""
     if LABELS_NAME not in candidate.archive.entries:
         return skip("the archive has no labels")
     names = parse_labels(candidate.read(LABELS_NAME)).names
@@ -380,8 +380,8 @@ def _compare_with_outputs(
 def unknown_labels(answer: Named, known: set[str], *, certain: bool) -> set[str]:
     """Return the names in a response that are not labels but in the place of one.
 
-    `certain`: every name is a class, as in the responses of the built-in classifiers. Another handler may return other
-    numbers beside its classes; a class is what makes the probabilities add up.
+    `certain`: every name is a class, as in the responses of the built-in classifiers. Another handler may also return
+    other numbers; a name is a class if the probabilities add up with it.
     """
     others = answer.keys() - known
     if certain:

@@ -1,4 +1,4 @@
-"""The samples of an archive: those packed in it, and inputs given beside them."""
+"""The samples of an archive: the packed ones, and further inputs."""
 
 import hashlib
 from collections import Counter
@@ -79,7 +79,7 @@ def _digest(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def given_samples(inputs: Iterable[Input], generated: frozenset[str] = frozenset()) -> Iterator[Sample]:
+def input_samples(inputs: Iterable[Input], generated: frozenset[str] = frozenset()) -> Iterator[Sample]:
     """Yield a sample for each input given beside the packed ones; any 2xx is expected. `generated` are digests."""
     seen: Counter[str] = Counter()
     for each in inputs:

@@ -153,7 +153,7 @@ class _Meter:
         return (pool.cpu_seconds() - cpu) / asked, (time.perf_counter() - start) / asked
 
     def costs(self) -> Costs:
-        """Return what was measured so far."""
+        """Return the figures so far."""
         timed = [cost_of(name, "s", self._figures[name], ratios) for name, ratios in self._ratios.items()]
         self._note("size", *(sum(entry.size for entry in each.archive.entries.values()) for each in self._both))
         units = {"memory": "bytes", "load": "s", "size": "bytes"}

@@ -66,7 +66,7 @@ def check_preflight(candidate: Candidate) -> CheckOutcome:
     """Repeat the static checks of `build` on the finished archive; the check of pickles reports its own better."""
     archive, index = candidate.archive, index_of(candidate.archive)
     vendored = index.vendored if index else UNSET
-    refused = [finding.where or "" for finding in find_distrust(candidate) if finding.severity is Severity.ERROR]
+    refused = [finding.where or "" for finding in find_untrusted(candidate) if finding.severity is Severity.ERROR]
     findings = [
         finding
         for finding in lint(archive, archive.manifest, target=candidate.target, vendored=vendored)
@@ -83,10 +83,10 @@ def check_pickles(candidate: Candidate) -> CheckOutcome:
     is_safe = scan.verdict is PickleVerdict.SAFE
     seen = [pluralize(len(scan.pickles), "pickle"), *([pluralize(len(programs), "program")] if programs else [])]
     weights = "the weights are safe" if is_safe else "the weights need trust, which --trust-pickle gives"
-    return judge(f"{', '.join(seen)}; {weights}", find_distrust(candidate))
+    return judge(f"{', '.join(seen)}; {weights}", find_untrusted(candidate))
 
 
-def find_distrust(candidate: Candidate) -> Iterator[Finding]:
+def find_untrusted(candidate: Candidate) -> Iterator[Finding]:
     """Yield a finding for each pickle and program that is not known to be safe: an error unless the user trusts it."""
     options, facts = candidate.options, candidate.inspection
     trusted = ("untrusted-pickle", "unscanned") if options.load.trust_pickle and not options.require_safe else ()

@@ -38,7 +38,7 @@ class CheckResult(Struct, frozen=True, kw_only=True):
     name: str  # kebab-case, stable: "batch-contract"
     title: str  # what the check makes sure of
     verdict: Verdict
-    reason: str = ""  # one sentence: what was seen, or why the check was skipped
+    reason: str = ""  # one sentence: the observation, or why the check was skipped
     severity: Severity = Severity.ERROR  # of a failure: only an error blocks the deployment
     exit_code: int = ExitCode.SHORT  # of a failure that blocks the deployment
     findings: tuple[Finding, ...] = ()
@@ -177,7 +177,7 @@ def pluralize(count: int, noun: str) -> str:
 
 
 def append_cause(troubles: Iterable[Trouble]) -> str:
-    """Return the first trouble as the end of a message; empty if there is none."""
+    """Return the first trouble as the end of a message, or an empty text."""
     return next((f": {trouble.message}" for trouble in troubles), "")
 
 

@@ -106,7 +106,7 @@ class CheckLines(CheckProgress):
             self._status.start()
 
     def ends(self, checked: CheckResult) -> None:
-        """Print mark, name, what was seen, and the findings; nothing of a check that was left out."""
+        """Print mark, name, reason and findings of a check, unless it was left out."""
         self.stop()
         if checked.left_out or self._quiet:
             return

@@ -169,7 +169,7 @@ def duration(milliseconds: float) -> str:
 
 
 def show_page(page: Page, *, err: bool = False) -> None:
-    """Print a page on stdout, or stderr; the findings of what was done are printed on stderr, before it."""
+    """Print a page on stdout, or stderr; a page with a verdict has its findings on stderr, before it."""
     if page.verdict is not None:
         show_findings(page.findings)
     show_lines(page_lines(page, page_width()), err=err)
@@ -248,7 +248,7 @@ def show_line(result: object, *, flush: bool = True) -> None:
 
 
 def expect_writable(path: str | None, *, option: str) -> None:
-    """Raise UsageError for a path that cannot be written; None is no path, and fine."""
+    """Raise UsageError for a path that cannot be written; None means that the option is not used."""
     if path is None:
         return
     file = Path(path)
@@ -259,7 +259,7 @@ def expect_writable(path: str | None, *, option: str) -> None:
         elif file.is_dir():
             why = "it is a folder"
         elif not file.parent.is_dir():
-            why = f"there is no folder {file.parent}"
+            why = f"the folder {file.parent} does not exist"
         elif not os.access(file if file.exists() else file.parent, os.W_OK):
             why = "permission denied"
     except (OSError, ValueError) as error:
@@ -269,10 +269,7 @@ def expect_writable(path: str | None, *, option: str) -> None:
 
 
 def write_whole(path: str, data: bytes, *, option: str) -> None:
-    """Write a file by way of another beside it, so that it never exists half-written.
-
-    Raises UsageError if it cannot be written.
-    """
+    """Replace a file in one step; raise UsageError if it cannot be written."""
     from marpack.archive.staging import replace_file
 
     file = Path(path)
@@ -331,7 +328,7 @@ def waiting(what: str) -> Iterator[None]:
 
 @contextmanager
 def periodic_lines(running: Callable[[], str]) -> Iterator[None]:
-    """Print what is running to stderr every ten seconds, for logs, which show no progress bar."""
+    """Print the running step to stderr every ten seconds, for logs, which do not show a progress bar."""
     ended, start = threading.Event(), time.monotonic()
 
     def print_lines() -> None:

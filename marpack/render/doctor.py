@@ -1,4 +1,4 @@
-"""What `marpack doctor` tells: a line for each thing that commands need or may use."""
+"""The result of `marpack doctor`: a line for each part of the installation."""
 
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -12,16 +12,16 @@ from marpack.render.console import page_width
 
 
 class Health(StrEnum):
-    """How one thing is."""
+    """State of a part of the installation."""
 
     OK = "ok"
-    NOTE = "note"  # something is not there that not everybody needs
+    NOTE = "note"  # an optional part is missing
     BROKEN = "broken"  # commands fail
 
 
 @dataclass(frozen=True)  # a Struct would need msgspec, which may be missing
 class HealthLine:
-    """One thing, and how it is."""
+    """A part of the installation, and its state."""
 
     name: str
     text: str
@@ -36,7 +36,7 @@ class DoctorReport:
     healthy: bool  # nothing is broken
     lines: tuple[HealthLine, ...]
     cache: str  # the folder
-    sizes: Mapping[str, int]  # bytes of what it holds, by kind
+    sizes: Mapping[str, int]  # bytes by kind of content
     freed: int | None = None  # bytes; None: the cache was not to be cleared
 
 

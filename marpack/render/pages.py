@@ -36,7 +36,7 @@ _SIGNS: dict[str, tuple[str, Tone]] = {"added": ("+", "good"), "removed": ("-", 
 _SEVERITIES = ("error", "warning", "note")
 _MAX_ROWS = 40  # of a table
 _MAX_MEMBERS = 200  # rows of the tree of members
-_FEW = 8  # names in one fact, and rows of what is rarely long
+_FEW = 8  # names in one fact, and rows of a short table
 _NAMES = 12  # globals of one pickle
 _LINES = 20  # of the model config
 
@@ -149,7 +149,7 @@ def _list_facts(facts: Inspection) -> Iterator[Fact]:
     if verified := facts.verified:
         against = "as its digests say" if verified.signed_off else "as its CRCs say"
         text = f"all {decimal(verified.bytes)} read, {against}; for its signer: marpack verify"
-        yield Fact("bytes", text if verified.intact else "NOT what was packed: see the findings")
+        yield Fact("bytes", text if verified.intact else "DIFFERENT from the packed bytes: see the findings")
     manifest, by = facts.manifest, facts.provenance.get("builder")
     if not by and manifest.get("archiverVersion"):
         by = f"archiver {manifest['archiverVersion']}"
@@ -162,7 +162,7 @@ def _list_facts(facts: Inspection) -> Iterator[Fact]:
         facts.samples and f"with {facts.samples} samples",
     ]
     yield Fact("made", ", ".join(str(part) for part in origin if part))
-    if metadata := facts.metadata:  # what the author says, which nobody has checked
+    if metadata := facts.metadata:  # the author's own words, unchecked
         described = {
             "about": " ".join((metadata.description or "").split()),
             "rights": metadata.license,
@@ -257,7 +257,7 @@ def _pickles_table(scan: PickleScan) -> Table:
         seen = f"{scan.verdict}, {len(scan.pickles):,} read{hostile}{unread}{rest if scan.unfetched else ''}"
 
     def show_pickle(pickle: PickleFacts) -> Row:
-        # what it would import, otherwise why it is not safe
+        # its imports, otherwise why it is not safe
         below = shorten(pickle.globals, _NAMES) or pickle.problem or "; ".join(pickle.reasons)
         return Row.of(Cell(pickle.where, kind="name"), Cell(pickle.verdict, _RISKS[pickle.verdict]), below=below)
 

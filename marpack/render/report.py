@@ -69,7 +69,7 @@ class HtmlReport:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and not self._begun:  # nothing was loaded, so there is no report
+        if kind is None and not self._begun:  # nothing was loaded
             kind, value = _NothingLoaded, _NothingLoaded()
         with suppress(_NothingLoaded):
             self._stack.__exit__(kind, value, trace)
@@ -136,4 +136,4 @@ class HtmlReport:
 
 
 class _NothingLoaded(Exception):  # noqa: N818 - not an error
-    """Nothing was loaded, so there is no report."""
+    """Nothing was loaded, so the report is not kept."""

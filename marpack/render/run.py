@@ -222,7 +222,7 @@ def load_error_lines(error: LoadError, *, width: int | None = None) -> Iterator[
     """Yield why a handler could not be loaded, with its own traceback; see `trouble_lines`."""
     where = "; the server's worker would die here also"
     if error.trouble.kind == NotProvidedError.__name__:
-        where = " here: marpack lacks what it needs"
+        where = " here: marpack does not provide a module that it needs"
     elif error.trouble.only_here:
         where = " here: this Python lacks what the server has"
     yield f"{click.style('error:', fg='red', bold=True)} the handler could not be loaded{where}"

@@ -103,9 +103,9 @@ def test_checks_are_chosen_by_name():
 @pytest.mark.parametrize(
     ("only", "skip", "what", "hint"),
     [
-        (["sampels"], [], "there is no check named 'sampels'", "Did you mean samples?"),
-        ([], ["Memory!"], "there is no check named 'Memory!'", "Did you mean memory?"),
-        (["xyz"], [], "there is no check named 'xyz'", "the checks are safe-to-open, digests,"),
+        (["sampels"], [], "unknown check 'sampels'", "Did you mean samples?"),
+        ([], ["Memory!"], "unknown check 'Memory!'", "Did you mean memory?"),
+        (["xyz"], [], "unknown check 'xyz'", "the checks are safe-to-open, digests,"),
         (["samples"], ["samples"], "samples is both selected and left out", "--only or with --skip"),
         ([], [each.name for each in CHECKS if not each.optional], "every check is left out", "skip fewer"),
     ],

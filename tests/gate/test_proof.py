@@ -16,7 +16,7 @@ from marpack.errors import ExitCode, ProjectError
 from marpack.gate.candidate import Candidate, CheckOptions
 from marpack.gate.check import select_checks
 from marpack.gate.proof import find_stand_in_risk, make_stand_ins
-from marpack.gate.samples import given_samples, packed_samples
+from marpack.gate.samples import input_samples, packed_samples
 from marpack.gate.verdicts import GateReport, GateVerdict, Verdict
 from marpack.project.source import resolve
 from marpack.protocol.messages import Load
@@ -415,7 +415,7 @@ def test_an_input_with_generated_content_proves_nothing_however_it_is_sent(tmp_p
     path = marked(tmp_path / "p", {"bee.txt": mark(BEE)}, {"bee.txt": BEE})
     form = RequestDefaults().input("form", 8, FORM_TYPE, (Part("data", BEE.encode()), Part("more", b"1")))
     assert generated(path, typed(BEE), form, typed(SKY)) == ["bee.txt", "typed", "form"]
-    assert [sample.is_generated for sample in given_samples([typed(BEE)])] == [False]
+    assert [sample.is_generated for sample in input_samples([typed(BEE)])] == [False]
 
 
 @pytest.mark.parametrize("value", ["sha256:", "0" * 64, f"sha256:{'A' * 64}", 7, True])

@@ -203,7 +203,7 @@ def test_where_requests_enter(handler: dict[str, Any], text: str):
     [
         ({"intact": True, "signed_off": True}, "all 5 bytes read, as its digests say; for its signer: marpack verify"),
         ({"intact": True, "signed_off": False}, "all 5 bytes read, as its CRCs say; for its signer: marpack verify"),
-        ({"intact": False, "signed_off": True}, "NOT what was packed: see the findings"),
+        ({"intact": False, "signed_off": True}, "DIFFERENT from the packed bytes: see the findings"),
     ],
 )
 def test_what_reading_every_byte_came_to(verified: dict[str, bool], text: str):

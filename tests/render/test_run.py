@@ -180,7 +180,7 @@ def test_how_the_model_was_loaded(capsys: pytest.CaptureFixture[str]):
     [
         ("ValueError", False, "; the server's worker would die here also"),
         ("ModuleNotFoundError", True, " here: this Python lacks what the server has"),
-        ("NotProvidedError", False, " here: marpack lacks what it needs"),
+        ("NotProvidedError", False, " here: marpack does not provide a module that it needs"),
     ],
 )
 def test_a_handler_that_cannot_be_loaded(capsys: pytest.CaptureFixture[str], kind: str, only_here: bool, so: str):
