@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gate.archives import HANDLER, archive, examine, failures, project
+from gate.archives import HANDLER, archive, examine, failures, found, project
 
 from marpack import finding_codes
 from marpack.archive.cache import Cache
@@ -17,15 +17,11 @@ from marpack.findings import Code, Finding, Severity
 from marpack.gate.candidate import Candidate, CheckOptions
 from marpack.gate.check import DEFAULT_CHECKS, check, list_as_markdown, select_checks
 from marpack.gate.verdicts import CheckProgress, CheckResult, GateReport, GateVerdict, Verdict, judge
-from marpack.project.schema import CHECKS, Check, Severities
+from marpack.project.schema import CHECKS, HERMETIC, PROOF, Check, Severities
 from marpack.project.source import ResolvedSource, resolve
 from marpack.protocol.messages import Load
 from marpack.protocol.targets import Target
 from marpack.runner.inputs import RequestDefaults
-
-
-def reasons(report) -> dict[str, str]:
-    return {checked.name: checked.reason for checked in report.checks}
 
 
 def test_a_failure_is_the_exit_code_that_every_command_has_for_it(tmp_path: Path):
@@ -44,15 +40,15 @@ def test_what_cannot_be_opened_still_has_a_whole_report(tmp_path: Path):
     report = examine(tmp_path / "no.mar", choice=select_checks(["samples"]))
     assert [checked.name for checked in report.checks] == [each.name for each in CHECKS if not each.optional]
     assert failures(report) == {"safe-to-open": ["not-an-archive"]}
-    assert reasons(report)["samples"] == "safe-to-open failed"
-    assert reasons(report)["labels"] == "left out"
+    assert found(report, "samples").reason == "safe-to-open failed"
+    assert found(report, "labels").reason == "left out"
     assert not report.deployable
 
 
 def test_nothing_is_loaded_that_is_not_trusted(tmp_path: Path):
     marked = tmp_path / "loaded"
     report = examine(archive(tmp_path / "p", f"open({str(marked)!r}, 'w')\ndef broken(:\n"))
-    assert reasons(report)["loads"] == "preflight failed"
+    assert found(report, "loads").reason == "preflight failed"
     assert not marked.exists()
 
 
@@ -98,6 +94,12 @@ def test_checks_are_chosen_by_name():
     assert {each.name for each in CHECKS if not each.optional} == DEFAULT_CHECKS
     assert select_checks(["samples", "loads"]) == {"samples", "loads"}
     assert "memory" not in select_checks(skip=["memory"])
+    assert select_checks(only=[HERMETIC]) == {HERMETIC, PROOF}
+    assert select_checks(further=[HERMETIC]) == {HERMETIC} | DEFAULT_CHECKS
+    for skip in (PROOF, HERMETIC):
+        with pytest.raises(UsageError) as caught:
+            select_checks(skip=[skip], further=[HERMETIC])
+        assert caught.value.code == "hermetic-without-proof"
 
 
 @pytest.mark.parametrize(
@@ -158,8 +160,8 @@ class Handler:
 def test_a_worker_that_cannot_be_started_again_fails_one_check(tmp_path: Path):
     report = examine(archive(tmp_path / "p", ONCE.replace("PATH", repr(str(tmp_path / "lock")))))
     assert failures(report) == {"samples": ["load"]}
-    assert "FileExistsError" in reasons(report)["samples"]
-    assert reasons(report)["memory"] == "samples failed"
+    assert "FileExistsError" in found(report, "samples").reason
+    assert found(report, "memory").reason == "samples failed"
 
 
 class Interrupting(CheckProgress):
@@ -232,18 +234,18 @@ def test_where_answers_vary_batches_are_still_counted(tmp_path: Path):
     varying = HANDLER.replace("return {self", 'return {"n": __import__("random").random()}\n        return {self')
     report = examine(archive(tmp_path / "p", varying))
     assert list(failures(report)) == ["repeatable"]
-    assert reasons(report)["batch-contract"].startswith("batches of 2 to 4; ")  # which says that none was compared
-    verdicts = {checked.name: checked.verdict for checked in report.checks}
-    assert (verdicts["batch-contract"], verdicts["body-forms"]) == (Verdict.PASSED, Verdict.SKIPPED)
+    assert found(report, "batch-contract").reason.startswith("batches of 2 to 4; ")  # which says that none was compared
+    assert found(report, "batch-contract").verdict is Verdict.PASSED
+    assert found(report, "body-forms").verdict is Verdict.SKIPPED
 
 
 def test_a_sample_larger_than_the_server_takes_falls_short(tmp_path: Path):
     path = archive(tmp_path / "p", samples={"a.txt": "a bee", "large.txt": "e" * 6_553_501})
     report = examine(path)
     assert failures(report) == {"samples": ["sample-missed"]}
-    found = next(checked for checked in report.checks if checked.name == "samples").findings[0]
-    assert " 413" in found.message
-    assert "6,553,501 bytes" in str(found.hint)
+    (missed,) = found(report, "samples").findings
+    assert " 413" in missed.message
+    assert "6,553,501 bytes" in str(missed.hint)
     larger = CheckOptions(shape=RequestDefaults(max_request_size=7_000_000))
     with Candidate(ResolvedSource(path=path), larger) as candidate:
         assert check(candidate, select_checks(["samples"])).exit_code is ExitCode.OK
@@ -254,9 +256,9 @@ TABLE = re.compile(r"<!-- table: (?P<print>.*) -->\n(?P<table>.*?)<!-- end -->",
 
 
 def test_the_table_is_printed_from_the_registry():
-    found = TABLE.search(DOCUMENT)
-    assert found is not None
-    assert found["table"] == list_as_markdown(), f"print it again: {found['print']}"
+    table = TABLE.search(DOCUMENT)
+    assert table is not None
+    assert table["table"] == list_as_markdown(), f"print it again: {table['print']}"
 
 
 @pytest.mark.parametrize("name", [each.name for each in CHECKS])
