@@ -22,7 +22,7 @@ from marpack.torchserve.http import MAX_BODY, Request, Response, ResponseChunk
 
 DATA = "[DATA]"  # begins a line of `--show-data`
 METRICS = "[METRICS]"  # begins a metric's line
-MAX_MESSAGE = 256 << 20  # bytes of a message to the parent beside its responses: tracebacks and streamed pieces
+MAX_MESSAGE = 256 << 20  # bytes of a message to the parent besides its responses
 _LENGTH = struct.Struct("<I")
 _CHUNK = 1 << 16  # bytes read at once
 _GONE = (BrokenPipeError, ConnectionResetError)
@@ -49,7 +49,7 @@ class Trouble(Struct, frozen=True, kw_only=True):
     frames: tuple[Frame, ...] = ()  # outermost first
     hint: str | None = None
     notes: tuple[str, ...] = ()
-    only_here: bool = False  # the server has what is missing
+    only_here: bool = False  # not on the server, which has the missing module
     code_fault: bool = False  # a NameError, ImportError or SyntaxError: no request is the cause of it
 
 
@@ -237,7 +237,7 @@ class Pipe:
             with memoryview(self._arrived) as view:
                 message = self._decode(view[_LENGTH.size : end])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ForeignBytesError(f"what was written is no message: {str(error).partition(chr(10))[0]}") from None
+            raise ForeignBytesError(f"invalid message: {str(error).partition(chr(10))[0]}") from None
         del self._arrived[:end]
         return message
 

@@ -228,7 +228,7 @@ class Worker:
             if isinstance(message, Answered | Dying):
                 count, most = len(message.responses), len(self._waiting[0]) if self._waiting else 0
                 if count > most or (count < most and isinstance(message, Answered)):
-                    raise ForeignBytesError(f"{count} answers were written, {most} were asked for")
+                    raise ForeignBytesError(f"{count} responses were written to a batch of {most}")
         except ForeignBytesError as error:
             self._foreign, self.over = error, True
             return None
@@ -254,7 +254,7 @@ class Worker:
         self._waiting.append(requests)
 
     def flush(self) -> bool:
-        """Send what is queued, as far as possible without waiting; True once all of it is sent."""
+        """Send queued messages, as far as possible without waiting; True once all of it is sent."""
         return self._pipe.flush()
 
     def fileno(self) -> int:

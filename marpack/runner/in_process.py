@@ -1,6 +1,6 @@
 """`--in-process` and `--pdb`: the handler in this very process, for breakpoints and the debugger.
 
-Nothing is isolated here: a handler that crashes or exits takes the run with it, and there is no timeout.
+The handler is not isolated: one that crashes or exits takes the run with it, and there is no timeout.
 """
 
 import logging

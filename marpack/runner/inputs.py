@@ -294,7 +294,7 @@ def paths_of(sources: Iterable[str], *, name_filter: NameFilter | None = None, s
             yield from _some(files, "the pattern matches no file", source, strict=strict)
         elif strict:
             hint = "name a file, a folder or a glob in quotes"
-            raise UsageError("there is no such input", where=source, hint=hint, code="input-not-found")
+            raise UsageError("the input does not exist", where=source, hint=hint, code="input-not-found")
         else:
             yield source
 
@@ -469,7 +469,7 @@ def _recorded_input(path: str, number: int, line: bytes, limit: int) -> Input:
         hint = 'give a body that deep as text, under "body", or as a file, under "file"'
         raise UsageError("this line is nested too deeply to be read", where=where, hint=hint) from None
     except (msgspec.DecodeError, binascii.Error, ValueError) as error:
-        raise UsageError(f"this line is no request: {error}", where=where, hint=_HINT) from error
+        raise UsageError(f"this line is not a request: {error}", where=where, hint=_HINT) from error
     headers = tuple(recorded.headers.items() if isinstance(recorded.headers, dict) else recorded.headers)
     content_type = recorded.content_type or None
     if content_type is None and not any(name.lower() == "content-type" for name, _ in headers):

@@ -58,7 +58,7 @@ def score(pool: Pool, plan: ScorePlan, output: OutputFolder, settings: ScoreSett
     started = time.monotonic()
     settings.progress.began(plan.rows, output.before[0])
     try:
-        pipeline.run(ranges_left(plan, output, pipeline.rows_seen))
+        pipeline.run(ranges_left(plan, output, pipeline.count_rows))
     finally:
         settings.progress.ended()
     seconds = time.monotonic() - started
@@ -103,7 +103,7 @@ class _Pipeline:
             if self._part is not None:
                 self._part.abandon()
 
-    def rows_seen(self, number: int, _: int) -> int:
+    def count_rows(self, number: int, _: int) -> int:
         """Return how far an input was read, or reaches in parts of an earlier run."""
         done = max((record.first + record.rows for record in self._output.done(number)), default=0)
         return max(done, self._seen.get(number, 0))

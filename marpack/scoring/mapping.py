@@ -61,7 +61,7 @@ class AnswerField(Struct, frozen=True):
         return cls(tuple(steps), field_type(rest[1:], where) if rest else FieldType.TEXT)
 
     def find(self, value: Any) -> Any:  # Any: JSON
-        """Return the value at the path; None if there is none."""
+        """Return the value at the path; otherwise None."""
         for step in self.steps:
             if isinstance(step, str):
                 value = value.get(step) if isinstance(value, dict) else None
@@ -181,7 +181,7 @@ class AnswerColumns:
         names = (ANSWER, ENCODING) if self._encode_binary else (ANSWER,)
         made = [pa.field(name, _ARROW[field.type]) for name, field in self._selected.items()]
         self._answers = made or [pa.field(name, pa.string()) for name in names]
-        # All columns: the response's, `status` (0: never sent) and `error` (null if there is none).
+        # All columns: the response's, `status` (0: never sent) and `error` (null without a failure).
         self.fields: tuple[Any, ...] = (  # Any: pyarrow's
             *self._answers,
             pa.field(STATUS, pa.int32()),
@@ -305,14 +305,14 @@ class RowMapping(Struct, frozen=True, kw_only=True):
         return self.json[0] if len(self.json) == 1 else None
 
     @property
-    def asked(self) -> tuple[str, ...]:
+    def request_columns(self) -> tuple[str, ...]:
         """The columns that requests are made of."""
         return self.json_columns or (getattr(self, self.source),)
 
     @property
     def needed(self) -> tuple[str, ...]:
         """The columns that are read: for requests, then those that are only kept."""
-        return tuple(dict.fromkeys((*self.asked, *self.keep)))
+        return tuple(dict.fromkeys((*self.request_columns, *self.keep)))
 
     @property
     def answers(self) -> AnswerColumns:
@@ -322,7 +322,7 @@ class RowMapping(Struct, frozen=True, kw_only=True):
     def check(self, schema: Any, where: str | None = None) -> None:  # Any: pyarrow's schema
         """Raise UsageError for a missing column, or one of an unsuitable type; `where` names the table."""
         self.check_names(schema.names, where)
-        for name in self.asked:
+        for name in self.request_columns:
             kind = schema.field(name).type
             while pa.types.is_dictionary(kind):
                 kind = kind.value_type

@@ -46,7 +46,7 @@ class RowRequests:
         A row that cannot become a request (null, of a wrong type, a file or an address that cannot be read) becomes a
         refused input, with status 0 and the reason; one that the server would refuse has the server's status.
         """
-        values = [python_values(columns[name]) for name in self._mapping.asked]
+        values = [python_values(columns[name]) for name in self._mapping.request_columns]
         rows = enumerate(zip(*values, strict=True), first_number)
         make = (partial(self._input, number, row) for number, row in rows)
         return _prefetched(make) if self._mapping.url else (each() for each in make)
@@ -112,7 +112,7 @@ class RowRequests:
         if isinstance(value, UnreadableValue):
             raise UsageError(value.why)
         if value is None:
-            raise UsageError(f"the column {self._mapping.asked[0]} is null in this row")
+            raise UsageError(f"the column {self._mapping.request_columns[0]} is null in this row")
         return value
 
 

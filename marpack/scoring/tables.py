@@ -32,7 +32,7 @@ _BATCH_BYTES = 8 << 20  # …or this many bytes, about
 _GROUPS_READ = 100  # row groups whose sizes are read, of any number
 _BUFFER = 1 << 20  # bytes of a column chunk that are read at once
 _MAX_LINE = 64 << 20  # bytes
-_LINES_READ = 100  # lines of JSONL whose keys are taken for its columns
+_LINES_READ = 100  # lines of JSONL whose keys are its columns
 _ISAL = cast("type[Exception]", IsalError)  # the stub of isal declares the class as one of its own
 _ERRORS: tuple[type[Exception], ...] = (OSError, pa.ArrowException, EOFError, csv.Error, _ISAL)  # of any format
 _INVALID_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -113,7 +113,7 @@ def python_values(column: Any) -> Sequence[Any]:  # Any: a list, an array of num
 
 
 def _in_microseconds(kind: Any) -> Any:  # Any: pyarrow's type
-    """Return a type whose times are no finer than Python's; pyarrow makes pandas' own of finer ones."""
+    """Return a type whose times have Python's resolution; of finer times pyarrow makes pandas' own objects."""
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         return pa.timestamp("us", kind.tz)
     if pa.types.is_duration(kind) and kind.unit == "ns":
@@ -148,7 +148,7 @@ def batch_of(rows: Any, mapping: RowMapping) -> RowBatch:  # Any: of any library
         raise UsageError(f"not a table, but of type {type(rows).__name__}", where="rows", hint=hint)
     mapping.check_names(list(rows.columns))
     columns = {}
-    for name in mapping.asked:
+    for name in mapping.request_columns:
         try:
             columns[name] = pa.array(rows[name], from_pandas=True)  # NaN, which is pandas' missing value, becomes null
         except pa.ArrowException:  # of values of several types
@@ -401,7 +401,10 @@ def plan_tables(words: Sequence[str], mapping: RowMapping) -> Tables:
         if table.name in inputs:
             raise UsageError("the same table is named twice", where=table.shown, code="duplicate-table")
         inputs[table.name] = table
-        if table.kind is TableKind.FILES and (mapping.source, *mapping.asked) not in {("body", BODY), ("path", PATH)}:
+        if table.kind is TableKind.FILES and (mapping.source, *mapping.request_columns) not in {
+            ("body", BODY),
+            ("path", PATH),
+        }:
             what = "these files are not tables: each is a row with the columns path and body"
             raise UsageError(what, where=table.shown, hint="send them by --body body", code="not-a-table")
         if head.schema is None:

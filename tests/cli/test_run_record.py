@@ -113,7 +113,7 @@ def test_stdout_holds_the_result_and_nothing_else(folder: Path):
         (["-i", "samples", "--content-type", "text/plain"], "--record and --content-type exclude each other"),
         (["-i", "samples", "--explain"], "--record and --explain exclude each other"),
         (["-i", "samples", "--repeat", "2"], "--repeat"),
-        (["-i", "gone.txt"], "there is no such input"),
+        (["-i", "gone.txt"], "the input does not exist"),
     ],
 )
 def test_what_no_sample_can_keep_is_refused(folder: Path, args: list[str], words: str):

@@ -70,7 +70,7 @@ def test_what_is_no_message_is_told_each_time(ends: Ends, payload: bytes):
     ours._sock.sendall(len(payload).to_bytes(4, "little") + payload)
     assert theirs.fill()
     for _ in range(2):
-        with pytest.raises(ForeignBytesError, match="no message"):
+        with pytest.raises(ForeignBytesError, match="invalid message"):
             theirs.arrived()
 
 

@@ -227,10 +227,10 @@ def test_failures_cost_one_batch_and_name_their_reason(worker: Worker, word: str
         ("segfault", 500, "SIGSEGV"),
         ("killed", 507, "SIGKILL"),
         ("realtime", 500, "killed by SIGRTMIN+1"),
-        ("scribbles 01000000c1", 500, "what was written is no message"),
+        ("scribbles 01000000c1", 500, "invalid message"),
         ("scribbles ffffffff", 500, "a message of 4,294,967,295 bytes was announced"),
-        (f"scribbles {framed(ANSWERS).hex()}", 500, "2 answers were written, 1 were asked for"),
-        (f"scribbles {framed(LAST).hex()}", 500, "2 answers were written, 1 were asked for"),
+        (f"scribbles {framed(ANSWERS).hex()}", 500, "2 responses were written to a batch of 1"),
+        (f"scribbles {framed(LAST).hex()}", 500, "2 responses were written to a batch of 1"),
         ("hangs", 500, "did not answer in time"),
         ("mute", 500, "no words"),
         ("closes_all", 500, "ended"),
@@ -354,7 +354,7 @@ def test_a_handler_that_writes_into_the_socket_while_it_loads_is_told(make_folde
         time.sleep(60)
     """
     start = time.monotonic()
-    with pytest.raises(WorkerError, match=r"\b2 answers .*\b0 ") as caught:
+    with pytest.raises(WorkerError, match=r"\b2 responses .*\b0 ") as caught:
         started(Load(model_dir=str(make_folder(textwrap.dedent(source)))))
     assert "descriptor" in str(caught.value.hint)
     assert time.monotonic() - start < 55  # the handler sleeps for 60

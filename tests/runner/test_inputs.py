@@ -312,7 +312,7 @@ def test_a_line_that_is_no_request_is_named_and_costs_only_itself(tmp_path: Path
     assert second.name.endswith("r.jsonl:2")
 
 
-@pytest.mark.parametrize(("text", "words"), [("a,b,c\n1,2,3\n", "no request"), ("\n\n", "no requests")])
+@pytest.mark.parametrize(("text", "words"), [("a,b,c\n1,2,3\n", "not a request"), ("\n\n", "no requests")])
 def test_a_file_that_is_no_requests_file_is_told_at_once(tmp_path: Path, text: str, words: str):
     path = tmp_path / "r.csv"
     path.write_text(text)

@@ -53,7 +53,7 @@ def test_what_a_list_names_in_vain_is_left_to_its_reader(folder: Path):
 
 @pytest.mark.parametrize(
     ("source", "words"),
-    [("nowhere.png", "no such input"), ("*.nothing", "matches no file"), ("@nolist", "cannot be read")],
+    [("nowhere.png", "the input does not exist"), ("*.nothing", "matches no file"), ("@nolist", "cannot be read")],
 )
 def test_what_is_not_there_is_said_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str, words: str):
     monkeypatch.chdir(folder)

@@ -76,7 +76,7 @@ def test_a_mapping_survives_pickle_and_json() -> None:
     )
     assert pickle.loads(pickle.dumps(mapping)) == mapping
     assert msgspec.json.decode(msgspec.json.encode(mapping), type=RowMapping) == mapping
-    assert (mapping.asked, mapping.needed) == (("a", "b"), ("a", "b", "id"))
+    assert (mapping.request_columns, mapping.needed) == (("a", "b"), ("a", "b", "id"))
 
 
 SCHEMA = pa.schema(

@@ -165,7 +165,7 @@ def test_a_folder_of_other_files_is_one_table_of_a_row_each(tmp_path: Path) -> N
     assert values(table, "path") == ["a.json", "b/1.png", "b/2.png"]
     assert values(table, "path", 1, 2) == ["b/1.png"]
     mapping = table.mapping(FILES)
-    assert (mapping.source, mapping.asked, mapping.root) == ("path", ("path",), str(folder))
+    assert (mapping.source, mapping.request_columns, mapping.root) == ("path", ("path",), str(folder))
     state = table.state
     assert state.size == len("b/2.pnga.jsonb/1.png")
     (folder / "a.json").write_bytes(b"something else")

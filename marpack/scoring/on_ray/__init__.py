@@ -12,7 +12,7 @@ import os
 from marpack.errors import MissingExtraError
 
 for _name, _value in (
-    ("RAY_USAGE_STATS_ENABLED", "0"),  # nobody was asked
+    ("RAY_USAGE_STATS_ENABLED", "0"),  # the user has not agreed
     # ms; with the retries that a part has, they outlast the minute in which Ray finds out that a node is gone
     ("RAY_task_actor_unavailable_retry_delay_base_ms", "5000"),
     ("RAY_task_actor_unavailable_retry_max_delay_ms", "30000"),

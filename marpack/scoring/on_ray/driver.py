@@ -195,7 +195,7 @@ def _missing(plan: ScorePlan, output: OutputFolder) -> Iterator[RowRange]:
     """Yield the rows of each missing part; all rows of a table that can only be read from its first row on."""
 
     def count(number: int, most: int) -> int:
-        columns = plan.mapping_of(number).asked[:1]
+        columns = plan.mapping_of(number).request_columns[:1]
         return sum(batch.count for batch in plan.inputs[number].read(columns, 0, most))
 
     for rows in ranges_left(plan, output, count):
