@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from marpack.api.model import Model, load
     from marpack.api.requests import RawRequest
-    from marpack.api.scorer import Scorer
+    from marpack.api.scoring import Scorer
     from marpack.scoring.mapping import RowMapping
 
 __all__ = [
@@ -55,7 +55,7 @@ _MODULES = {
     "Model": "marpack.api.model",
     "RawRequest": "marpack.api.requests",
     "RowMapping": "marpack.scoring.mapping",
-    "Scorer": "marpack.api.scorer",
+    "Scorer": "marpack.api.scoring",
     "load": "marpack.api.model",
 }
 

@@ -1,7 +1,6 @@
 """`marpack doctor`: the state of the installation and of the cache.
 
-It must work when packages are missing: beside click, which prints, only the standard library is imported at once. The
-versions of packages and the cache are examined by the modules that know them, and only if these can be imported.
+It must work when packages are missing: beside click, it imports only the standard library at once.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 from marpack.errors import ExtractionError, describe_os_error, first_line
 from marpack.render.doctor import DoctorReport, Health, HealthLine
@@ -49,19 +47,12 @@ print(f"\\n{torch.__version__} for {build}; devices: {', '.join(devices)}; {torc
 _MODULES = {"pillow": "PIL", "pyyaml": "yaml", "ruamel-yaml": "ruamel.yaml"}  # distribution → module, if not its name
 
 
-class _CacheState(NamedTuple):
-    line: HealthLine
-    root: str = ""
-    sizes: dict[str, int] | None = None  # bytes by kind; None: not examined
-    freed: int | None = None  # bytes
-
-
 def examine(*, clear_cache: bool) -> DoctorReport:
     """Return the state of the installation and of the cache; `clear_cache` removes its unused files first.
 
     torch is imported in a separate process, so that a crash or a hang is reported as well.
     """
-    cache = _examine_cache(clear=clear_cache)
+    cache, root, sizes, freed = _examine_cache(clear=clear_cache)
     lines = [
         HealthLine("marpack", f"{__version__}, in {Path(__file__).parents[1]}"),
         HealthLine("Python", f"{platform.python_version()}, {sys.executable}"),
@@ -69,19 +60,15 @@ def examine(*, clear_cache: bool) -> DoctorReport:
     ]
     try:
         unmet = [*filter(None, map(find_problem, metadata.requires("marpack") or ()))]
-        hint = "pip install --upgrade marpack"
-        broken = HealthLine("packages", "; ".join(unmet), Health.BROKEN, hint)
+        broken = HealthLine("packages", "; ".join(unmet), Health.BROKEN, "pip install --upgrade marpack")
         lines.append(broken if unmet else HealthLine("packages", "all required packages are installed"))
     except metadata.PackageNotFoundError:
         lines.append(HealthLine("packages", "not checked: marpack itself is not installed", Health.NOTE))
     succeeds, output = _run_program(sys.executable, "-P", "-c", _PROBE)
     last = output.strip().rpartition("\n")[2]
-    if succeeds:
-        lines.append(HealthLine("torch", last))
-    else:
-        hint = "install it for this Python: https://pytorch.org/get-started/locally"
-        lines.append(HealthLine("torch", f"importing it fails: {last}", Health.BROKEN, hint))
-    lines.append(cache.line)
+    hint = "Install it for this Python: https://pytorch.org/get-started/locally."
+    broken = HealthLine("torch", f"importing it fails: {last}", Health.BROKEN, hint)
+    lines += [HealthLine("torch", last) if succeeds else broken, cache]
     for name, packages in EXTRAS.items():
         unmet = [*filter(None, map(find_problem, packages))]
         names = ", ".join(re.split(r"[^\w.-]", text)[0] for text in packages)
@@ -89,9 +76,7 @@ def examine(*, clear_cache: bool) -> DoctorReport:
         lines.append(missing if unmet else HealthLine(f"extra {name}", names))
     lines += _examine_server()
     healthy = all(line.health is not Health.BROKEN for line in lines)
-    return DoctorReport(
-        healthy=healthy, lines=tuple(lines), cache=cache.root, sizes=cache.sizes or {}, freed=cache.freed
-    )
+    return DoctorReport(healthy=healthy, lines=tuple(lines), cache=root, sizes=sizes, freed=freed)
 
 
 def find_problem(requirement: str) -> str | None:
@@ -131,14 +116,10 @@ def _is_importable(module: str) -> bool:
 
 def _run_program(*command: str) -> tuple[bool, str]:
     """Return whether a program succeeds, and its output or how it ends."""
+    stdout, stderr = subprocess.PIPE, subprocess.STDOUT
     try:
-        done = subprocess.run(  # noqa: S603 - no shell, and no words of others
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_MAX_SECONDS,
-            check=False,
+        done = subprocess.run(  # noqa: S603 - no shell
+            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, timeout=_MAX_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         return False, f"it takes longer than {_MAX_SECONDS} seconds"
@@ -148,12 +129,12 @@ def _run_program(*command: str) -> tuple[bool, str]:
 
 
 def _examine_server() -> Iterator[HealthLine]:
-    """Yield the parts of a real server that are installed, and its packages that are missing here."""
+    """Yield the programs of a real server, and its packages that are not installed here."""
     for name in ("torchserve", "torch-model-archiver"):
         if (path := shutil.which(name)) is None:
             yield HealthLine(name, "not on PATH; marpack does not need it", Health.NOTE, f"pip install {name}")
             continue
-        # Its packages are in the folder of its own Python, which may be another one.
+        # Its Python may be another one than this.
         packages = Path(path).parents[1].glob(f"lib/python*/site-packages/{name.replace('-', '_')}-*.dist-info")
         version = next((each.stem.rpartition("-")[2] for each in packages), "of unknown version")
         yield HealthLine(name, f"{version}, {path}")
@@ -163,47 +144,44 @@ def _examine_server() -> Iterator[HealthLine]:
     else:
         yield HealthLine("java", "not installed; a real server needs version 11 or newer", Health.NOTE)
     if missing := [name for name in IMPORTED if not _is_importable(name)]:
-        hint = "handlers that import them work there and fail here: pip install them, or run with --env isolated"
+        hint = "Handlers that import them fail here: install them with pip, or use --env isolated."
         yield HealthLine("server has", f"{', '.join(missing)}, which are not installed here", Health.NOTE, hint)
 
 
-def _examine_cache(*, clear: bool) -> _CacheState:
-    """Return the state of the cache, its bytes by kind, and those that were freed if it is cleared."""
+def _examine_cache(*, clear: bool) -> tuple[HealthLine, str, dict[str, int], int | None]:
+    """Return the line of the cache, its folder, its bytes by kind, and the freed bytes if it is cleared."""
+    root, sizes, freed = "", {}, None
     try:
         from marpack.api.operations import cache_of
 
         cache = cache_of()
-        root, sizes = cache.root, _measure_cache(cache.root)
+        root, sizes = str(cache.root), _measure_cache(cache.root)
         cache.prepare()
         tempfile.TemporaryFile(dir=root).close()
-        freed = None
         if clear:
-            _clear(root)  # only after `prepare`: where others can write, links could lead anywhere
-            before, sizes = sizes, _measure_cache(root)
+            _clear(cache.root)  # only after `prepare`: where others can write, links could lead anywhere
+            before, sizes = sizes, _measure_cache(cache.root)
             freed = sum(before.values()) - sum(sizes.values())
     except ImportError as error:
-        what = f"not examined: {first_line(error)}"
-        return _CacheState(HealthLine("cache", what, Health.NOTE, "Install the packages that marpack needs."))
+        hint = "Install the packages that marpack needs."
+        return HealthLine("cache", f"not examined: {first_line(error)}", Health.NOTE, hint), root, sizes, None
     except ExtractionError as error:
-        return _CacheState(HealthLine("cache", str(error), Health.BROKEN, error.hint or ""), str(root), sizes)
+        return HealthLine("cache", str(error), Health.BROKEN, error.hint or ""), root, sizes, None
     except OSError as error:
         what = f"{root}: it cannot be written: {describe_os_error(error)}"
-        line = HealthLine("cache", what, Health.BROKEN, "set MARPACK_CACHE_DIR to a folder of yours")
-        return _CacheState(line, str(root), sizes)
+        hint = "Set MARPACK_CACHE_DIR to a folder that you own."
+        return HealthLine("cache", what, Health.BROKEN, hint), root, sizes, None
     kinds = f"{root}: " + ", ".join(f"{name} {_size_text(size)}" for name, size in sizes.items())
-    line = HealthLine("cache", kinds, hint="marpack doctor --clear-cache")
-    if freed is not None:
-        line = HealthLine("cache", f"{kinds}; {_size_text(freed)} freed, files in use were kept")
-    return _CacheState(line, str(root), sizes, freed)
+    if freed is None:
+        return HealthLine("cache", kinds, hint="marpack doctor --clear-cache"), root, sizes, None
+    return HealthLine("cache", f"{kinds}; {_size_text(freed)} freed, files in use were kept"), root, sizes, freed
 
 
 def _size_text(size: int) -> str:
-    number, unit = float(size), "bytes"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if abs(number) < 1000:
-            break
-        number, unit = number / 1000, larger
-    return f"{size:,} {unit}" if unit == "bytes" else f"{number:.1f} {unit}"
+    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size:,} bytes"
 
 
 def _measure_cache(root: Path) -> dict[str, int]:
@@ -214,7 +192,7 @@ def _measure_cache(root: Path) -> dict[str, int]:
         total = 0
         for inside, _, names in os.walk(folder):
             for name in names:
-                with suppress(OSError):  # it was removed meanwhile
+                with suppress(OSError):  # another process removed it
                     total += os.lstat(f"{inside}/{name}").st_size
         return total
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from marpack.api import operations
+from marpack.api import operations, results
 from marpack.api.declaring import Name, operation, valid
 from marpack.api.operations import text_of
 from marpack.api.options import (
@@ -26,7 +26,6 @@ from marpack.archive.protocol import no_progress
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:
-    from marpack.api import results
     from marpack.archive.protocol import Archive
 
 
@@ -36,8 +35,6 @@ def init(options: InitOptions) -> results.InitReport:
 
     Raises UsageError for an option that cannot be used, ScaffoldError if the files cannot be written.
     """
-    from marpack.api import results
-
     return results.InitReport.of(operations.init(options))
 
 
@@ -48,8 +45,6 @@ def build(options: BuildOptions) -> results.BuildReport:
     Raises UsageError for arguments that do not go together, ProjectError with every finding that stops the build,
     BuildError if the archive cannot be written.
     """
-    from marpack.api import results
-
     return results.BuildReport.of(operations.pack(operations.plan_build(options, no_progress), no_progress))
 
 
@@ -71,8 +66,6 @@ def inspect(options: InspectOptions) -> results.Inspection:
     The result includes the findings of the static checks that a build makes. Raises UsageError and ProjectError for
     the source, ArchiveError for a file that is not an archive, or that cannot be opened safely.
     """
-    from marpack.api import results
-
     return results.Inspection.of(operations.inspect(options, no_progress, parse_config=True))
 
 
@@ -82,8 +75,6 @@ def diff(options: DiffOptions) -> results.Diff:
 
     Raises the errors of `inspect`.
     """
-    from marpack.api import results
-
     return results.Diff.of(operations.diff(options, no_progress))
 
 
@@ -94,8 +85,6 @@ def unpack(options: UnpackOptions) -> results.Unpacked:
     Raises UsageError for the source and for a folder that exists, ArchiveError for unsafe names, links, decompression
     bombs and damaged bytes, ExtractionError if the files cannot be written.
     """
-    from marpack.api import results
-
     return results.Unpacked.of(operations.unpack(options, no_progress))
 
 
@@ -106,8 +95,6 @@ def export(options: ExportOptions) -> results.Exported:
     Raises UsageError for an option that cannot be used, OutputExistsError for a folder that exists, ArchiveError for
     a file that is not an archive, OutputError if the files cannot be written.
     """
-    from marpack.api import results
-
     return results.Exported.of(operations.export(options, no_progress))
 
 
@@ -117,7 +104,7 @@ def check(options: CheckOptions) -> results.GateReport:
 
     Raises UsageError and ProjectError for the source, an input or an option. Problems of the archive are in the report.
     """
-    from marpack.api import checking, results
+    from marpack.api import checking
     from marpack.api.requests import defaults_of, requests_from
     from marpack.gate.candidate import held_inputs
 
@@ -150,8 +137,6 @@ def sign(options: SignOptions) -> results.Signed:
     Raises UsageError for the archive, the key or the certificate, OutputExistsError for a signature that exists,
     ArchiveError for a damaged archive, MissingExtraError without the extra `sign`.
     """
-    from marpack.api import results
-
     return results.Signed.of(operations.sign(options, no_progress))
 
 
@@ -162,8 +147,6 @@ def verify(options: VerifyOptions) -> results.Verification:
     Raises SignatureError without a trusted signer or checker, with a finding for every difference; UsageError for files
     that do not exist or options that do not go together; MissingExtraError without the extra `sign`.
     """
-    from marpack.api import results
-
     return results.Verification.of(operations.verify(options, no_progress))
 
 
@@ -174,8 +157,6 @@ def push(options: PushOptions) -> results.PushReport:
     Raises UsageError for the file, the address or a file to attach, ArchiveError for a file that is not an archive,
     RegistryError for a registry that cannot be reached, refuses, or ends the connection.
     """
-    from marpack.api import results
-
     return results.PushReport.of(operations.push(options, no_progress))
 
 
@@ -186,15 +167,12 @@ def pull(options: PullOptions) -> results.PullReport:
     Raises UsageError for the address, ArchiveError for a file that is not an archive or has another digest,
     RegistryError as `push` does, OutputExistsError and OutputError if the files cannot be written.
     """
-    from marpack.api import results
-
     return results.PullReport.of(operations.pull(options, no_progress))
 
 
 @operation(DoctorOptions)
 def doctor(options: DoctorOptions) -> results.DoctorReport:
     """Check the installation: versions, devices, the cache and optional dependencies."""
-    from marpack.api import results
     from marpack.api.doctor import examine
 
     return results.DoctorReport.of(examine(clear_cache=options.clear_cache))

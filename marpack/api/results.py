@@ -34,7 +34,7 @@ class Shown:
     @classmethod
     def of(cls, reported: Any) -> Self:  # Any: the struct that this is a subclass of
         """Return the same result, which shows itself."""
-        return cls(**asdict(reported))
+        return cls(**(asdict(reported) if isinstance(reported, Struct) else vars(reported)))
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """Return the JSON of the command, as Python reads it."""
@@ -89,11 +89,6 @@ class GateReport(Shown, verdicts.GateReport, frozen=True, kw_only=True):
 class DoctorReport(Shown, doctor.DoctorReport):
     """The result of `doctor`, with the fields of `marpack doctor --json`."""
 
-    @classmethod
-    def of(cls, reported: doctor.DoctorReport) -> Self:
-        """Return the same result, which shows itself."""
-        return cls(**vars(reported))
-
 
 class Signed(Shown, trust.Signed, frozen=True, kw_only=True):
     """The result of `sign`, with the fields of `marpack sign --json`."""
@@ -107,14 +102,6 @@ class RunReport(Shown, run.RunReport, frozen=True, kw_only=True):
     """The summary of a run with every response, the fields of `marpack run --json`."""
 
 
-class AnswerContext(Struct, frozen=True):
-    """What a response is shown with: its input, and the model's labels and handler."""
-
-    asked: Input = Input("", Request(id="", parts=()))
-    labels: Mapping[str, str] = {}
-    handler: str = ""
-
-
 class Answer(Shown, results.Result, frozen=True, kw_only=True, dict=True, gc=True):
     """The response to one input, with the fields of a line of `marpack run --jsonl`."""
 
@@ -122,19 +109,17 @@ class Answer(Shown, results.Result, frozen=True, kw_only=True, dict=True, gc=Tru
     def to(cls, answered: AnsweredInput, labels: Mapping[str, str], handler: str) -> Self:
         """Return a response that shows itself together with its input, which is not one of its fields."""
         answer = cls.of(answered.result)
-        answer.__dict__["context"] = AnswerContext(answered.input, labels, handler)
+        answer.__dict__["context"] = answered.input, labels, handler
         return answer
 
     def _repr_html_(self) -> str:
-        context: AnswerContext = self.__dict__.get("context") or AnswerContext()
-        return notebook.answer(AnsweredInput(context.asked, self), context.labels, context.handler)
+        shown, labels, handler = self.__dict__.get("context") or (Input("", Request(id="", parts=())), {}, "")
+        return notebook.answer(AnsweredInput(shown, self), labels, handler)
 
 
 def _quote(path: str) -> str:
     """Return a path, cut at its beginning, as its end says more."""
-    return (
-        f"'{fit_end(printable(path[-_SHOWN:] if len(path) <= _SHOWN else f'…{path[1 - _SHOWN :]}'), _SHOWN).rstrip()}'"
-    )
+    return f"'{fit_end(printable(path[-2 * _SHOWN :]), _SHOWN).rstrip()}'"
 
 
 def _count(count: int, what: str) -> str:

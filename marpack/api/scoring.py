@@ -1,30 +1,41 @@
-"""The operation of `marpack score`: rows of tables become requests, and their responses new tables."""
+"""The operation of `marpack score`, and `marpack.Scorer`: rows become requests, and their responses columns."""
 
 from __future__ import annotations
 
 import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from msgspec.structs import replace
 
+from marpack.api.declaring import Name, Option, initializer
 from marpack.api.operations import cache_of, text_of
 from marpack.api.requests import headers_of
-from marpack.api.session_options import ScoreOptions
+from marpack.api.session_options import BatchSize, ScoreOptions, WorkerOptions
 from marpack.api.sessions import SessionExtras, SessionNotes, open_session, prepare_session
+from marpack.archive.index import content_identity
 from marpack.errors import UsageError
 from marpack.runner.inputs import as_utf8
-from marpack.runner.session import Device
+from marpack.runner.pool import Batch
+from marpack.runner.results import outcomes_of
+from marpack.runner.session import Device, Session
+from marpack.scoring import local
+from marpack.scoring.mapping import RowMapping, field_type
+from marpack.scoring.parts import OutputFolder
+from marpack.scoring.plan import ErrorBound, PartFormat, ScorePlan, ScoreProgress, ScoreSettings, ScoreSummary
+from marpack.scoring.rows import Chunk, RowRequests
+from marpack.scoring.tables import batch_of, plan_tables, with_columns
 
 if TYPE_CHECKING:
     from marpack.archive.protocol import Archive
     from marpack.runner.session import PreparedModel
     from marpack.scoring.on_ray.driver import ActorModel, ClusterOptions
-    from marpack.scoring.parts import OutputFolder
-    from marpack.scoring.plan import ScorePlan, ScoreProgress, ScoreSettings, ScoreSummary
-
 
 # The other options that responses depend on.
 _RESPONSE_OPTIONS = ("isolate", "target", "device", "envelope", "env", "max_response_size", "compile")
@@ -49,29 +60,10 @@ def score_plan(options: ScoreOptions) -> ScorePlan:
 
     Raises UsageError for tables, columns and folders that do not exist or do not fit.
     """
-    from marpack.scoring.mapping import RowMapping, field_type
-    from marpack.scoring.plan import PartFormat, ScorePlan
-    from marpack.scoring.rows import RowRequests
-    from marpack.scoring.tables import plan_tables
-
-    mapping = RowMapping(
-        body=options.body,
-        text=options.text,
-        json=tuple(options.json),
-        json_object=tuple(options.json_object),
-        path=options.path,
-        url=options.url,
-        root=options.root,
-        types={name: field_type(kind, f"{name}={kind}") for name, kind in options.types.items()},
-        content_type=as_utf8(options.content_type or "", "--content-type") or None,
-        headers=headers_of(options.headers),
-        explain=options.explain,
-        allow_private=options.allow_private,
-        max_request_size=options.max_request_size,
-        select=dict(options.select),
-        keep=tuple(options.keep),
-        encode_binary=options.encode_binary,
-    )
+    given = {name: getattr(options, name) for name in RowMapping.__struct_fields__}
+    given["types"] = {name: field_type(kind, f"{name}={kind}") for name, kind in options.types.items()}
+    given["content_type"] = as_utf8(options.content_type or "", "--content-type") or None
+    mapping = RowMapping(**given | {"headers": headers_of(options.headers)})
     RowRequests(mapping)  # raises for a root that is not a folder, before tables are read
     tables = plan_tables(options.inputs, mapping)
     changed = [name for name in _RESPONSE_OPTIONS if getattr(options, name) != getattr(_DEFAULTS, name)]
@@ -90,8 +82,6 @@ def score_plan(options: ScoreOptions) -> ScorePlan:
 
 def score_settings(options: ScoreOptions, progress: ScoreProgress) -> ScoreSettings:
     """Return how a plan is carried out; raises UsageError for an invalid bound of errors."""
-    from marpack.scoring.plan import ErrorBound, ScoreSettings
-
     bound = ErrorBound() if options.max_errors is None else ErrorBound.parse(options.max_errors)
     return ScoreSettings(max_errors=bound, isolate=options.isolate, progress=progress)
 
@@ -122,8 +112,6 @@ def score(
             stack.callback(prepared.archive.close)
             output = _open_output(plan, options, prepared.archive, stack)
             return driver.score(cluster, actor_model(options, prepared), *output, settings)
-    from marpack.scoring import local
-
     with ExitStack() as stack:
         opened: list[tuple[ScorePlan, OutputFolder]] = []
         notes.on_prepared = lambda prepared: opened.append(_open_output(plan, options, prepared.archive, stack))
@@ -139,9 +127,6 @@ def _open_output(
     plan: ScorePlan, options: ScoreOptions, archive: Archive, stack: ExitStack
 ) -> tuple[ScorePlan, OutputFolder]:
     """Return the plan with its archive's content digest, and the folder, which the stack closes."""
-    from marpack.archive.index import content_identity
-    from marpack.scoring.parts import OutputFolder
-
     plan = replace(plan, archive=content_identity(archive))
     folder = OutputFolder.open(str(options.output), plan, resume=options.resume)
     return plan, stack.enter_context(folder)
@@ -161,7 +146,6 @@ def ray_cluster(options: ScoreOptions, device: Device) -> ClusterOptions:
 
 def actor_model(options: ScoreOptions, prepared: PreparedModel) -> ActorModel:
     """Return how actors load an archive that was opened here."""
-    from marpack.archive.index import content_identity
     from marpack.scoring.on_ray.driver import ActorModel
 
     load = prepared.load
@@ -177,3 +161,83 @@ def actor_model(options: ScoreOptions, prepared: PreparedModel) -> ActorModel:
 
 def _cache_folder() -> Path:
     return cache_of().root
+
+
+class _ScorerArguments(WorkerOptions, frozen=True):
+    archive: Annotated[Name, Option("A .mar, .tar.gz or model folder, by its name where the scorer is called.")]
+    mapping: Annotated[RowMapping, Option("How a row becomes a request, and its response columns.")]
+
+
+class ScorerOptions(_ScorerArguments, frozen=True, kw_only=True):
+    """The arguments of `marpack.Scorer`."""
+
+    batch_size: BatchSize = 1
+    isolate: Annotated[bool, Option("Retry the rows of a failed batch one by one.")] = False
+
+
+class Scorer:
+    """A callable that scores the rows of a table with a model of its own.
+
+    Its pickle holds only its arguments: the archive is loaded on the first call. Give it to a library that
+    maps functions over tables, such as `ray.data.Dataset.map_batches` (the class, with these arguments) or Spark's
+    `mapInArrow` and `mapInPandas` (an instance).
+    """
+
+    @initializer(ScorerOptions)
+    def __init__(self, options: ScorerOptions) -> None:
+        """Check the arguments; raises UsageError for a wrong one."""
+        self.__setstate__(options)
+
+    def __getstate__(self) -> ScorerOptions:
+        return self._options
+
+    def __setstate__(self, options: ScorerOptions) -> None:
+        self._options, self._mapping = options, options.mapping
+        self._session: Session | None = None
+        self._lock = threading.Lock()  # of the thread that talks to the workers
+
+    def __call__(self, rows: Any) -> Any:  # Any: rows of any library, and a result of the same one
+        """Return the columns that the mapping keeps, and those of the responses: selected ones, `status` and `error`.
+
+        Args:
+            rows: A dict of columns, an Arrow table or record batch, a pandas DataFrame; or an iterator of these.
+
+        Returns:
+            The same type, with a row for each row: `status` is 0 for a request that was not sent, `error` the reason
+            of a failed row.
+
+        Raises UsageError for missing columns; ArchiveError and LoadError on the first call.
+
+        """
+        if isinstance(rows, Iterator):
+            return map(self, rows)
+        chunk = Chunk(0, batch_of(rows, self._mapping))
+        maker, sent = RowRequests(self._mapping), deque[list[int]]()  # the places of each batch's rows
+
+        def batches() -> Iterator[Batch]:
+            for batch, places in chunk.batches(maker, self._options.batch_size or 1):
+                sent.append(places)
+                yield batch
+
+        with self._lock:
+            if self._session is None:
+                self._session = open_session(os.fspath(self._options.archive), self._options)
+                weakref.finalize(self, self._session.pool.kill)  # at the latest when this process ends
+            for outcomes in outcomes_of(self._session.pool, batches(), isolate=self._options.isolate):
+                chunk.settle(sent.popleft(), outcomes)
+        answers = self._mapping.answers
+        arrays, _ = answers.columns(chunk.responses, chunk.failures)
+        names = (field.name for field in answers.fields)
+        return with_columns(rows, self._mapping.keep, dict(zip(names, arrays, strict=True)))
+
+    def close(self) -> None:
+        """End the model's processes; the next call loads it again."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.__exit__(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

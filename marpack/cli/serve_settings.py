@@ -49,6 +49,9 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
 
     options: ServeOptions
     config: ServerConfig
+    token_file: Path | None  # if tokens are required
+    store: Path | None  # the model store
+    has_model_api: bool  # requests may register and unregister models
 
     @classmethod
     def of(cls, options: ServeOptions) -> ServeSettings:
@@ -58,38 +61,21 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         """
         file = os.environ.get("TS_CONFIG_FILE") or options.ts_config
         config = ServerConfig.read(Path(file), os.environ) if file else ServerConfig()
-        settings = cls(options=options, config=config)
-        if config.disable_token_authorization is False and not settings.token_file:
-            raise UsageError(
-                "the config requires tokens, but there is no token file",
-                where="disable_token_authorization=false",
-                hint="add --token key_file.json, which is created if it is missing, or set it to true",
-            )
+        token_file = Path(options.token) if options.token and not options.disable_token_auth else None
+        store = Path(options.model_store) if options.model_store else config.model_store
+        has_model_api = bool(options.enable_model_api or config.enable_model_api)
+        if config.disable_token_authorization is False and not token_file:
+            hint = "Add --token key_file.json, which is created if it is missing, or set it to true."
+            where = "disable_token_authorization=false"
+            raise UsageError("the config requires tokens, and the token file is not set", where=where, hint=hint)
         if options.trust_native and not options.require_safe:
-            raise UsageError("--trust-native has no effect without --require-safe", hint="add --require-safe")
-        store = settings.store
+            raise UsageError("--trust-native has no effect without --require-safe", hint="Add --require-safe.")
         if store is not None and not store.is_dir():
-            raise UsageError("the folder does not exist", where=f"--model-store {store}")
-        if settings.has_model_api and store is None:
-            raise UsageError("registering models requires a model store", hint="add --model-store DIR")
-        return settings
-
-    @property
-    def token_file(self) -> Path | None:
-        """The file of tokens, if they are required."""
-        file = self.options.token
-        return Path(file) if file and not self.options.disable_token_auth else None
-
-    @property
-    def store(self) -> Path | None:
-        """The model store."""
-        folder = self.options.model_store
-        return Path(folder) if folder else self.config.model_store
-
-    @property
-    def has_model_api(self) -> bool:
-        """Whether requests may register and unregister models."""
-        return bool(self.options.enable_model_api or self.config.enable_model_api)
+            hint = "Create the folder, or name another one."
+            raise UsageError("the folder does not exist", where=f"--model-store {store}", hint=hint)
+        if has_model_api and store is None:
+            raise UsageError("registering models requires a model store", hint="Add --model-store DIR.")
+        return cls(options=options, config=config, token_file=token_file, store=store, has_model_api=has_model_api)
 
     def notes(self) -> Iterator[str]:
         """Yield a sentence for each setting that may be unexpected."""
@@ -272,35 +258,41 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         A SOURCE that cannot be served ends the start; a model of the store that cannot is logged and left out, as on
         TorchServe. Raises UsageError, ProjectError and ArchiveError.
         """
-        words = self._start_words()
-        sources: list[tuple[str | None, str | None]] = [_parse_source(text) for text in self.options.source]
+        options, config, store = self.options, self.config, self.store
+        snapshot = config.model_snapshot.items()
+        named = (f"{name}={each.mar_name}" for name, versions in snapshot for each in versions.values())
+        words = tuple(options.start_models) or tuple(named) or config.load_models
+        sources: list[tuple[str | None, str | None]] = []
+        for text in options.source:  # NAME=SOURCE, or a SOURCE, which may contain "="
+            before, equals, after = text.partition("=")
+            is_named = equals and not Path(text).exists() and "/" not in before
+            sources.append((before, after) if is_named else (None, text))
         if not sources and not words:
-            if self.store is None:
+            if store is None:
                 sources = [(None, None)]
             else:
                 SERVER_LOG.info("no models are loaded; load those of the model store with --models all")
-        if words and self.store is None:
-            hint = "add --model-store DIR; or serve a file itself: marpack serve model.mar"
+        if words and store is None:
+            hint = "Add --model-store DIR, or serve a file itself: marpack serve model.mar."
             raise UsageError("--models and load_models name files of a model store", hint=hint)
         models: list[ReloadableModel] = []
         for name, source in sources:
-            plan_again = partial(self._plan, loader, source, name, trust_url=self.options.trust_url)
+            plan_again = partial(self._plan, loader, source, name, trust_url=options.trust_url)
             models.append(ReloadableModel(plan_again(), Path(source or "."), plan_again))
-        for name, file in ModelStore(self.store).parse_models(words) if self.store is not None else ():
+        for name, file in ModelStore(store).parse_models(words) if store is not None else ():
             plan_again = partial(self._plan, loader, str(file), name)
             try:
                 models.append(ReloadableModel(plan_again(), file, plan_again))
             except MarpackError as error:
                 log_failure(name or file.name, error)
-        plans = [model.plan for model in models]
-        _expect_different(plans)
-        return plans, Reloader(models) if self.options.reload else None
-
-    def _start_words(self) -> tuple[str, ...]:
-        """Return the words that name models of the store to load at the start."""
-        snapshot = self.config.model_snapshot.items()
-        named = (f"{name}={each.mar_name}" for name, versions in snapshot for each in versions.values())
-        return tuple(self.options.start_models) or tuple(named) or self.config.load_models
+        seen: dict[tuple[str, str], str] = {}
+        for plan in (model.plan for model in models):
+            path, version = plan.prepared.archive.source, (plan.name, plan.version)
+            if version in seen:
+                what = f"{seen[version]} and {path} are both {plan.name} {plan.version}"
+                raise UsageError(what, hint=f"Give one another name: other={path}.")
+            seen[version] = path
+        return [model.plan for model in models], Reloader(models) if options.reload else None
 
     def _plan(self, loader: ModelLoader, source: str | None, name: str | None, *, trust_url: bool = False) -> ModelPlan:
         """Plan a source, after building the archive of a project."""
@@ -309,21 +301,3 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         show_origin(resolved)
         show_findings(resolved.findings)
         return loader.plan(resolved, name=name)
-
-
-def _parse_source(text: str) -> tuple[str | None, str]:
-    """Return the name (None: the manifest's) and the source of `NAME=SOURCE`, or of a SOURCE, which may contain `=`."""
-    name, equals, source = text.partition("=")
-    is_named = equals and not Path(text).exists() and "/" not in name
-    return (name, source) if is_named else (None, text)
-
-
-def _expect_different(plans: list[ModelPlan]) -> None:
-    """Raise UsageError for two plans of the same version of a model."""
-    seen: dict[tuple[str, str], str] = {}
-    for plan in plans:
-        source, model = plan.prepared.archive.source, (plan.name, plan.version)
-        if model in seen:
-            message = f"{seen[model]} and {source} are both {plan.name} {plan.version}"
-            raise UsageError(message, hint=f"give one another name: other={source}")
-        seen[model] = source
