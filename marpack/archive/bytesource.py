@@ -18,7 +18,7 @@ _FLAGS = ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY")
 _OPEN = reduce(or_, (getattr(os, name, 0) for name in _FLAGS), os.O_RDONLY)
 _SEEKING = Lock()
 _IN_MEMORY = 1 << 26  # decompressed bytes, beyond which they are in a file
-_PIECE = 1 << 20  # bytes read at once of these
+BLOCK = 1 << 16  # bytes; larger writes need larger runs of free memory for the page cache, and wait for them
 
 
 class ByteSource(Protocol):
@@ -158,6 +158,14 @@ class RangeFile(io.RawIOBase):
         super().close()
 
 
+def read_blocks(fill: Callable[[int, memoryview], int], offset: int, size: int) -> Iterator[memoryview]:
+    """Yield `size` bytes from `offset` on, or fewer at the end; the next block overwrites each block."""
+    buffer = memoryview(bytearray(min(size, BLOCK)))
+    while size > 0 and (count := fill(offset, buffer[:size])):
+        yield buffer[:count]
+        offset, size = offset + count, size - count
+
+
 class Spool:
     """Decompressed bytes: in memory, or in an unnamed temporary file if there are many; `close` deletes them."""
 
@@ -185,11 +193,8 @@ class Spool:
             return self._file.readinto(buffer)
 
     def blocks(self, offset: int, size: int) -> Iterator[memoryview]:
-        """Yield `size` bytes from `offset` on; the next block overwrites each block."""
-        buffer = memoryview(bytearray(min(size, _PIECE)))
-        while size > 0 and (count := self.readinto_at(offset, buffer[:size])):
-            yield buffer[:count]
-            offset, size = offset + count, size - count
+        """Yield bytes as `read_blocks` does."""
+        return read_blocks(self.readinto_at, offset, size)
 
     def read(self, offset: int, size: int) -> bytes:
         """Return `size` bytes, or fewer at the end."""

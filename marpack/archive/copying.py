@@ -48,11 +48,9 @@ class Checksums(Struct, frozen=True):
 class Copier:
     """Copies members one after another, and takes their SHA-256 in one thread beside it.
 
-    SHA-256 costs more than everything else together, so it alone has a thread, and buffers that go round between it
-    and the reader; reading, CRC and writing share the caller's. All of them let go of the GIL. The bytes summed are the
-    very bytes written, from one buffer: whatever happens to the source meanwhile, an archive never contradicts its own
-    digests. (That is what keeps `copy_file_range` out: the kernel would copy at one moment and we would read at
-    another. It saves no time either.)
+    SHA-256 costs more than everything else together, so it alone has a thread, with buffers that go round between it
+    and the reader. The hashed bytes are the written bytes, from one buffer: whatever happens to the source meanwhile,
+    an archive never contradicts its own digests. `copy_file_range` cannot guarantee that, and saves no time.
     """
 
     def __init__(self) -> None:
@@ -65,15 +63,10 @@ class Copier:
     def read(
         self, sha: _Hash, fill: Callable[[memoryview], int], maximum: int = BLOCK, *, at_once: bool = False
     ) -> tuple[bytearray, memoryview]:
-        """Fill a buffer and have it hashed; return the buffer, and as much of it as was filled.
+        """Fill a buffer of up to `maximum` bytes and have it hashed; return the buffer, and the filled part of it.
 
-        Both are the caller's until the next call: a buffer goes round behind all the others.
-
-        Args:
-            sha: What the bytes are for.
-            fill: Reads into a block from its start, and returns how many bytes came.
-            maximum: Bytes.
-            at_once: Hash here and now, which for a single block is sooner done.
+        Both are the caller's until the next call: a buffer goes round behind all the others. `fill` reads into a block
+        from its start, and returns its count. With `at_once`, hash here, which is faster for a single block.
         """
         if self._made < _RING and self._free.empty():
             self._made += 1
@@ -107,14 +100,10 @@ class Copier:
     def copy(
         self, source: Source, size: int, write: Write, *, skip: Callable[[int], object] | None = None, offset: int = 0
     ) -> Checksums:
-        """Copy exactly `size` bytes.
+        """Copy exactly `size` bytes; `offset` is where they begin in the output.
 
-        Args:
-            source: Is read by `readinto` until `size` bytes have come.
-            size: Bytes.
-            write: Takes a block; the memory is used again afterwards, so it must not keep it.
-            skip: Moves on by a number of bytes that are all zero, instead of writing them: sparse files stay so.
-            offset: Where in the output the bytes begin.
+        The memory that `write` gets is used again afterwards. `skip` moves on by a number of zeros instead of writing
+        them, so that sparse files stay sparse.
 
         Raises BuildError if the source ends early.
         """

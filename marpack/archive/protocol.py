@@ -213,12 +213,9 @@ class Archive(Protocol):
         """
 
     def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
-        """Write members into a new, empty folder that no other process writes to.
+        """Write members into a new, empty folder that no other process writes to; it is left half-filled on an error.
 
-        Args:
-            folder: An existing folder; left half-filled when this raises.
-            names: Of the members wanted; with None all, and folders that hold nothing.
-            progress: Is called with the number of bytes as they are written.
+        Without `names`, write all of them, and folders that hold nothing. `progress` is called with numbers of bytes.
 
         Raises DamagedArchiveError when a member's bytes are not those that were packed, ExtractionError.
         """

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from marpack.archive.bytesource import LocalFile
+from marpack.archive.bytesource import BLOCK, LocalFile
 from marpack.archive.cache import Cache
 from marpack.archive.protocol import (
     MANIFEST_NAME,
@@ -30,7 +30,7 @@ from marpack.archive.protocol import (
     quoted,
     require_files,
 )
-from marpack.archive.staging import BLOCK, extract_blocks, extraction_error, staged_folder
+from marpack.archive.staging import extract_blocks, extraction_error, staged_folder
 from marpack.archive.zip_archive import ZipArchive
 from marpack.errors import (
     DamagedArchiveError,
@@ -56,20 +56,16 @@ def open_archive(
 ) -> Archive:
     """Open a .mar, a .tar.gz or a model folder, and check its contents; nothing in it is run or written.
 
-    Args:
-        source: The path, or an address (https, s3, oci, …), read by range if that is possible; with a digest at its
-            end, as `#sha256=…`, the whole archive is fetched and verified.
-        limits: The maximum sizes.
-        cache: For `materialize` and for fetched archives; this user's by default.
-        whole: Fetch a registry's archive whole, and verify its digest.
-        bar: Shows the progress of a fetch.
+    The source is a path, or an address (https, s3, oci, …), read by range if possible. With a digest at the address's
+    end, as `#sha256=…`, and with `whole` for a registry, the whole archive is fetched and verified. The cache is for
+    `materialize` and for fetched archives, by default this user's.
 
     Raises NotAnArchiveError, DamagedArchiveError, UnsafeArchiveError or LimitExceededError, naming source and member.
     """
+    limits, cache = limits or Limits(), cache or Cache()
     if isinstance(source, str) and is_in_registry(source):
         from marpack.archive.oci.transfer import find_readable  # noqa: PLC0415 - as for other addresses
 
-        limits, cache = limits or Limits(), cache or Cache()
         found = find_readable(source, limits=limits, cache=cache, whole=whole, bar=bar)
         if not isinstance(found, Path):
             return found
@@ -79,22 +75,17 @@ def open_archive(
         from marpack.archive.cache import fetch_whole  # noqa: PLC0415 - as above
 
         address, sha256 = split_digest(source)
-        limits, cache = limits or Limits(), cache or Cache()
         if sha256 is None:
             return _open_address(address, limits, cache)
         source = fetch_whole(address, cache, sha256=sha256, maximum=limits.total, bar=bar)
-    with located(str(source)):
-        return _open_path(Path(source), limits or Limits(), cache or Cache())
-
-
-def _open_path(path: Path, limits: Limits, cache: Cache) -> Archive:
-    try:
-        is_folder = path.is_dir()
-    except OSError as error:  # no permission for a folder above it, or a name that is too long
-        raise NotAnArchiveError(f"the archive cannot be opened: {describe_os_error(error)}") from None
-    if is_folder:
-        return FolderArchive(str(path), path, limits=limits)
-    with ExitStack() as undo:
+    path = Path(source)
+    with located(str(source)), ExitStack() as undo:
+        try:
+            is_folder = path.is_dir()
+        except OSError as error:  # no permission for a folder above it, or a name that is too long
+            raise NotAnArchiveError(f"the archive cannot be opened: {describe_os_error(error)}") from None
+        if is_folder:
+            return FolderArchive(str(path), path, limits=limits)
         data = LocalFile(path)
         undo.callback(data.close)
         if data.size >= 2 and data.read_at(0, 2) == _GZIP:
@@ -104,7 +95,7 @@ def _open_path(path: Path, limits: Limits, cache: Cache) -> Archive:
         else:
             archive = ZipArchive(str(path), data, limits=limits, cache=cache)
         undo.pop_all()
-    return archive
+        return archive
 
 
 def _open_address(address: str, limits: Limits, cache: Cache) -> Archive:
@@ -231,12 +222,8 @@ def unpack(
 ) -> Unpacked:
     """Write an archive's members into a new folder, their CRCs checked.
 
-    Args:
-        archive: The archive to unpack.
-        folder: The folder to create; an existing one stays untouched, unless it is empty.
-        only: Patterns (`*.py`, `data/*`) or folders' names: members that match none of them are left out.
-        replace: Replace the folder if it holds an unpacked archive.
-        bar: Shows the progress.
+    `only` has patterns (`*.py`, `data/*`) or folders' names: members that match none of them are left out. An existing
+    folder stays unchanged unless it is empty, or if `replace` and it holds an unpacked archive.
 
     Raises UsageError when a pattern matches nothing, OutputExistsError, ExtractionError, and ArchiveError for problems
     of the archive; no folder is left then.

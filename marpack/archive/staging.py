@@ -31,7 +31,6 @@ TEMPORARY = ".marpack-tmp"  # the end of temporary names
 _STEM = 128  # bytes of the target's name that its temporary names keep: they must fit into a name too
 _LEFT = 3600  # seconds without a write after which a temporary file is one that a killed process left
 _WINDOWS = sys.platform == "win32"
-BLOCK = 1 << 16  # bytes; larger writes need larger runs of free memory for the page cache, and wait for them
 
 
 @contextmanager

@@ -88,17 +88,6 @@ class Record(Struct, frozen=True):
     offset: int  # of these in the tar
     folder: bool
 
-    @property
-    def plain_name(self) -> str:
-        """The name without a leading "./" and without a folder's slash."""
-        return "" if self.name in (".", "./") else self.name.removeprefix("./").removesuffix("/")
-
-    @property
-    def served_name(self) -> str:
-        """The name to the server, which drops the first step."""
-        name = self.name.rstrip("/") + "/" if self.folder else self.name
-        return name[name.find("/") + 1 :].removesuffix("/")
-
 
 def read_records(spool: Spool, limits: Limits) -> list[Record]:
     """Read the headers of a tar; raises ArchiveError naming the member at fault."""
@@ -112,7 +101,7 @@ def read_records(spool: Spool, limits: Limits) -> list[Record]:
         if header.type in _EXTENDED:
             pax, long_name = _read_extended(header, spool.read(place, min(size, _MAX_EXTENDED + 1)), pax, long_name)
         else:  # after a long name of a link, the link itself is refused here
-            record = _parse_record(header, _name(block) if long_name is None else long_name, pax, place)
+            record = _parse_record(header, block, long_name, pax, place)
             pax, long_name, size = {}, None, record.size
             found.append(record)
             total += size
@@ -160,14 +149,13 @@ def _parse_header(block: bytes) -> tarfile.TarInfo:
     return header
 
 
-def _name(block: bytes) -> bytes:
-    """Return a header's name, with the prefix of POSIX ustar; GNU keeps times in that place, which tarfile ignores."""
-    name, prefix = (field.partition(b"\0")[0] for field in (block[:100], block[345:500]))
-    return prefix + b"/" + name if prefix and block[257:263] == b"ustar\0" else name
-
-
-def _parse_record(header: tarfile.TarInfo, raw_name: bytes, pax: Mapping[str, str], offset: int) -> Record:
-    name = pax["path"] if "path" in pax else _text(raw_name)
+def _parse_record(
+    header: tarfile.TarInfo, block: bytes, long_name: bytes | None, pax: Mapping[str, str], offset: int
+) -> Record:
+    if long_name is None:  # GNU keeps times in the place of POSIX's prefix, which tarfile ignores
+        long_name, prefix = (field.partition(b"\0")[0] for field in (block[:100], block[345:500]))
+        long_name = prefix + b"/" + long_name if prefix and block[257:263] == b"ustar\0" else long_name
+    name = pax["path"] if "path" in pax else _text(long_name)
     if any(key.startswith("GNU.sparse") for key in pax):
         raise UnsafeArchiveError(f"the member {quoted(name)} is a sparse file", hint=_PACK)
     if header.type not in (*_FILES, tarfile.DIRTYPE):
@@ -218,19 +206,33 @@ class TarListing(Struct, frozen=True, kw_only=True):
 def list_members(found: list[Record], source: str) -> TarListing:
     """Give records the names that they have in the archive; raises UnsafeArchiveError naming the member at fault."""
     files = [record for record in found if not record.folder]
-    folders = [record.name for record in found if record.folder]
-    plain = {record.name: record.plain_name for record in found}
-    check_member_names([plain[file.name] for file in files], [plain[name] for name in folders if plain[name]])
-    names = {record.name: record.served_name for record in found}
+    folders = [record for record in found if record.folder]
+
+    def check(names: dict[str, str]) -> dict[str, str]:
+        check_member_names([names[file.name] for file in files], filter(None, (names[each.name] for each in folders)))
+        return names
+
+    def served(name: str, *, folder: bool) -> str:
+        """Return a name as the server reads it, which drops the first step."""
+        name = name.rstrip("/") + "/" if folder else name
+        return name[name.find("/") + 1 :].removesuffix("/")
+
+    plain = check(
+        {
+            name: "" if name in (".", "./") else name.removeprefix("./").removesuffix("/")
+            for name in (each.name for each in found)
+        }
+    )
+    names = {each.name: served(each.name, folder=each.folder) for each in found}
     findings = (ARCHIVE_SUFFIX.at(source, form="a .tar.gz"),) if source.endswith(".mar") else ()
     if MANIFEST_NAME not in {names[file.name] for file in files}:
         root = common_root(plain[file.name] for file in files)
         names = {name: f"{short}/".removeprefix(root).removesuffix("/") for name, short in plain.items()}
         findings = (TGZ_NO_ROOT_FOLDER.at(source), *findings)
-    check_member_names([names[file.name] for file in files], [names[name] for name in folders if names[name]])
+    check(names)
     return TarListing(
         files={names[file.name]: file for file in files},
-        folders=tuple(names[name] for name in folders if names[name]),
+        folders=tuple(filter(None, (names[each.name] for each in folders))),
         findings=findings,
     )
 

@@ -45,13 +45,9 @@ class Writer(Protocol):
     """A new archive; three bodies: zip, tar and folder."""
 
     def add(self, name: str, source: Source, size: int, *, aligned: bool = False) -> Member:
-        """Write one member and return what its bytes were.
+        """Write one member of `size` bytes, and return its digest; `aligned` data begin at a page, where the form can.
 
-        Args:
-            name: Inside the archive, with "/"; safe, and none twice: `check_member_names` has seen them all.
-            source: Gives `size` bytes.
-            size: Bytes.
-            aligned: Begin the data at a multiple of 4096 bytes, where the form can.
+        The name was checked, together with all others, by `check_member_names`.
         """
 
     def finish(self) -> None:

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from isal import isal_zlib
 from msgspec.structs import replace
 
-from marpack.archive.bytesource import ByteSource, LocalFile, RangeFile, Spool
+from marpack.archive.bytesource import BLOCK, ByteSource, LocalFile, RangeFile, Spool, read_blocks
 from marpack.archive.cache import Cache, Cached
 from marpack.archive.protocol import (
     Archive,
@@ -28,7 +28,7 @@ from marpack.archive.protocol import (
     quoted,
     total_size,
 )
-from marpack.archive.staging import BLOCK, make_folders, new_file, write_blocks
+from marpack.archive.staging import make_folders, new_file, write_blocks
 from marpack.archive.zip_format import read_directory
 from marpack.errors import DamagedArchiveError
 from marpack.finding_codes import ARCHIVE_SUFFIX, MAR_ROOT_FOLDER, ZIP64_STREAMED
@@ -125,7 +125,9 @@ def _member_blocks(data: ByteSource, member: Entry) -> Iterator[memoryview]:
     Raises DamagedArchiveError at the latest after the last block, when the size or the CRC is not the directory's.
     """
     crc = size = 0
-    for block in _stored_blocks(data, member) if member.method is Method.STORED else _inflated_blocks(data, member):
+    is_stored = member.method is Method.STORED
+    stored = read_blocks(data.readinto_at, member.data_offset, member.size) if is_stored else None
+    for block in stored or _inflated_blocks(data, member):
         crc = isal_zlib.crc32(block, crc)
         size += len(block)
         yield block
@@ -139,15 +141,6 @@ def _wrong_bytes(data: ByteSource, member: Entry) -> DamagedArchiveError:
         where=data.where,
         hint="copy or download the archive again",
     )
-
-
-def _stored_blocks(data: ByteSource, member: Entry) -> Iterator[memoryview]:
-    buffer = memoryview(bytearray(min(BLOCK, member.size)))
-    place, end = member.data_offset, member.data_offset + member.size
-    while place < end:
-        count = data.readinto_at(place, buffer[: end - place])
-        yield buffer[:count]
-        place += count
 
 
 def _inflated_blocks(data: ByteSource, member: Entry) -> Iterator[memoryview]:
