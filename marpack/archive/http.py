@@ -280,14 +280,7 @@ class HttpClient:
     ) -> HttpResponse:
         """Send one request, and return its response whatever its status; redirects are not followed.
 
-        Args:
-            method: An HTTP method.
-            url: Without user and password.
-            headers: Beside the usual ones.
-            body: Bytes, or what gives them in pieces, for which `headers` has the Content-Length.
-            budget: The time that the request and its response may take.
-
-        Raises HttpError.
+        The URL has no user and password. A body in pieces has its Content-Length in `headers`. Raises HttpError.
         """
         token, url = _BUDGET.set(budget), url.partition("#")[0]
         repeatable = method in ("GET", "HEAD")

@@ -276,13 +276,8 @@ class HttpFetch:
     @contextmanager
     def whole(self) -> Iterator[Download]:
         """Open the whole file."""
-        with self._response() as response:
-
-            def read(count: int) -> bytes:
-                with self._errors():
-                    return response.read(count)
-
-            yield Download(self._where, response.size, response.version, read)
+        with self._response() as response, self._errors():
+            yield Download(self._where, response.size, response.version, response.read)
 
     def close(self) -> None:
         """Close the connections."""

@@ -106,15 +106,9 @@ class RegistrySession:
     ) -> Iterator[HttpResponse]:
         """Give the response to a request. Log in, follow redirects, and repeat it while the registry is busy.
 
-        Args:
-            method: An HTTP method.
-            address: A URL, or the rest of one after the repository's.
-            expected: Other statuses raise RegistryError.
-            headers: Beside the usual ones.
-            body: What is sent.
-            budget: The time to wait for the response and its body.
-
-        Raises RegistryError, CutError, UsageError; so does reading the response within the `with`.
+        The address is a URL, or the rest of one after the repository's. A status that is not `expected` raises
+        RegistryError; so do other failures, also of reading the response within the `with`. Raises UsageError for
+        credentials that cannot be read.
         """
         url = urljoin(self.base + "/", address)
         is_reading = method in ("GET", "HEAD")
