@@ -38,6 +38,7 @@ ZIP64_ID = 0x0001  # of extra fields
 _UNICODE_PATH_ID, _UNIX_ID, _ASI_UNIX_ID = 0x7075, 0x000D, 0x756E
 FULL16, FULL32 = 0xFFFF, 0xFFFFFFFF  # "see the zip64 record"
 _MAX_COMMENT = 0xFFFF
+_SMALL = 512  # bytes
 _NARROW_DESCRIPTOR = 16  # bytes, at most: magic, CRC and two sizes of 32 bits
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -166,20 +167,21 @@ def iter_central(directory: bytes) -> Iterator[Header]:
 
 def read_local(data: ByteSource, member: Header) -> Header:
     """Read a member's local header; raises DamagedArchiveError naming the member."""
-    name, offset = member.name, member.offset
-    if offset + LOCAL.size > data.size:
+    name, offset, room = member.name, member.offset, data.size - member.offset
+    if room < LOCAL.size:
         raise DamagedArchiveError(f"the member {quoted(name)} begins behind the end of the file")
-    fields = unpacked(LOCAL, LOCAL_MAGIC, data.read_at(offset, LOCAL.size))
+    record = data.read_at(offset, min(room, _SMALL))  # nearly every header is shorter
+    fields = unpacked(LOCAL, LOCAL_MAGIC, record)
     if fields is None:
         raise DamagedArchiveError(f"the directory points at byte {offset} for {quoted(name)}, where no member begins")
     _, flags, method, _, _, crc, compressed, size, names, extras = fields
     length = LOCAL.size + names + extras
-    if offset + length > data.size:
+    if length > room:
         raise DamagedArchiveError(f"the local header of {quoted(name)} runs past the end of the file")
-    rest = data.read_at(offset + LOCAL.size, names + extras)
-    extra, garbled = _parse_extra(rest[names:])
+    record = record if length <= len(record) else data.read_at(offset, length)
+    raw = record[LOCAL.size : LOCAL.size + names]
+    extra, garbled = _parse_extra(record[LOCAL.size + names : length])
     (size, compressed), zip64 = _widened(extra, size, compressed)
-    raw = rest[:names]
     return Header(name, raw, flags, method, crc, compressed, size, offset, length, extra, garbled, zip64)
 
 
@@ -316,26 +318,26 @@ def _check_compression(header: Header, limits: Limits) -> None:
 
 def _check_extra(header: Header) -> None:
     """Refuse fields that are garbled, give the member another name, or make it a link."""
-    name, fields = quoted(header.name), header.extra
+    fields, other = header.extra, header.extra.get(_UNICODE_PATH_ID, b"")[5:]
     if header.garbled:
-        raise DamagedArchiveError(f"the extra fields of the member {name} are garbled")
-    other = fields.get(_UNICODE_PATH_ID, b"")[5:]
+        raise DamagedArchiveError(f"the extra fields of the member {quoted(header.name)} are garbled")
     if other and other != header.raw_name:
-        raise UnsafeArchiveError(f"the member {name} has a second name, {quoted(other.decode('utf-8', 'replace'))}")
+        raise _unsafe(header, f"has a second name, {quoted(other.decode('utf-8', 'replace'))}")
     if len(fields.get(_UNIX_ID, b"")) > 12 or fields.get(_ASI_UNIX_ID, b"")[6:10].strip(b"\0"):
-        raise UnsafeArchiveError(f"the member {name} is a link", hint="pack the file itself, not a link to it")
+        raise _unsafe(header, "is a link", "pack the file itself, not a link to it")
     if header.zip64 is None:
-        raise DamagedArchiveError(f"the zip64 field of the member {name} does not fit its header")
+        raise DamagedArchiveError(f"the zip64 field of the member {quoted(header.name)} does not fit its header")
 
 
 def _check_layout(data: ByteSource, headers: list[Header], end: int) -> tuple[dict[str, int], tuple[str, ...]]:
     """Walk the local headers in the file's order; return each member's data offset, and who streams zip64."""
     offsets = {}
     streamed = []
-    place, before = 0, "the beginning"
+    place, before = 0, ""
     for header in sorted(headers, key=lambda header: header.offset):
-        name = quoted(header.name)
-        _check_gap(place, header.offset, before, name)
+        if header.offset < place:
+            raise _unsafe(header, f"overlaps {quoted(before)}")
+        _check_gap(header.offset - place, before, header.name)
         local = read_local(data, header)
         _check_extra(local)
         here, there = (
@@ -350,28 +352,26 @@ def _check_layout(data: ByteSource, headers: list[Header], end: int) -> tuple[di
         if header.flags & DESCRIPTOR and here["CRC or sizes"] == (0, 0, 0):
             del here["CRC or sizes"]
         if what := next((what for what, value in here.items() if value != there[what]), None):
-            raise UnsafeArchiveError(
-                f"the member {name} has other {what} in its local header than in the directory: tools would disagree "
-                "on it"
-            )
+            why = f"has other {what} in its local header than in the directory: tools would disagree on it"
+            raise _unsafe(header, why)
         offsets[header.name] = header.offset + local.length
-        place, before = offsets[header.name] + header.compressed_size, name
+        place, before = offsets[header.name] + header.compressed_size, header.name
         if place > end:
-            raise DamagedArchiveError(f"the member {name} runs into the zip's directory", hint=_FETCH)
+            what = f"the member {quoted(before)} runs into the zip's directory"
+            raise DamagedArchiveError(what, hint=_FETCH)
         if header.flags & DESCRIPTOR:
             behind = _descriptor_size(data.read_at(place, min(24, end - place)), header)
             place += behind
             if (local.zip64 or behind > _NARROW_DESCRIPTOR) and header.is_narrow:
                 streamed.append(header.name)
-    _check_gap(place, end, before, "the zip's directory")
+    _check_gap(end - place, before, "")
     return offsets, tuple(streamed)
 
 
-def _check_gap(place: int, begin: int, before: str, after: str) -> None:
-    if begin < place:
-        raise UnsafeArchiveError(f"the member {after} overlaps {before}")
-    if begin > place:
-        raise UnsafeArchiveError(f"{begin - place} bytes between {before} and {after} belong to no member")
+def _check_gap(size: int, before: str, after: str) -> None:
+    if size > 0:
+        first, last = quoted(before) if before else "the beginning", quoted(after) if after else "the zip's directory"
+        raise UnsafeArchiveError(f"{size} bytes between {first} and {last} belong to no member")
 
 
 def _descriptor_size(record: bytes, header: Header) -> int:

@@ -457,7 +457,9 @@ class _Machine(ByteStream):
 
     def read_line(self, encoding: str = "latin-1") -> bytes:
         """Read a line; one that both unpicklers decode, and cannot, ends the pickle however long it is."""
-        line = self.line(_LONGEST_LINE)
+        end = self.data.find(b"\n", self.at)
+        line = self.data[self.at : end] if end >= 0 else self.line(_LONGEST_LINE)
+        self.at = end + 1 if end >= 0 else self.at
         if line is None:
             getincrementaldecoder(encoding)().decode(self.data[self.at :])
             raise UnfollowedPickleError(f"a line has over {_LONGEST_LINE:,} bytes")
