@@ -7,7 +7,6 @@ import heapq
 import json
 import mimetypes
 import os
-import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -265,6 +264,7 @@ NameFilter = Callable[[str], bool]  # says of a file in a folder whether it is a
 _GLOB = set("*?[")
 _AT_ONCE = 1 << 16  # names sorted in memory; the others wait in temporary files
 _END = b"\0"  # after a name in such a file: the one byte that no name holds
+_NO_INPUT = "name a file, a folder or a glob in quotes"
 
 
 def paths_of(sources: Iterable[str], *, name_filter: NameFilter | None = None, strict: bool = True) -> Iterator[str]:
@@ -280,23 +280,22 @@ def paths_of(sources: Iterable[str], *, name_filter: NameFilter | None = None, s
         if source.startswith("@"):
             yield from paths_of(_listed(source[1:]), name_filter=name_filter, strict=False)
             continue
-        try:
-            mode = os.stat(source).st_mode  # noqa: PTH116 - a Path for each of a million is slow
-        except (OSError, ValueError):  # ValueError: no path holds a zero byte
-            mode = None
-        if mode is not None and stat.S_ISDIR(mode):
-            yield from _some(_below(source, name_filter), "the folder holds no such files", source, strict=strict)
-        elif mode is not None:
-            yield source
+        what, code, hint = "the folder holds no such files", "no-matching-input", f"List the files: ls {source}"
+        paths: Iterator[str] = iter(())
+        if os.path.isdir(source):  # noqa: PTH112 - a Path for each of a million is slow
+            paths = _below(source, name_filter)
+        elif "\0" not in source and os.path.exists(source):  # noqa: PTH110 - as above
+            paths = iter((source,))
         elif set(source) & _GLOB:
             matches = glob.iglob(source, recursive=True)  # noqa: PTH207 - patterns may be absolute
-            files = in_order(path for path in matches if os.path.isfile(path))  # noqa: PTH113
-            yield from _some(files, "the pattern matches no file", source, strict=strict)
-        elif strict:
-            hint = "name a file, a folder or a glob in quotes"
-            raise UsageError("the input does not exist", where=source, hint=hint, code="input-not-found")
+            paths, what = in_order(filter(os.path.isfile, matches)), "the pattern matches no file"
         else:
-            yield source
+            what, code, hint = "the input does not exist", "input-not-found", _NO_INPUT
+        first = next(paths, None)
+        if first is None and strict:
+            raise UsageError(what, where=source, hint=hint, code=code)
+        yield source if first is None else first
+        yield from paths
 
 
 def check_sources(sources: Iterable[str], *, name_filter: NameFilter | None = None) -> None:
@@ -317,15 +316,6 @@ def count_of(sources: Iterable[str], *, name_filter: NameFilter | None = None) -
             return None
         count += sum(1 for _ in _below(source, name_filter)) if os.path.isdir(source) else 1  # noqa: PTH112
     return count
-
-
-def _some(paths: Iterator[str], what: str, source: str, *, strict: bool) -> Iterator[str]:
-    """Yield paths; if there are none, the source itself, or raise UsageError."""
-    first = next(paths, None)
-    if first is None and strict:
-        raise UsageError(what, where=source, hint=f"List the files: ls {source}", code="no-matching-input")
-    yield source if first is None else first
-    yield from paths
 
 
 def _listed(path: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ import json
 import random
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import chain, groupby, islice, pairwise, repeat
 from os.path import commonpath
 from typing import Any, Literal
@@ -276,14 +276,16 @@ class RunStatistics:
 
     def add(self, result: Result) -> None:
         """Count one result; a batch's stages count once, with its first."""
+        is_first, self._of_batch = self._of_batch == 0, (self._of_batch or result.batch) - 1
+        self.add_batch(1, result.ok, result.stages if is_first else {})
+
+    def add_batch(self, inputs: int, answered: int, stages: Mapping[str, float]) -> None:
+        """Count some inputs, how many of them succeeded, and the milliseconds of their stages."""
         self._last = time.perf_counter()  # ending the workers is not part of the run
-        self._inputs += 1
-        self._answered += result.ok
-        if self._of_batch == 0:
-            self._of_batch = result.batch
-            for stage, elapsed in result.stages.items():
-                self._stages[stage].add(elapsed)
-        self._of_batch -= 1
+        self._inputs += inputs
+        self._answered += answered
+        for stage, elapsed in stages.items():
+            self._stages[stage].add(elapsed)
 
     def summary(
         self, *, restarts: int, peak_memory: int | None, loaded: Loaded | None = None, before: int = 0
@@ -361,24 +363,20 @@ def measure(
         for _ in pool.outcomes(_batches(requests, size, warmup)):
             pass
         memory.begin()
-        count = short = 0
-        samples: dict[str, Reservoir] = defaultdict(Reservoir)
-        started = time.perf_counter()
+        tally = RunStatistics()
         for outcome in pool.outcomes(_batches(requests, size, repeats)):
-            count += len(outcome.responses)
-            short += sum(not 200 <= response.status < 300 or response.reset for response in outcome.responses)
-            for stage, elapsed in outcome.stages.items():
-                samples[stage].add(elapsed)
+            answered = sum(200 <= response.status < 300 and not response.reset for response in outcome.responses)
+            tally.add_batch(len(outcome.responses), answered, outcome.stages)
             memory.measure(len(outcome.responses), restarted=outcome.died)
-        seconds = time.perf_counter() - started
+        total = tally.summary(restarts=0, peak_memory=None)
         paces.append(
             Throughput(
                 batch_size=size,
-                inputs=count,
-                short=short,
-                seconds=round(seconds, 6),
-                throughput=round(count / seconds, 2),
-                stages={stage: sample.percentiles() for stage, sample in samples.items()},
+                inputs=total.inputs,
+                short=total.short,
+                seconds=total.seconds,
+                throughput=total.throughput,
+                stages=total.stages,
             )
         )
         on_pace(paces[-1])

@@ -237,7 +237,7 @@ class Paced(Growing):
 
 
 def test_what_is_timed_comes_after_the_warmup_and_what_is_refused_is_no_part_of_it(monkeypatch: pytest.MonkeyPatch):
-    moments = iter([10.0, 12.0, 20.0, 20.5])
+    moments = iter([10.0, *[11.0] * 5, 12.0, 20.0, *[20.25] * 2, 20.5])  # the start, and each batch of 6 and 3
     monkeypatch.setattr(time, "perf_counter", lambda: next(moments))
     pool = Paced(200, 299)
     refused = data_inputs(["a" * 9], RequestDefaults(max_request_size=8))
