@@ -6,13 +6,11 @@ MARPACK_PEER names the folder of a `torch-model-archiver` 0.12, in a venv of its
 import json
 import os
 import subprocess
-import tarfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import Struct
+from project.read_back import contents
 
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME
 from marpack.cli.main import marpack
@@ -117,20 +115,12 @@ def test_same_arguments_make_the_same_archive(
 def test_takes_the_spelling_that_only_the_server_takes(workshop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(workshop)
     run_peer([*_BASE, "--handler", "functions:other"], workshop)
-    theirs = content(set_aside(workshop, "theirs"))
+    theirs, their_manifest = content(set_aside(workshop, "theirs"))
     marpack.main(["build", *_BASE, "--handler", "functions.py:other"], standalone_mode=False)
-    ours = content(set_aside(workshop, "ours"))
-
-    assert ours.manifest["model"].pop("handler") == "functions.py:other"
-    assert theirs.manifest["model"].pop("handler") == "functions:other"
-    assert ours == theirs
-
-
-class Content(Struct):
-    """What two archives of one model must agree in."""
-
-    members: dict[str, bytes]
-    manifest: dict[str, Any]
+    ours, manifest = content(set_aside(workshop, "ours"))
+    assert manifest["model"].pop("handler") == "functions.py:other"
+    assert their_manifest["model"].pop("handler") == "functions:other"
+    assert (ours, manifest) == (theirs, their_manifest)
 
 
 def run_peer(arguments: list[str], folder: Path) -> None:
@@ -154,24 +144,11 @@ def set_aside(workshop: Path, name: str) -> Path:
     return made.rename(target)
 
 
-def content(path: Path) -> Content:
-    members = read_members(path)
+def content(path: Path) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Return the members and the manifest in which two archives of one model must agree."""
+    members = contents(path)
     members.pop(INDEX_NAME, None)
     manifest = json.loads(members.pop(MANIFEST_NAME))
     manifest.pop("createdOn", None)
     manifest.pop("archiverVersion")
-    return Content(members, manifest)
-
-
-def read_members(path: Path) -> dict[str, bytes]:
-    if path.is_dir():
-        return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
-    if path.suffix == ".mar":
-        with zipfile.ZipFile(path) as archive:
-            assert len(archive.namelist()) == len(set(archive.namelist()))
-            return {name: archive.read(name) for name in archive.namelist()}
-    with tarfile.open(path) as tar:
-        files = [(item.name, tar.extractfile(item)) for item in tar.getmembers()]
-        root = path.name.removesuffix(".tar.gz") + "/"
-        assert all(name.startswith(root) for name, _ in files)
-        return {name.removeprefix(root): file.read() for name, file in files if file}
+    return members, manifest

@@ -1,17 +1,11 @@
 import errno
-import gzip
 import hashlib
 import multiprocessing
 import os
 import shutil
-import signal
 import sys
-import tarfile
-import tempfile
-import time
 import zipfile
 from collections.abc import Callable
-from io import BytesIO
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -19,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from project.read_back import contents
 
 from marpack.archive.index import Index, index_digest
 from marpack.archive.manifest import Manifest, ManifestModel
@@ -60,20 +55,6 @@ except KeyboardInterrupt:  # as an interpreter ends
 """
 PROCESSES = multiprocessing.get_context("forkserver")  # a fork costs a tenth of an interpreter's start
 PROCESSES.set_forkserver_preload(["marpack.project.plan"])
-
-
-def contents(path: Path) -> dict[str, bytes]:
-    """Read an archive of any form by tools that are not ours."""
-    if path.is_dir():
-        files = [each for each in path.rglob("*") if each.is_file()]
-        return {str(each.relative_to(path)): each.read_bytes() for each in files}
-    if path.suffix == ".mar":
-        with zipfile.ZipFile(path) as zipped:
-            assert zipped.testzip() is None
-            return {name: zipped.read(name) for name in zipped.namelist()}
-    with tarfile.open(path) as tar:
-        assert all(each.isfile() and each.name.startswith("digits/") for each in tar)
-        return {each.name.removeprefix("digits/"): tar.extractfile(each).read() for each in tar}
 
 
 def listing(folder: Path) -> list[str]:
@@ -166,18 +147,6 @@ def test_same_inputs_same_bytes_whatever_the_times_the_place_the_order_and_the_u
     finally:
         os.umask(umask)
     assert second.path.read_bytes() == first
-
-
-def test_tgz_is_one_gzip_member_without_name_or_time_and_an_old_tar(make_plan: MakePlan) -> None:
-    data = pack(make_plan(Format.TGZ)).path.read_bytes()
-    assert data[:10] == b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
-    tar = gzip.decompress(data)
-    assert len(tar) % 10240 == 0
-    with tarfile.open(fileobj=BytesIO(tar)) as opened:
-        assert {(each.mode, each.uid, each.gid, each.uname, each.mtime) for each in opened} == {
-            (0o644, 0, 0, "", 315532800)
-        }
-        assert [each.name for each in opened] == [f"digits/{name}" for name in ORDER]
 
 
 @given(
@@ -273,18 +242,6 @@ def test_a_file_whose_bytes_cannot_be_read_is_named(make_plan: MakePlan) -> None
     assert not plan.output.parent.exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_a_file_one_may_not_read_is_named() -> None:
-    with tempfile.TemporaryDirectory() as name:  # not tmp_path, which is closed to strangers
-        folder = Path(name)
-        folder.chmod(0o777)
-        (folder / "w.pt").touch(mode=0)
-        code, where, what, _ = run(f"os.setuid(65534)\n{TELL}", folder / "printed", folder / "x.mar", folder / "w.pt")
-        assert (code, where) == ("unreadable-file", f"{folder}/w.pt")
-        assert os.strerror(errno.EACCES) in what
-        assert listing(folder) == ["printed", "w.pt"]
-
-
 def test_names_no_archive_may_hold_stop_everything(make_plan: MakePlan) -> None:
     for names in (["../x"], ["a", "a"], ["a", "A"], ["MAR-INF/MANIFEST.json"], ["mar-inf/x"], ["MAR-INF/marpack.json"]):
         plan = make_plan(members=tuple(PlannedMember(name, b"") for name in names))
@@ -320,29 +277,6 @@ def test_a_full_disk_leaves_what_was_there(make_plan: MakePlan, sources: Path, t
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_build_leaves_nothing_or_what_the_next_one_removes(
-    make_plan: MakePlan, sources: Path, tmp_path: Path, form: Format, how: signal.Signals
-) -> None:
-    output, printed = make_plan(form).output, tmp_path / "printed"
-    process = start(
-        "pack(plan, lambda _: (print('reading'), time.sleep(60)))", printed, output, sources / "digits.pt", form
-    )
-    while not (printed.exists() and printed.read_text()):
-        assert process.exitcode is None
-        time.sleep(0.002)
-    os.kill(process.pid, how)
-    process.join(30)
-    assert process.exitcode == -how
-    if how is signal.SIGINT:
-        assert not output.parent.exists()
-    for left in output.parent.rglob("*"):  # a build removes what is older than an hour
-        os.utime(left, (1, 1))
-    pack(make_plan(form))
-    assert listing(output.parent) == [output.name]
-
-
-@pytest.mark.parametrize("form", FORMATS)
 def test_builds_of_one_target_at_once_all_end_whole(
     make_plan: MakePlan, sources: Path, tmp_path: Path, form: Format
 ) -> None:
@@ -355,21 +289,6 @@ def test_builds_of_one_target_at_once_all_end_whole(
     assert listing(output.parent) == [output.name]
     assert contents(output)["w.pt"] == (sources / "digits.pt").read_bytes()
     assert len(contents(output)) == 4
-
-
-def test_sparse_weights_stay_sparse_and_exact(make_plan: MakePlan, tmp_path: Path) -> None:
-    weights = tmp_path / "sparse.pt"
-    with weights.open("wb") as file:
-        file.write(b"head")
-        file.truncate(40 << 20)
-    for form in (Format.DEFAULT, Format.NO_ARCHIVE):
-        plan = make_plan(form, members=(PlannedMember("sparse.pt", weights, Role.WEIGHTS),))
-        built = pack(plan)
-        file = built.path / "sparse.pt" if built.path.is_dir() else built.path
-        assert file.stat().st_blocks * 512 < 4 << 20
-        listed = Index.from_json(contents(built.path)["MAR-INF/marpack.json"]).members[0]
-        with weights.open("rb") as source:
-            assert listed.sha256 == hashlib.file_digest(source, "sha256").hexdigest()
 
 
 PEAK = "pack(plan)\nprint(Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0])"  # KiB

@@ -113,10 +113,10 @@ def test_tests_and_training_scripts_are_no_handlers(tmp_path):
 @pytest.mark.parametrize(
     ("source", "is_model"),
     [
-        ("from torch import nn\nclass Net(nn.Module): ...\n", True),
-        ("import torch\nclass Net(torch.nn.Module): ...\n", True),
-        ("from torch.nn import Module\nclass Net(Module): ...\n", True),
-        ("from torch import nn\nclass A(nn.Module): ...\nclass B(nn.Module): ...\n", False),
+        ("class Net(nn.Module): ...\n", True),
+        ("class Net(torch.nn.Module): ...\n", True),
+        ("class Net(Module): ...\n", True),
+        ("class A(nn.Module): ...\nclass B(nn.Module): ...\n", False),
         ("class Net: ...\n", False),
     ],
 )
@@ -151,27 +151,29 @@ def test_what_does_not_read_as_labels_is_none(tmp_path):
     assert found.configs == ("params.yaml",)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "is_config"),
-    [
-        ("model-config.yaml", "hidden_size: 3\n", True),
-        ("model_config.yml", "handler:\n  x: 1\n", True),
-        ("serving.yaml", "maxBatchDelay: 50\nmine: 1\n", True),
-        ("serving.yaml", "sequenceBatching: true\n", True),
-        ("serving.yaml", "pt2: inductor\nhandler:\n  x: 1\n", True),
-        ("docker-compose.yaml", "services:\n  api:\n    handler: x\n", False),
-        ("mkdocs.yml", "site_name: x\nhandler: y\n", False),
-        ("serverless.yml", "provider: aws\nhandler: app.handle\n", False),
-        ("environment.yml", "name: env\ndependencies: [python]\n", False),
-        ("deployment.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {}\n", False),
-        ("model-config.yaml", "apiVersion: v1\nkind: ConfigMap\nbatchSize: 1\n", False),
-        ("ci.yml", "on: push\njobs:\n  test:\n    pt2: x\n", False),
-        ("empty.yaml", "", False),
-    ],
-)
-def test_a_model_config_is_known_by_its_name_or_the_servers_keys(tmp_path, name, text, is_config):
-    (tmp_path / name).write_text(text)
-    assert scan_folder(tmp_path).configs == ((name,) if is_config else ())
+CONFIGS = {
+    "model-config.yaml": "hidden_size: 3\n",
+    "model_config.yml": "handler:\n  x: 1\n",
+    "serving.yaml": "maxBatchDelay: 50\nmine: 1\n",
+    "sequences.yaml": "sequenceBatching: true\n",
+    "compiled.yaml": "pt2: inductor\nhandler:\n  x: 1\n",
+}
+NO_CONFIGS = {
+    "docker-compose.yaml": "services:\n  api:\n    handler: x\n",
+    "mkdocs.yml": "site_name: x\nhandler: y\n",
+    "serverless.yml": "provider: aws\nhandler: app.handle\n",
+    "environment.yml": "name: env\ndependencies: [python]\n",
+    "deployment.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {}\n",
+    "my-model-config.yaml": "apiVersion: v1\nkind: ConfigMap\nbatchSize: 1\n",
+    "ci.yml": "on: push\njobs:\n  test:\n    pt2: x\n",
+    "empty.yaml": "",
+}
+
+
+def test_a_model_config_is_known_by_its_name_or_the_servers_keys(tmp_path):
+    for name, text in (CONFIGS | NO_CONFIGS).items():
+        (tmp_path / name).write_text(text)
+    assert set(scan_folder(tmp_path).configs) == set(CONFIGS)
 
 
 def test_what_is_called_a_model_config_comes_first(tmp_path):

@@ -152,24 +152,15 @@ def test_labels_that_the_source_reads_by_another_name_stay_what_they_are(tmp_pat
     assert ("classes.json" in proposal.files) == (named == "classes.json")
 
 
-@pytest.mark.parametrize(
-    ("name", "is_input"),
-    [
-        ("samples/a.json", True),
-        ("inputs/a.txt", True),
-        ("test_data/a.png", True),
-        ("test_image.jpg", True),
-        ("sample1.json", True),
-        ("other/a.json", False),
-        ("a.json", False),
-        ("samples/a.csv", False),
-        ("test_labels.json", False),
-    ],
-)
-def test_samples_are_inputs_that_are_there(tmp_path, name, is_input):
+INPUTS = ["samples/a.json", "inputs/a.txt", "test_data/a.png", "test_image.jpg", "sample1.json"]
+OTHERS = ["other/a.json", "a.json", "samples/a.csv", "test_labels.json"]
+
+
+@pytest.mark.parametrize("name", [*INPUTS, *OTHERS])
+def test_samples_are_inputs_in_the_folder(tmp_path, name):
     proposal = proposed(tmp_path, {"handler.py": OWN.format("pass"), name: "{}"})
-    assert [sample.input for sample in proposal.samples.listed] == ([name] if is_input else [])
-    assert ("no-samples" in codes(proposal)) != is_input
+    assert [sample.input for sample in proposal.samples.listed] == ([name] if name in INPUTS else [])
+    assert ("no-samples" in codes(proposal)) == (name in OTHERS)
 
 
 def test_weights_may_be_of_no_known_format_where_the_handler_loads_them(tmp_path):
