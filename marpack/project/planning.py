@@ -248,7 +248,7 @@ def _add_vendored(project: Project, collector: MemberCollector, cache: Cache, ba
 
 
 def _add_vendored_file(name: str, path: Path, wheel: str, collector: MemberCollector) -> None:
-    """Add a file of a wheel, or report what it collides with."""
+    """Add a file of a wheel, or report a collision."""
     before, (top, slash, _) = collector.source_of(name), name.partition("/")
     module, _, suffix = top.partition(".")
     is_module = bool(slash) or suffix == "py" or suffix.endswith("so")

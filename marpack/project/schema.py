@@ -54,24 +54,24 @@ COMPARISONS = ("alike", "no-slower")  # the checks that `--slower` adds
 _PROVED = (*_LOADED, PROOF)
 CHECKS = (
     Check("safe-to-open", "the server can read it, and reading it is safe", exit_code=_ARCHIVE),
-    Check("digests", "every byte is as it was built", _SOUND[:1], exit_code=_ARCHIVE),
-    Check("manifest", "the manifest names files that are there", _SOUND[:2], exit_code=_ARCHIVE),
+    Check("digests", "every byte matches its recorded digest", _SOUND[:1], exit_code=_ARCHIVE),
+    Check("manifest", "all files that the manifest names exist", _SOUND[:2], exit_code=_ARCHIVE),
     Check("preflight", "handler, model file, config, labels and weights fit together", _SOUND),
     Check(SAFETY, "nothing in the weights can run code", _SOUND),
     Check("requirements", "its requirements are met here", _SOUND),
     Check("loads", "the handler loads and initializes", _TRUSTED, exit_code=ExitCode.HANDLER),
-    Check("samples", "every sample is answered as expected", _LOADED),
-    Check("batch-contract", "batches are answered as their requests alone", _LOADED),
-    Check("body-forms", "one content in several forms gets one answer", _LOADED),
-    Check("repeatable", "answers depend on neither order nor history", _LOADED),
-    Check("labels", "the answers' labels are the archive's", _LOADED),
+    Check("samples", "every sample gets the expected response", _LOADED),
+    Check("batch-contract", "a batch gets the responses of its single requests", _LOADED),
+    Check("body-forms", "the same content in several forms gets the same response", _LOADED),
+    Check("repeatable", "responses depend on neither order nor history", _LOADED),
+    Check("labels", "the labels in responses are the archive's", _LOADED),
     Check("compiled", "the compiled model agrees with the eager one", _LOADED),
     Check("memory", "memory does not grow with the requests", _LOADED),
     Check("model-folder", "nothing is written into the model folder", _LOADED),
-    Check(PROOF, "requests get the status expected, one a 2xx, in a batch, too", _LOADED),
+    Check(PROOF, "requests get the expected status, at least one a 2xx, also in a batch", _LOADED),
     Check(HERMETIC, "it needs nothing but its archive and its packages", _PROVED, optional=True),
-    Check(COMPARISONS[0], "the answers are those of the archive compared with", _PROVED, optional=True),
-    Check(COMPARISONS[1], "a request costs no more than by the archive compared with", _PROVED, optional=True),
+    Check(COMPARISONS[0], "responses equal those of the other archive", _PROVED, optional=True),
+    Check(COMPARISONS[1], "a request costs no more than with the other archive", _PROVED, optional=True),
 )
 
 
@@ -90,7 +90,7 @@ else:
         ),
         namespace={
             "__doc__": "One key per check: `error` keeps the archive from being deployed,"
-            " `warning` and `note` only tell."
+            " `warning` and `note` only report."
         },
         module=__name__,
         frozen=True,
@@ -190,10 +190,10 @@ class VendorSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
 
 class Allowance(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Resources that `marpack check --hermetic` allows the handler beside its archive; `*` matches any text."""
+    """Resources that `marpack check --hermetic` allows in addition to the archive; `*` matches any text."""
 
     read: Annotated[list[str], Meta(description="Files and folders, as whole paths or ~/….")] = []
-    write: Annotated[list[str], Meta(description="Likewise.")] = []
+    write: Annotated[list[str], Meta(description="Files and folders that it may write, as `read`.")] = []
     connect: Annotated[list[str], Meta(description="Hosts, as HOST or HOST:PORT; or a socket's path.")] = []
     run: Annotated[list[str], Meta(description="Programs, by name; fork is a copy of the worker itself.")] = []
     load: Annotated[list[str], Meta(description="Libraries that ctypes loads, by name.")] = []
@@ -221,7 +221,7 @@ class ProjectFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     vendor: Annotated[
         VendorSpec | None, Meta(description="Bring the requirements along, from vendor.lock: marpack build --vendor.")
     ] = None
-    target: Annotated[Target, Meta(description="Whose behaviour run and check show.")] = Target.TORCHSERVE
+    target: Annotated[Target, Meta(description="The server that run and check imitate.")] = Target.TORCHSERVE
     metrics_config: Annotated[
         str | None, Meta(description="The server's metrics_config, a YAML file, for run and check; it is not packed.")
     ] = None
@@ -237,13 +237,11 @@ class ProjectFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     samples: Annotated[list[SampleSpec], Meta(description="Inputs with the answers they must get.")] = []
     stand_ins: Annotated[
         bool | Literal["auto"],
-        Meta(description="Whether `marpack check` makes requests up where there are no samples, to show what fails."),
+        Meta(description="Whether `marpack check` generates requests if the project has no samples, to show failures."),
     ] = "auto"
-    checks: Annotated[
-        Severities, Meta(description="How much a failed check of `marpack check` weighs, by its name.")
-    ] = Severities()
+    checks: Annotated[Severities, Meta(description="The severity of each check of `marpack check`.")] = Severities()
     hermetic: Annotated[
-        Allowance, Meta(description="What `marpack check --hermetic` lets the handler touch beside its archive.")
+        Allowance, Meta(description="Resources that `marpack check --hermetic` allows in addition to the archive.")
     ] = Allowance()
 
 

@@ -59,6 +59,10 @@ _WHEEL = re.compile(
     r"(?P<name>[a-z0-9-]+)==(?P<version>\S+) (?P<file>[^\s/]+\.whl) (?P<url>(?:https?|file)://\S+)"
     r" sha256:(?P<sha256>[0-9a-f]{64}) (?P<size>\d+)"
 )
+_MARKERS = {  # on every server
+    "implementation_name": "cpython", "platform_python_implementation": "CPython", "os_name": "posix",
+    "sys_platform": "linux", "platform_system": "Linux", "platform_release": "", "platform_version": "",
+}  # fmt: skip
 _MAX_GLIBC = 28  # 2.28: the server's images have a later one
 _INDEX_OPTION = re.compile(r"(-i|--index-url|--extra-index-url|--no-index|-f|--find-links|--pre|--trusted-host)\b")
 
@@ -249,12 +253,8 @@ def make_lock(project: Project, spec: VendorSpec, cache: Cache, bar: Bar) -> Non
     """
     inputs = lock_inputs(project, spec)
     for requirement, where in inputs.requirements:
-        version = inputs.installed.get(canonical(requirement.name))
-        if (
-            version
-            and inputs.applies(requirement, {""})
-            and not requirement.specifier.contains(version, prereleases=True)
-        ):
+        version = inputs.installed.get(canonical(requirement.name)) if inputs.applies(requirement, {""}) else None
+        if version and not requirement.specifier.contains(version, prereleases=True):
             what = f"'{requirement}' excludes the server's {requirement.name}, which is {version}"
             raise ProjectError(what, where=where, hint="change it, or name the server's version: vendor.installed")
     try:
@@ -291,20 +291,8 @@ class LockInputs(Struct, frozen=True, kw_only=True):
     def environment(self) -> dict[str, str]:
         """The values of markers on the server; x86_64 where the platform is any."""
         machine = "aarch64" if self.spec.platform is VendorPlatform.LINUX_AARCH64 else "x86_64"
-        full = f"{self.spec.python}.0"
-        return {
-            "implementation_name": "cpython",
-            "platform_python_implementation": "CPython",
-            "os_name": "posix",
-            "sys_platform": "linux",
-            "platform_system": "Linux",
-            "platform_machine": machine,
-            "python_full_version": full,
-            "implementation_version": full,
-            "python_version": self.spec.python,
-            "platform_release": "",
-            "platform_version": "",
-        }
+        full = dict.fromkeys(("python_full_version", "implementation_version"), f"{self.spec.python}.0")
+        return {**_MARKERS, **full, "platform_machine": machine, "python_version": self.spec.python}
 
     def applies(self, requirement: Requirement, extras: Iterable[str]) -> bool:
         """Return whether a requirement's marker is true on the server, with one of the extras ("" for none)."""

@@ -23,7 +23,7 @@ Expected = dict[str, Any]  # Any: as in marpack.yaml
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text that contains line breaks (NEL and its like, too) on one line, and no anchors."""
+    """Writes text with line breaks (also NEL and similar ones) on one line, and no anchors."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's signature
         return True

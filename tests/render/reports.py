@@ -8,7 +8,9 @@ from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
 
 NASTY = 'a <b>"bold"</b> & \x1b[31mred\x00 \ud800 ü 🦆 [red]markup[/]'
 CHECKS = (
-    CheckResult(name="digests", title="every byte is as it was built", verdict=Verdict.PASSED, reason="8 members"),
+    CheckResult(
+        name="digests", title="every byte matches its recorded digest", verdict=Verdict.PASSED, reason="8 members"
+    ),
     CheckResult(
         name="preflight",
         title="they fit together",

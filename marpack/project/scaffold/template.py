@@ -16,7 +16,7 @@ _ABOUT = "template.yaml"
 
 
 def templates() -> Path:
-    """Return the folder of the Jinja2 templates: inside an installed package, beside it in a checkout."""
+    """Return the folder of the Jinja2 templates: in an installed package, or in the root of a checkout."""
     package = Path(__file__).parents[2]
     installed = package / "templates"
     return installed if installed.is_dir() else package.parent / "templates"
@@ -60,10 +60,10 @@ def template_names() -> list[str]:
 
 
 def load_template(name: str) -> Template:
-    """Read one template; see `template_names`. Raises UsageError if there is none of that name."""
+    """Read one template; see `template_names`. Raises UsageError for an unknown name."""
     folder = templates() / _FOLDER / name
     if name not in template_names():
-        raise UsageError(f"there is no template '{name}'", hint=f"one of {', '.join(template_names())}")
+        raise UsageError(f"unknown template '{name}'", hint=f"Choose one of {', '.join(template_names())}")
     found = msgspec.convert(yaml.safe_load((folder / _ABOUT).read_bytes()), Template)
     return msgspec.structs.replace(found, folder=folder)
 
