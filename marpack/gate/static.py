@@ -14,7 +14,7 @@ from marpack.gate.candidate import Candidate
 from marpack.gate.verdicts import CheckOutcome, judge, pluralize, problem_of, skip
 from marpack.inspection.lint.linting import lint
 from marpack.inspection.members import changed, digests, program_findings
-from marpack.inspection.pickles import PickleVerdict, distrust
+from marpack.inspection.pickles import PickleVerdict, pickle_findings
 from marpack.protocol.targets import Target
 from marpack.runner.environments import count_requirements, unmet
 from marpack.runner.session import target_of
@@ -90,7 +90,7 @@ def find_untrusted(candidate: Candidate) -> Iterator[Finding]:
     """Yield a finding for each pickle and program that is not known to be safe: an error unless the user trusts it."""
     options, facts = candidate.options, candidate.inspection
     trusted = ("untrusted-pickle", "unscanned") if options.load.trust_pickle and not options.require_safe else ()
-    for finding in distrust(facts.pickles, candidate.source):
+    for finding in pickle_findings(facts.pickles, candidate.source):
         yield replace(finding, severity=Severity.NOTE if finding.code in trusted else Severity.ERROR)
     refused = options.require_safe and not options.trust_native
     yield from program_findings(facts.programs, candidate.source, refused=refused)

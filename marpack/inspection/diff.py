@@ -55,7 +55,7 @@ class TensorDiff(Struct, frozen=True, kw_only=True):
 class Diff(Struct, frozen=True, kw_only=True):
     """Everything that differs; nothing if the archives are the `same`."""
 
-    before: str  # the first archive, as it was named
+    before: str  # the first archive
     after: str
     same: bool
     manifest: tuple[FieldDifference, ...] = ()

@@ -1,4 +1,4 @@
-"""What a look into an archive finds, as data: the result of `inspect`, and the shape of its JSON."""
+"""The result of `inspect` as data, and the shape of its JSON."""
 
 from typing import Any
 
@@ -35,8 +35,8 @@ class ConfigFacts(Struct, frozen=True, kw_only=True):
     """The model config."""
 
     file: str
-    text: str  # as it stands
-    value: Any = None  # Any: whatever YAML the author wrote, as JSON; None where nobody asked for it
+    text: str
+    value: Any = None  # Any: the YAML's values as JSON; None if they were not requested
     problem: str | None = None  # why it cannot be read
 
 
@@ -94,10 +94,10 @@ class Inspection(Struct, frozen=True, kw_only=True):
     source: str
     form: ArchiveForm
     content_digest: str | None  # SHA-256 of MAR-INF/marpack.json; None for an archive that has none
-    manifest: dict[str, Any]  # Any: the file as it stands
+    manifest: dict[str, Any]  # Any: JSON
     provenance: dict[str, str] = {}
-    vendored: Vendored | None = None  # packages whose wheels it brings along
-    metadata: Metadata | None = None  # what the author says of the model
+    vendored: Vendored | None = None  # packages in the archive
+    metadata: Metadata | None = None  # the author's description of the model
     target: str | None = None  # torchserve or marpack
     samples: int = 0  # packed for `marpack check`
     members: tuple[MemberFacts, ...]
@@ -107,6 +107,6 @@ class Inspection(Struct, frozen=True, kw_only=True):
     requirements: tuple[str, ...] = ()
     weights: tuple[WeightsFacts, ...] = ()
     pickles: PickleScan = PickleScan()
-    programs: tuple[Program, ...] = ()  # native and generated code, whatever the pickles are
+    programs: tuple[Program, ...] = ()  # native and generated code
     verified: Verified | None = None
     findings: tuple[Finding, ...] = ()

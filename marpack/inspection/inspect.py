@@ -35,7 +35,7 @@ from marpack.inspection.members import (
     text_findings,
 )
 from marpack.inspection.nested_files import NestedScan, Part
-from marpack.inspection.pickles import PickleScan, Unscanned, distrust, scan_of
+from marpack.inspection.pickles import PickleScan, Unscanned, pickle_findings, scan_of
 from marpack.protocol.targets import Target
 from marpack.weights.contents import read_contents, recognize
 from marpack.weights.kind import WeightsFormat
@@ -60,15 +60,11 @@ def inspect(
     max_opcodes: int | None = None,
     progress: Progress | None = None,
 ) -> Inspection:
-    """Return an archive's facts and findings; nothing of it is executed.
+    """Return an archive's facts and findings without executing anything in it.
 
-    Args:
-        archive: Its directory, small files and weights headers are read, by range.
-        verify: Read every byte, and compare digests and CRCs.
-        parse_config: Return the model config's values beside its text, which takes a YAML parser.
-        static_checks: Add the findings of a build's static checks.
-        max_opcodes: The limit for all pickles together; None: `OPCODE_LIMIT`.
-        progress: Is called with the number of bytes just verified.
+    Directory, small files and weights headers are read, by range; with `verify`, every byte is read and compared with
+    digests and CRCs. `parse_config` returns the model config's values beside its text, `static_checks` adds the findings
+    of a build, `max_opcodes` limits all pickles together. `progress` gets the number of bytes just verified.
 
     Raises ManifestError for a manifest that is missing, malformed, or names a missing file.
     """
@@ -84,7 +80,7 @@ def inspect(
         *archive.server_findings,
         *damaged.values(),
         *changes,
-        *distrust(scan.pickles, archive.source),
+        *pickle_findings(scan.pickles, archive.source),
         *program_findings(scan.programs, archive.source),
         *text_findings(labels, config, archive.source),
     )

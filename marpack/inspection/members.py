@@ -197,7 +197,7 @@ def model_config(archive: Archive) -> dict[str, Any]:  # Any: JSON
 
 
 def text_findings(labels: LabelFacts | None, config: ConfigFacts | None, source: str) -> Iterator[Finding]:
-    """Yield the text files that nobody should load: unreadable labels, a hostile model config."""
+    """Yield unreadable labels and a hostile model config."""
     if labels is not None and labels.problem:
         yield LABELS_UNREADABLE.at(f"{source}!{LABELS_NAME}", problem=labels.problem)
     if config is not None and config.problem and _may_be_hostile(config.text):

@@ -39,11 +39,11 @@ from marpack.weights.programs import FIRST_BYTES, Program, ProgramKind, package_
 from marpack.weights.tensors import is_exact_safetensors
 from marpack.weights.torch_files import TorchZip, end_of_legacy_storages, is_legacy, plain_members, read_legacy_pickles
 
-HEAD = 512  # bytes of a file that tell what wraps it
+HEAD = 512  # first bytes of a file, which show whether it wraps others
 _CHUNK = 64 * 1024  # bytes read at once
 _ZEROS = bytes(_CHUNK)
 _MAX_STREAMS = 10_000  # one after the other in one file
-_TRIED = 1024  # bytes after which nobody doubts that they are compressed
+_TRIED = 1024  # bytes that decompress, after which the file is compressed
 _CLOSED = {  # compressed formats that marpack does not read: a pattern of their first bytes → name
     rb"7z\xbc\xaf\x27\x1c": "7z",
     rb"\x28\xb5\x2f\xfd": "zstandard",
@@ -53,7 +53,7 @@ _CLOSED = {  # compressed formats that marpack does not read: a pattern of their
 }
 _BLOCKS = (bytes.fromhex("314159265359"), bytes.fromhex("177245385090"))  # how bzip2's blocks begin, and its end
 _ALONE = b"\x5d\0\0"  # how LZMA without a container begins, as nearly everybody writes it
-_DICTIONARY = 1 << 26  # bytes; more are never needed within the limit of what is expanded
+_DICTIONARY = 1 << 26  # bytes; a larger one is not needed within the limits
 _MEMORY = 128 * 1024 * 1024  # bytes that xz may take
 _MAX_MEMBERS = 20_000  # of a tar, folders and links among them
 _MAX_RECORD = 1 << 20  # bytes of a tar's extended header
@@ -85,7 +85,7 @@ _SCRIPT = r"(?:data|constants|attributes|bytecode|traced_inputs)\.pkl|code/.*\.d
 
 
 class WrappingError(Exception):
-    """The inner file cannot be looked into, or not to its end; the text says why."""
+    """The inner file cannot be read, or not to its end, for the reason in the text."""
 
 
 class Inner(NamedTuple):
@@ -93,7 +93,7 @@ class Inner(NamedTuple):
 
     name: str  # for messages
     file: BinaryIO
-    unpickled: bool = False  # by whoever opens the wrapping
+    unpickled: bool = False  # by the reader of the file around it
 
 
 def unwrap(file: BinaryIO, head: bytes, *, limit: int) -> Iterator[Inner]:
@@ -111,7 +111,7 @@ def unwrap(file: BinaryIO, head: bytes, *, limit: int) -> Iterator[Inner]:
         yield from _behind_arrays(file)
     elif codec := _codec(head):
         if limit <= 0:
-            raise WrappingError("it is compressed, and what others expand to is as much as is looked into")
+            raise WrappingError("it is compressed, and other files have expanded to the limit")
         out = bytearray()
         problem = _expand(file, codec, out, limit)
         if out:
@@ -134,7 +134,7 @@ class _Codec(NamedTuple):
     damage: type[Exception]
     sure: bool = True  # its magic is long enough to believe it
     has_checksum: bool = True
-    lead: bytes = b""  # what stands in the place of the file's first bytes
+    lead: bytes = b""  # replaces the file's first bytes
 
 
 def _codec(head: bytes) -> _Codec | None:
@@ -175,9 +175,9 @@ def _is_lzma(head: bytes) -> bool:
 
 
 def _expand(file: BinaryIO, codec: _Codec, out: bytearray, limit: int) -> str | None:
-    """Append what a file expands to; return why that is not all of it, if it is not.
+    """Append the bytes that a file expands to, and return why they end early, if they do.
 
-    What only looks compressed is fed byte by byte at first: it comes to nothing at once, and nothing is said of it.
+    Data that may not be compressed are decompressed byte by byte at first: if that fails, they are not.
     """
     file.seek(len(codec.lead))
     engine, data, fed, streams, is_certain = codec.start(), codec.lead, 0, 0, codec.sure
@@ -264,7 +264,7 @@ def _tar_members(file: BinaryIO) -> Iterator[Inner]:
 
 
 def _behind_arrays(file: BinaryIO) -> Iterator[Inner]:
-    """Yield what follows the headers of numpy's arrays: a pickle if one holds objects, else what stands behind all."""
+    """Yield the pickle of an array of objects, or the bytes after arrays of numbers."""
     size, begin = file.seek(0, io.SEEK_END), 0
     while begin < size:
         file.seek(begin)
@@ -329,7 +329,7 @@ class Claim(Enum):
 
 
 class NestedScan:
-    """One scan of all files; it yields what it finds, and what it cannot scan."""
+    """One scan of all files; it yields pickles, programs and the parts that it cannot scan."""
 
     def __init__(
         self,
@@ -368,12 +368,12 @@ class NestedScan:
         """Scan one file; `found` is its format, if it is known already."""
         self._files_left -= 1
         if depth > MAX_DEPTH:
-            yield Unscanned(where, f"it lies deeper than {MAX_DEPTH} files within files")
+            yield Unscanned(where, f"it is nested deeper than {MAX_DEPTH} files")
             return
         if self._files_left < 0 or self.budget.left <= 0:
             opcodes = f"{self.budget.count:,} opcodes of pickles (--max-opcodes)"
             limit = f"{MAX_FILES:,} other files" if self._files_left < 0 else opcodes
-            yield from () if self._is_over else [Unscanned(where, f"it lies, with all that follows, behind {limit}")]
+            yield from () if self._is_over else [Unscanned(where, f"it and all later files come after {limit}")]
             self._is_over = True
             return
         file.seek(0)
@@ -572,7 +572,7 @@ class NestedScan:
 
 
 def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None, budget: OpcodeBudget, tail: int) -> TorchZip | None:
-    """Return the zip that a file is, or ends in, if its end record lies in the last `tail` bytes.
+    """Return the zip that a file is, or ends in, if its end record is in the last `tail` bytes.
 
     Raises NotZipError for what begins as a zip, and LargeZipError.
     """

@@ -70,10 +70,10 @@ class PickleFacts(Struct, frozen=True, kw_only=True):
 
     where: str  # "digits.pt!digits/data.pkl", with "@1234" when it begins at that byte
     verdict: PickleVerdict
-    globals: tuple[str, ...] = ()  # what it imports beyond torch.load(weights_only=True), Python 3 names
+    globals: tuple[str, ...] = ()  # imports that torch.load(weights_only=True) refuses, Python 3 names
     reasons: tuple[str, ...] = ()  # why it is dangerous, or more than its globals
     opcodes: int
-    weights_only: bool  # torch.load(weights_only=True) reads it: its opcodes are all known to that, too
+    weights_only: bool  # torch.load(weights_only=True) reads it, and knows all its opcodes
     runs_no_code: bool  # read to its end, it imports nothing but classes of plain values
     problem: str | None = None  # why it breaks off before its end
 
@@ -100,9 +100,9 @@ class HostileExpression(Struct, frozen=True):
 
 
 class PickleScan(Struct, frozen=True, kw_only=True):
-    """All of them."""
+    """All pickles of an archive."""
 
-    verdict: PickleVerdict = PickleVerdict.SAFE  # the worst of all; what was not looked into needs trust
+    verdict: PickleVerdict = PickleVerdict.SAFE  # the worst of all; unscanned parts need trust
     pickles: tuple[PickleFacts, ...] = ()
     expressions: tuple[HostileExpression, ...] = ()  # each is dangerous
     unscanned: tuple[Unscanned, ...] = ()
@@ -113,14 +113,9 @@ class PickleScan(Struct, frozen=True, kw_only=True):
 def judge(
     stream: Stream, where: str, *, torch: bool = False, script: bool = False, packed: Collection[str] = ()
 ) -> PickleFacts:
-    """Return the verdict on one pickle.
+    """Return the verdict on one pickle that a loader of `torch` reads, or TorchScript's own reader (`script`).
 
-    Args:
-        stream: The pickle, as read.
-        where: Its place, for messages.
-        torch: A loader of torch reads it.
-        script: That loader is TorchScript's own, in C++.
-        packed: Top-level names of the modules in the archive.
+    `packed` are the top-level names of the modules in the archive.
     """
     names = disallowed(stream.imports, script=script)
     beyond = [item for item in names if item.path not in INERT]
@@ -173,14 +168,14 @@ def scan_of(seen: Sequence[object], *, unfetched: int = 0) -> PickleScan:
     )
 
 
-def distrust(scan: PickleScan, source: str) -> Iterator[Finding]:
+def pickle_findings(scan: PickleScan, source: str) -> Iterator[Finding]:
     """Yield a finding for each pickle that is not safe to load, and for each part that was not scanned."""
     for pickle in scan.pickles:
         where = f"{source}!{pickle.where}"
         if pickle.verdict is PickleVerdict.DANGEROUS:
             yield codes.DANGEROUS_PICKLE.at(where, reasons="; ".join(pickle.reasons))
         elif pickle.verdict is PickleVerdict.NEEDS_TRUST and (pickle.globals or pickle.reasons):
-            yield _untrusted(pickle, where)  # without either it is among what was not looked into
+            yield _untrusted(pickle, where)  # without either it is among the unscanned parts
     for expression in scan.expressions:
         yield codes.DANGEROUS_EXPRESSION.at(f"{source}!{expression.where}", reason=expression.reason)
     for part in scan.unscanned:

@@ -21,7 +21,7 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _MAX_LENGTH = 4096  # characters
-# Options that stand behind a requirement.
+# Options after a requirement.
 _TRAILING = r"\s--(hash|config-settings?|global-option|install-option)\b.*$"
 _URL = r"(?i)^(\w+\+)?[a-z][a-z0-9+.-]*://"
 MAX_REQUIREMENTS = 1 << 20  # bytes of one file, for every reader
@@ -56,11 +56,8 @@ class Line(Struct, frozen=True):
 def read_requirements(first: str, read: Callable[[str], bytes | None]) -> Iterator[tuple[str, Line]]:
     """Yield the lines of a requirements file and of the files that it names by -r and -c, each with its file's name.
 
-    A file is read once. The requirements of a file that is only named by -c are limits.
-
-    Args:
-        first: The file's name.
-        read: Returns a file's bytes, or None for a file that is missing or must not be read.
+    A file is read once. The requirements of a file that is only named by -c are limits. `read` returns a file's bytes,
+    or None for a file that is missing or must not be read.
     """
     required, limits = [first], list[str]()  # both grow while they are walked
     for names in (required, limits):

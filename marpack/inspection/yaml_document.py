@@ -39,9 +39,9 @@ class YamlProblem(Struct, frozen=True, kw_only=True):
 
     fault: YamlFault
     reason: str
-    line: int | None = None  # where what is wrong begins, counted from 1
-    seen: int | None = None  # where the parser came upon it
-    context: str = ""  # what the parser was at
+    line: int | None = None  # of the problem's beginning, counted from 1
+    seen: int | None = None  # where the parser found it
+    context: str = ""  # of the parser
     hint: str | None = None
 
 

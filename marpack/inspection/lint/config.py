@@ -199,13 +199,7 @@ def _describe(value: object) -> str:
 
 
 def check_pt2(config: ModelConfig, failing: Severity, uncompiled: Severity) -> Iterator[Finding]:
-    """Yield why the pt2 section fails, or compiles nothing.
-
-    Args:
-        config: The model config.
-        failing: The severity of a failing `initialize`.
-        uncompiled: The severity of a model that runs uncompiled.
-    """
+    """Yield why the pt2 section fails `initialize` (severity `failing`), or compiles nothing (`uncompiled`)."""
     section, where = config.values.get("pt2"), config.at("pt2")
     if isinstance(section, str):
         if "compile" in section:  # the server looks for the key in a string too

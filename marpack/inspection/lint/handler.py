@@ -195,7 +195,7 @@ class OwnClasses(Struct, frozen=True):
     """
 
     certain: dict[str, ast.ClassDef]
-    exact: bool  # the source shows plainly that there are no others
+    exact: bool  # the source shows plainly that these are all
 
     @property
     def only(self) -> ast.ClassDef | None:
@@ -361,7 +361,7 @@ class LoadingStrategy(Struct, frozen=True, kw_only=True):
     cls: Class | None = None
 
     @property
-    def own_way(self) -> bool:
+    def loads_itself(self) -> bool:
         """Whether the handler loads by itself, or the source does not show it."""
         return self.severity is Severity.NOTE
 
@@ -547,7 +547,7 @@ def _check_method(classes: Classes, cls: LocalClass, name: str, arguments: tuple
 
 
 def _check_handle(classes: Classes, cls: LocalClass, *, awaited: bool) -> Iterator[Finding]:
-    """Yield what is wrong with `handle`, or with the stages that BaseHandler's `handle` calls."""
+    """Yield the problems of `handle`, or of the stages that BaseHandler's `handle` calls."""
     found = classes.find(cls, "handle")
     if found is not None and isinstance(found.owner, LocalClass) and found.function:
         yield from _check_answer(found.owner.module, found.function, awaited=awaited)
@@ -611,7 +611,7 @@ def check_batches(context: LintContext) -> Iterator[Finding]:
 def check_vocabulary(context: LintContext) -> Iterator[Finding]:
     """Yield a missing vocabulary, where the server's text handler loads it."""
     loader = context.loader
-    if loader.own_way or loader.cls is None or ServerClass(TEXT_HANDLER) not in context.classes.order(loader.cls):
+    if loader.loads_itself or loader.cls is None or ServerClass(TEXT_HANDLER) not in context.classes.order(loader.cls):
         return
     named = context.manifest.model.extra.get("sourceVocab")
     name = named if isinstance(named, str) and named else _VOCABULARY

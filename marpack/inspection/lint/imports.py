@@ -67,7 +67,7 @@ class ImportSite(Struct, frozen=True):
 
 
 def check_imports(context: LintContext) -> Iterator[Finding]:
-    """Yield what is wrong with the imports of handler and model file, and of the modules that they import.
+    """Yield the wrong imports of handler and model file, and of the modules that they import.
 
     A missing module is reported once, at its most serious place.
     """
@@ -129,7 +129,7 @@ def _brings_modules(tree: ast.Module) -> bool:
 
 
 def _check_ts_import(site: ImportSite, source: str) -> Iterator[Finding]:
-    """Yield what is wrong with an import from `ts`."""
+    """Yield the problems of an import from `ts`."""
     severity, where, name = site.severity, site.where, site.statement.name
     if not ts.has_module(source):
         hint = did_you_mean(source, ts.modules(), 0.7)

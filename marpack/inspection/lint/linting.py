@@ -34,7 +34,7 @@ Rule = Callable[[LintContext], Iterable[Finding]]
 
 def _check_pt2(context: LintContext) -> Iterable[Finding]:
     loader = context.loader
-    is_error = context.target.has(TargetDifference.PT2_ERRORS) and not loader.own_way
+    is_error = context.target.has(TargetDifference.PT2_ERRORS) and not loader.loads_itself
     return check_pt2(context.config, loader.severity, Severity.ERROR if is_error else loader.warning)
 
 
@@ -68,13 +68,8 @@ def lint(
 ) -> list[Finding]:
     """Return every problem that reading alone finds in an archive; nothing is executed or unpickled.
 
-    Args:
-        view: The members, packed or about to be.
-        manifest: The manifest that names them.
-        target: The server that the archive is for.
-        vendored: Packages in the archive, whose problems are not the author's.
-
-    Never raises for the members' content; a member that cannot be read is a finding.
+    Problems of `vendored` packages are left out. Never raises for the members' content; a member that cannot be read
+    is a finding.
     """
     files = Files(view.entries, view.open, search_path(manifest))
     classes = Classes(files)

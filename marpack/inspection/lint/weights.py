@@ -142,13 +142,13 @@ def check_weights(context: LintContext) -> Iterator[Finding]:
     if "serializedFile" in model.extra or model.serialized_file == "":
         yield codes.WEIGHTS_UNNAMED.at(_WEIGHTS, severity=severity)
     elif name and name not in context.files:
-        severity = Severity.WARNING if loader.own_way else Severity.ERROR
+        severity = Severity.WARNING if loader.loads_itself else Severity.ERROR
         yield codes.WEIGHTS_MISSING.at(_WEIGHTS, severity=severity, name=name)
     elif name:
-        yield from islice(_check_file(context, name), 1 if loader.own_way else None)
-    elif model.model_file and not loader.own_way:
+        yield from islice(_check_file(context, name), 1 if loader.loads_itself else None)
+    elif model.model_file and not loader.loads_itself:
         yield codes.WEIGHTS_UNTRAINED.at(_WEIGHTS)
-    elif not loader.own_way:
+    elif not loader.loads_itself:
         yield codes.WEIGHTS_NONE.at(_WEIGHTS, severity=severity)
 
 
@@ -162,7 +162,7 @@ def _check_file(context: LintContext, name: str) -> Iterator[Finding]:
             substitute = _find_substitute(head) if kind is WeightsFormat.UNKNOWN else None
             is_json = substitute in (codes.WEIGHTS_JSON, codes.WEIGHTS_BOOSTER)
             is_expected = PurePosixPath(name).suffix in _KNOWN_SUFFIXES or substitute in _PLACEHOLDERS
-            if kind is WeightsFormat.UNKNOWN and loader.own_way and (is_json or not is_expected):
+            if kind is WeightsFormat.UNKNOWN and loader.loads_itself and (is_json or not is_expected):
                 return  # another library's model
             root = None
             with suppress(KeyError, NotZipError):
@@ -175,7 +175,7 @@ def _check_file(context: LintContext, name: str) -> Iterator[Finding]:
                 yield _judge_mapping(context, name)
             else:
                 yield from _check_use(context, name, kind)
-            if is_eager and kind is WeightsFormat.STATE_DICT and not loader.own_way:
+            if is_eager and kind is WeightsFormat.STATE_DICT and not loader.loads_itself:
                 yield from _check_state(context, name, root)
     except (OSError, MarpackError) as error:
         context.files.report_unreadable(name, error)
@@ -227,7 +227,7 @@ def _check_suffix(context: LintContext, name: str, kind: WeightsFormat, needed: 
         yield _judge_format(context, name, kind, str(needed), _method_severity(context, method))
     if needed is WeightsFormat.ELF and not context.config.aot_compile:
         yield codes.WEIGHTS_AOT_SETTING.at(name, severity=severity)
-    if needed is kind is WeightsFormat.ONNX and not context.loader.own_way:
+    if needed is kind is WeightsFormat.ONNX and not context.loader.loads_itself:
         if all(isinstance(context.owner(method), ServerClass) for method in ("inference", "handle")):
             yield codes.WEIGHTS_ONNX_INFERENCE.at(name, severity=severity)
         if not context.requirements.names & {"onnxruntime", "onnxruntime-gpu"}:
@@ -301,7 +301,7 @@ def check_labels(context: LintContext) -> Iterator[Finding]:
     files, loader = context.files, context.loader
     if LABELS_NAME not in files:
         name = min((name for name in files.names if _ALIKE.fullmatch(name.lower().rpartition("/")[2])), default=None)
-        if name and not loader.own_way:
+        if name and not loader.loads_itself:
             yield codes.LABELS_MISNAMED.at(name, name=name)
         return
     data = files.read(LABELS_NAME, MAX_LABELS)

@@ -272,7 +272,7 @@ def read_handler(folder: Path, names: Iterable[str], entry: str) -> OwnHandler:
     files = _files(folder, {*names, member}, member)
     module, classes = _module(files, member), Classes(files)
     try:
-        loads = module is None or find_loader(read_entry(classes, module, handler.function), classes).own_way
+        loads = module is None or find_loader(read_entry(classes, module, handler.function), classes).loads_itself
     except RecursionError:
         loads = True
     return OwnHandler(entry=entry, file=handler.path, loads=loads, asked=asked, imported=imported)
