@@ -111,16 +111,6 @@ def test_every_form_shows_the_same_facts(output: str, form: Format, build: Build
     assert facts.findings == ()
 
 
-def test_the_digest_is_that_of_the_index(build: Build) -> None:
-    import hashlib
-
-    path = build()
-    with zipfile.ZipFile(path) as file:
-        expected = hashlib.sha256(file.read("MAR-INF/marpack.json")).hexdigest()
-
-    assert look(path).content_digest == f"sha256:{expected}"
-
-
 def test_an_archive_of_the_original_archiver_has_no_digest(make_mar: Callable[..., Path]) -> None:
     facts = look(make_mar("def handle(data, context): return data\n"), verify=True)
 
@@ -164,7 +154,7 @@ def test_another_size_is_found_without_reading_everything(build: Build) -> None:
     assert [finding.code for finding in look(path).findings] == ["digest-mismatch"]
 
 
-def test_an_index_that_is_none_is_a_finding(build: Build) -> None:
+def test_an_unreadable_index_is_a_finding(build: Build) -> None:
     path = rewritten(build(), lambda members: members.update({"MAR-INF/marpack.json": b"{}"}))
 
     assert [finding.code for finding in look(path).findings] == ["unlisted-member"]
@@ -301,18 +291,6 @@ def test_texts_that_cannot_be_read_are_problems_and_no_errors(name: str, build: 
     facts = look(build(**files))
 
     assert getattr(facts, part).problem
-
-
-def test_object_type_names_are_labels(build: Build) -> None:
-    facts = look(build(index_to_name__json='{"object_type_names": ["cat", "dog"]}'))
-
-    assert (facts.labels.count, facts.labels.first) == (2, ("cat", "dog"))
-
-
-def test_labels_in_lists_are_their_last_items(build: Build) -> None:
-    facts = look(build(index_to_name__json='{"1": ["n02", "dog"], "0": ["n01", "cat"], "10": ["n03", "fox"]}'))
-
-    assert facts.labels.first == ("cat", "dog", "fox")
 
 
 def test_labels_come_by_index_and_those_without_one_last(build: Build) -> None:
