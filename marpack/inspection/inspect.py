@@ -63,8 +63,8 @@ def inspect(
     """Return an archive's facts and findings without executing anything in it.
 
     Directory, small files and weights headers are read, by range; with `verify`, every byte is read and compared with
-    digests and CRCs. `parse_config` returns the model config's values beside its text, `static_checks` adds the findings
-    of a build, `max_opcodes` limits all pickles together. `progress` gets the number of bytes just verified.
+    digests and CRCs. `parse_config` returns the model config's values beside its text, `static_checks` adds findings of
+    a build, `max_opcodes` limits all pickles together. `progress` gets the number of bytes just verified.
 
     Raises ManifestError for a manifest that is missing, malformed, or names a missing file.
     """
