@@ -76,18 +76,6 @@ def manifest_of(**model: Any) -> bytes:
     return json.dumps({"runtime": "python", "model": {"modelName": "probe", "handler": "handler.py"} | model}).encode()
 
 
-def with_manifest(value: bytes | dict[str, Any]) -> Callable[[Path], None]:
-    """Return what writes a zip with a handler and this manifest, or these keys in it."""
-    content = value if isinstance(value, bytes) else json.dumps(json.loads(manifest_of()) | value).encode()
-
-    def write(path: Path) -> None:
-        with zipfile.ZipFile(path, "w") as file:
-            file.writestr("handler.py", HANDLER)
-            file.writestr(MANIFEST, content)
-
-    return write
-
-
 def pictured(weights: str | bytes, labels: dict[str, str]) -> Callable[[Path], Path]:
     """Pack a built-in handler with weights of the examples, or with these bytes in their place."""
 
@@ -105,21 +93,10 @@ def link(name: str) -> zipfile.ZipInfo:
     return info
 
 
-def bzipped(path: Path) -> None:
-    zipped()(path)
-    with zipfile.ZipFile(path, "a", zipfile.ZIP_BZIP2) as file:
-        file.writestr("more.txt", b"x" * 100)
-
-
 def rooted(path: Path) -> None:
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("probe/handler.py", HANDLER)
         file.writestr(f"probe/{MANIFEST}", manifest_of())
-
-
-def prefixed(path: Path) -> None:
-    zipped()(path)
-    path.write_bytes(b"#!/bin/sh\nexit 1\n" + path.read_bytes())
 
 
 def bomb(path: Path) -> None:
@@ -246,11 +223,8 @@ class Handler:
 FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
     ("safe-to-open", "unsafe-archive"): {
         "a member outside the folder": by_hand(zipped(("../evil.py", b""))),
-        "a member from the root": by_hand(zipped(("/etc/evil", b""))),
         "a link": by_hand(zipped((link("link"), b"/etc/passwd"))),
         "names that collide": by_hand(zipped(("a", b""), ("A", b""))),
-        "an unknown compression": by_hand(bzipped),
-        "bytes before it": by_hand(prefixed),
     },
     ("safe-to-open", "limit-exceeded"): {"a bomb": by_hand(bomb)},
     ("safe-to-open", "damaged-archive"): {"cut off": cut},
@@ -260,7 +234,6 @@ FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
     ("safe-to-open", "archive-suffix"): {"a zip by another name": by_hand(zipped(), "probe.zip")},
     ("digests", "damaged-member"): {
         "a flipped byte": flipped("handler.py"),
-        "a flipped byte in the manifest": flipped(MANIFEST),
         "a flipped byte in the index": flipped(INDEX),
     },
     ("digests", "digest-mismatch"): {"a changed member": rewritten(add("handler.py", HANDLER.encode() + b"#"))},
@@ -276,10 +249,6 @@ FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
         "weights that are absent": by_hand(zipped(serializedFile="gone.pt")),
         "weights outside": by_hand(zipped(serializedFile="../gone.pt")),
         "a handler that is absent": by_hand(zipped(handler="gone.py")),
-        "no handler's name": by_hand(zipped(handler=None)),
-        "an unknown runtime": by_hand(with_manifest({"runtime": "ruby"})),
-        "a manifest that is no JSON": by_hand(with_manifest(b"{")),
-        "a manifest with a BOM": by_hand(with_manifest(b"\xef\xbb\xbf" + manifest_of())),
     },
     ("preflight", "source-syntax"): {"a handler that does not parse": built("def broken(:\n")},
     ("preflight", "handler-no-entry"): {"no handle": built("x = 1\n")},
@@ -316,10 +285,8 @@ FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
         "raises when constructed": instead(
             "class Handler:", "class Handler:\n    def __init__(self):\n        {}['gone']\n"
         ),
-        "raises when initialized": at_load('open("gone.txt")'),
         "hangs when initialized": Slow(at_load("import time", "time.sleep(60)"), startup_timeout=1.0),
         "exits when initialized": at_load("os._exit(3)"),
-        "is killed when initialized": at_load("os.kill(os.getpid(), 9)"),
     },
     ("samples", "sample-missed"): {
         "another status": expecting(status=404),
@@ -340,7 +307,6 @@ FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
     ("batch-contract", "batch-refused"): {
         "a batch one short": batch("if len(data) > 1: found.pop()"),
         "a batch's answers as one": batch("if len(data) > 1: return [found]"),
-        "a batch that raises": batch("if len(data) == 3: raise ValueError(3)"),
         "a batch that dies": batch("if len(data) == 3: os._exit(1)"),
         "a batch that hangs": Slow(batch('if len(data) > 1: __import__("time").sleep(60)'), timeout=3.0),
     },
@@ -364,7 +330,6 @@ FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
         )
     },
     ("repeatable", "not-repeatable"): {
-        "it counts its requests": at_answer('self.seen = getattr(self, "seen", 0) + 1', 'return {"n": self.seen}'),
         "it rolls dice": at_answer('return {"dice": __import__("random").random()}'),
         "it tosses a coin": at_answer(
             'return __import__("random").choice("ab")', samples={f"{n}.txt": f"{n}" for n in range(12)}
@@ -378,7 +343,6 @@ FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
     },
     ("labels", "unknown-label"): {
         "a label of its own": at_answer('return {self.labels["0"]: vowels, "Other": 1 - vowels}'),
-        "a number for a label": at_answer('return {self.labels["0"]: vowels, "class 1": 0.25}'),
     },
     ("memory", "memory-grows"): {
         "it keeps its requests": at_answer('self.kept = [*getattr(self, "kept", ()), bytearray(50_000)]'),

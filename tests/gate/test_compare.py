@@ -38,7 +38,6 @@ ALIKE: list[tuple[str | bytes, str | bytes]] = [
     ("1e9", "1.0005e9"),
     ("[1, 2.0]", "[1, 2.0001]"),
     ('{"a": 0.9, "b": 0.1}', '{"b": 0.1, "a": 0.9}'),
-    ('{"a": [NaN, Infinity]}', '{"a": [NaN, Infinity]}'),
     ("5", "5.0"),
     # of a top-k, the last one may change places by rounding
     ('{"a": 0.5, "b": 0.3, "c": 0.1}', '{"a": 0.5, "b": 0.3, "d": 0.1004}'),
@@ -48,7 +47,6 @@ ALIKE: list[tuple[str | bytes, str | bytes]] = [
 DIFFERENT: list[tuple[str | bytes, str | bytes, str]] = [
     ("text", "other", "the body is other, not text"),
     (b"\xff\x00", b"\xff", "the body has other bytes (1, not 2)"),
-    ("text", "5", "the body is 5, not text"),
     ("0.5", "0.51", "the response is 0.51, not 0.5"),
     ("100001", "100002", "the response is 100002, not 100001"),  # whole numbers are names and counts
     ("1", "true", "the response is true, not 1"),
@@ -57,8 +55,6 @@ DIFFERENT: list[tuple[str | bytes, str | bytes, str]] = [
     ('{"a": {"b": [1, 2]}}', '{"a": {"b": [1, 3]}}', "a.b[1] is 3, not 2"),
     ('{"a": 1.0}', '{"b": 5.0}', "a is only in one of the responses"),
     ('{"a": 0.5, "b": 0.3, "c": 0.2}', '{"a": 0.5, "b": 0.3, "d": 0.1}', "c is only in one of the responses"),
-    ('{"a": 0.9}', '{"a": 0.9, "b": 0.1}', "b is only in one of the responses"),
-    ("[]", "{}", "the response is {}, not []"),
     ("0.5", "1" + "0" * 400, "the response is 1000"),
     ("[" * 50_000 + "]" * 50_000, "[" * 50_000 + " ]" * 50_000, ""),
 ]
@@ -87,12 +83,9 @@ def test_more_than_the_body_is_compared():
         assert facts <= set(found.replace(",", "").split())
 
 
-def test_the_tolerance_is_the_callers():
+def test_the_tolerance_is_the_callers_and_the_first_differences_are_told():
     assert find_differences(result("0.5"), result("0.58"), 0.1) == []
     assert find_differences(result("0.5"), result("0.5001"), 0.0) != []
-
-
-def test_only_the_first_few_places_are_told():
     assert len(find_differences(result(json.dumps([0.0] * 100)), result(json.dumps([1.0] * 100)))) == 3
 
 
@@ -102,7 +95,6 @@ def test_only_the_first_few_places_are_told():
         ("0.5", "0.75", 0.25),
         ('{"a": [1, 5]}', '{"a": [1, 2], "b": 9}', 3),
         ("[NaN]", "[1]", None),
-        ("text", "text", None),
         ("[1]", "[1]", 0),
         ('{"a": 1}', '{"b": 1}', None),
         ("1", "1" + "0" * 400, math.inf),
@@ -136,9 +128,7 @@ def test_an_answer_is_like_itself_and_likeness_goes_both_ways(value: Any, other:
         ('"cat"', "cat"),
         ('["cat", "dog"]', "cat, dog"),
         ('[{"cat": [1, 2, 3, 4], "score": 0.9}, {"dog": [1, 2, 3, 4], "score": 0.8}]', "cat, dog"),
-        ("cat", None),
         ("[0.1, 0.9]", None),
-        ("{}", None),
         ("[]", None),
         ('[{"cat": "x"}, 5]', None),
         ('{"on": true}', None),
@@ -247,7 +237,6 @@ def test_a_tensor_of_torchs(dtype: str):
 @pytest.mark.parametrize(
     "raw",
     [
-        b"",
         b"text",
         b"\xff\xfe",
         b"\x93NUMPY",
