@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rich.console import Console
-    from rich.progress import ProgressColumn
 
     from marpack.errors import MarpackError
     from marpack.findings import Finding
@@ -280,33 +279,17 @@ def write_whole(path: str, data: bytes, *, option: str) -> None:
             replace_file(file, data)
 
 
-def _bar(what: str, *columns: str | ProgressColumn, refresh: bool = True) -> Any:  # Any: a rich.progress.Progress
-    """Return a bar on stderr that disappears at its end; without `refresh`, only updates draw it."""
-    from rich.progress import BarColumn, Progress
-
-    return Progress(
-        what,
-        BarColumn(24),
-        *columns,
-        console=talk(),
-        transient=True,
-        redirect_stdout=False,  # otherwise results would go to stderr
-        redirect_stderr=False,
-        auto_refresh=refresh,
-    )
-
-
 @contextmanager
 def byte_bar(what: str, total: int) -> Iterator[Callable[[int], None] | None]:
-    """Show bytes of a total, speed and time left on stderr; only on a terminal, and only for what takes a while."""
+    """Show the progress over some bytes; only on a terminal, and only over many."""
     if total < _LARGE or not sys.stderr.isatty():
         yield None
         return
-    from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    with _bar(what, DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(compact=True)) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda count: bar.advance(task, count)
+    progress = Progress(total, what)
+    try:
+        yield progress.advance
+    finally:
+        progress.clear()
 
 
 @contextmanager
@@ -346,32 +329,37 @@ def periodic_lines(running: Callable[[], str]) -> Iterator[None]:
 
 
 class Progress:
-    """Counts results, of a total if it is known, and draws a bar on a terminal (stderr), at most ten times a second."""
+    """Counts results or bytes, and draws a bar on a terminal (stderr), at most ten times a second."""
 
-    def __init__(self, total: int | None) -> None:
+    def __init__(self, total: int | None, what: str = "") -> None:
+        """Take the total, if it is known; `what`: bytes are counted, and this happens to them."""
         self._total = total
+        self._what = what
         self._start = self._drawn = time.monotonic()
         self._done = self._failed = 0
-        self._bar: Any = None  # Any: as in `_bar`
+        self._bar: Any = None  # Any: a rich.progress.Progress
 
-    def advance(self, count: int, failed: int) -> None:
-        """Count some results, and the failed ones among them; draw if it is time."""
+    def advance(self, count: int, failed: int = 0) -> None:
+        """Count some, and the failed ones among them; draw if it is time."""
         self._done += count
         self._failed += failed
         now = time.monotonic()
-        if now - self._start < _AFTER or now - self._drawn < _EVERY:
+        if now - self._start < (0 if self._what else _AFTER) or now - self._drawn < _EVERY:
             return
-        self._drawn = now
+        self._drawn, pace = now, self._done / (now - self._start)
         if self._bar is None:
-            from rich.progress import TimeRemainingColumn
+            from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
-            left = [] if self._total is None else [TimeRemainingColumn()]
-            self._bar = _bar("", "{task.fields[seen]}", *left, refresh=False)
+            left = [] if self._total is None else [TimeRemainingColumn(compact=True)]
+            columns: Any = (self._what, BarColumn(24), "{task.fields[seen]}", *left)
+            to_stderr: Any = {"redirect_stdout": False, "redirect_stderr": False}  # results would go there also
+            self._bar = Progress(*columns, console=talk(), transient=True, auto_refresh=False, **to_stderr)
             self._bar.add_task("", total=self._total, seen="")
-        pace = self._done / (now - self._start)
         of_total = "" if self._total is None else f"/{self._total:,}"
         failures = f"  {self._failed:,} failed" if self._failed else ""
         seen = f"{self._done:,}{of_total}  {pace:{',.0f' if pace >= 10 else '.1f'}}/s{failures}"
+        if self._what:
+            seen = f"{self._done / 1e6:,.1f}/{(self._total or 0) / 1e6:,.1f} MB  {pace / 1e6:,.1f} MB/s"
         self._bar.start()
         self._bar.update(0, completed=self._done, seen=seen, refresh=True)
 

@@ -244,12 +244,13 @@ def test_a_bar_is_drawn_after_a_while_at_most_ten_times_a_second(clock: Clock, m
 @pytest.mark.parametrize(
     ("tty", "total", "is_shown"), [(True, 64 << 20, True), (True, 1 << 20, False), (False, 1 << 30, False)]
 )
-def test_many_bytes_have_a_bar_on_a_terminal(monkeypatch, tty: bool, total: int, is_shown: bool):
+def test_many_bytes_have_a_bar_on_a_terminal(clock: Clock, monkeypatch, tty: bool, total: int, is_shown: bool):
     terminal = watch_stderr(monkeypatch, tty=tty)
     with byte_bar("packing", total) as progress:
         assert (progress is not None) == is_shown
         if progress is not None:
             progress(total // 4)
+            clock.now += 2
             progress(total // 4)
     assert (f"{total / 2e6:.1f}/{total / 1e6:.1f} MB" in terminal.getvalue()) == is_shown
     assert bool(terminal.getvalue()) == is_shown
