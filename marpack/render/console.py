@@ -336,6 +336,7 @@ class Progress:
         self._total = total
         self._what = what
         self._start = self._drawn = time.monotonic()
+        self._after = 0.0 if what else _AFTER  # only many bytes have a bar
         self._done = self._failed = 0
         self._bar: Any = None  # Any: a rich.progress.Progress
 
@@ -344,9 +345,9 @@ class Progress:
         self._done += count
         self._failed += failed
         now = time.monotonic()
-        if now - self._start < (0 if self._what else _AFTER) or now - self._drawn < _EVERY:
+        if now - self._start < self._after or (self._bar and now - self._drawn < _EVERY):
             return
-        self._drawn, pace = now, self._done / (now - self._start)
+        self._drawn, pace = now, self._done / max(now - self._start, 1e-6)
         if self._bar is None:
             from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
