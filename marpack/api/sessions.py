@@ -88,7 +88,7 @@ class SessionNotes(LoadProgress):
     def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
         """Pass on a build's warnings, programs, differences from the server, and unmet requirements."""
         from marpack.inspection.members import find_programs, model_config, program_findings
-        from marpack.runner.environments import requirement_notes
+        from marpack.runner.environments import unmet
         from marpack.runner.session import sequence_warning
 
         self.on_findings(resolved.findings)
@@ -97,7 +97,7 @@ class SessionNotes(LoadProgress):
         warning = sequence_warning(model_config(archive))
         self.on_findings([warning] if warning else [])
         if self._env == "current":
-            self.on_findings(requirement_notes(archive))
+            self.on_findings(unmet(archive, as_notes=True))
 
     def prepared(self, prepared: PreparedModel) -> None:
         """Call `on_prepared`, before the model is loaded."""

@@ -75,8 +75,6 @@ class Touched(Struct, frozen=True):
 
 
 UNSEEN = Touched(Access.UNKNOWN, "whatever a worker touched that died before it could tell", "handle")
-
-
 UNAVAILABLE = "device-unavailable"  # kind of a Trouble: torch cannot use the device that `Load` names
 
 
@@ -163,15 +161,10 @@ FromWorker = Loaded | LoadFailed | ResponseChunk | Answered | Dying
 
 
 class Pipe:
-    """One end of the connection; whole messages go in and come out.
-
-    Args:
-        sock: A connected stream socket.
-        expects: The union of message types that arrive at this end.
-        limit: Bytes of a message that may arrive; None: whatever the other end says.
-    """
+    """One end of a connected stream socket, which carries whole messages."""
 
     def __init__(self, sock: socket.socket, expects: Any, limit: int | None = None) -> None:  # Any: a union is no type
+        """Take the union of the message types that arrive at this end, and the bytes that one may have (None: any)."""
         self._sock = sock
         self.limit = limit
         self._encode = msgspec.msgpack.Encoder().encode
@@ -185,11 +178,13 @@ class Pipe:
 
     def send(self, message: object) -> None:
         """Send one message whole, waiting as long as it takes; OSError if the other end is gone."""
-        self._sock.sendall(self._frame(message))
+        payload = self._encode(message)
+        self._sock.sendall(_LENGTH.pack(len(payload)) + payload)
 
     def post(self, message: object) -> None:
         """Queue one message, to be sent by `flush` (the socket must not block)."""
-        self._leaving += self._frame(message)
+        payload = self._encode(message)
+        self._leaving += _LENGTH.pack(len(payload)) + payload
 
     def flush(self) -> bool:
         """Send what can be sent of the queue; True once it is empty."""
@@ -200,10 +195,6 @@ class Pipe:
                     sent = self._sock.send(view)
                 del self._leaving[:sent]
         return not self._leaving
-
-    def _frame(self, message: object) -> bytes:
-        payload = self._encode(message)
-        return _LENGTH.pack(len(payload)) + payload
 
     def receive(self) -> Any:
         """Wait for one message; None once the other end is closed."""

@@ -56,7 +56,6 @@ class TargetDifference(Enum):
         "ignored: only the server's own service_envelope counts",
         "applied",
     )
-
     PLAIN_VOCABULARIES = (
         "text_classifier with source_vocab.json or source_vocab.txt",
         "the server reads source_vocab.pt only: the worker dies",
@@ -98,10 +97,7 @@ class HandlerSettings(Struct, frozen=True):
 
 
 def keep_settings(owner: object, settings: HandlerSettings) -> None:
-    """Keep the settings with a Context or a BaseHandler.
-
-    Both have a slot for them: `vars` shows authors only the attributes that the server sets.
-    """
+    """Keep the settings in the slot of a Context or a BaseHandler, so that `vars` does not show them to authors."""
     setattr(owner, _SLOT, settings)
 
 

@@ -25,7 +25,6 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.tags import sys_tags
 from packaging.version import InvalidVersion, Version
@@ -278,29 +277,29 @@ def _failure(output: str, requirements: Path) -> IsolationError:
     return IsolationError(what, where=requirements.name, output=output, hint=_OTHER_VERSION)
 
 
-def unmet(archive: Archive, *, isolable: bool = False) -> Iterator[Finding]:
+def unmet(archive: Archive, *, as_notes: bool = False) -> Iterator[Finding]:
     """Yield one finding per requirement that the environment does not meet, also of included files.
 
-    `isolable`: the hints name --env isolated where that helps.
+    `as_notes`: for a run that goes on; the hints then name --env isolated where that helps.
 
     Options and paths name no packages and are ignored, as are requirements whose markers do not apply here. The static
     checks report what pip cannot read. A vendored package is met if it can be loaded.
     """
+    severity = Severity.NOTE if as_notes else None
     vendored, here = _vendored(archive), set(sys_tags())
     for package in vendored.packages if vendored else ():
         if here.isdisjoint(package.tags):
             yield codes.REQUIREMENT_UNMET.at(
                 f"{archive.source}!{INDEX_NAME}",
                 hint="to try it here, vendor for this Python, in a copy of the project",
+                severity=severity,
                 message=f"{package.name} is vendored for another Python or machine than this: {package.file}",
             )
     for file, line in _lines(archive):
-        message = _unmet(line)
-        if message is not None:
-            isolated = ", or run with --env isolated" if isolable and _installed(line.name) is None else ""
-            yield codes.REQUIREMENT_UNMET.at(
-                f"{archive.source}!{file}:{line.number}", hint=f"pip install '{line.text}'{isolated}", message=message
-            )
+        if (message := _unmet(line)) is not None:
+            isolated = ", or run with --env isolated" if as_notes and _installed(line.name) is None else ""
+            where, hint = f"{archive.source}!{file}:{line.number}", f"pip install '{line.text}'{isolated}"
+            yield codes.REQUIREMENT_UNMET.at(where, hint=hint, severity=severity, message=message)
 
 
 def _vendored(archive: Archive) -> Vendored | None:
@@ -363,9 +362,3 @@ def _parsed(text: str) -> Requirement | None:
 def has_requirements(archive: Archive) -> bool:
     """Return whether an archive has a requirements file that can be read."""
     return _bytes_of(archive, archive.manifest.model.requirements_file) is not None
-
-
-def requirement_notes(archive: Archive) -> Iterator[Finding]:
-    """Yield one note per requirement that this environment does not meet."""
-    for finding in unmet(archive, isolable=True):
-        yield replace(finding, severity=Severity.NOTE)

@@ -5,7 +5,7 @@ from importlib import metadata
 import pytest
 
 from marpack.archive.reader import open_archive
-from marpack.runner.environments import count_requirements, unmet
+from marpack.runner.environments import count_requirements, has_requirements, unmet
 
 CLICK = metadata.version("click")
 
@@ -78,3 +78,18 @@ def test_an_included_file_is_looked_for_beside_the_one_that_includes_it(make_mar
     files = {"deps/all.txt": "-r ./more.txt\n", "deps/more.txt": "nobody-at-all\n", "more.txt": "nobody-else\n"}
     with open_archive(make_mar("x = 1", files=files, requirementsFile="deps/all.txt")) as archive:
         assert [finding.message.split()[0] for finding in unmet(archive)] == ["nobody-at-all"]
+
+
+@pytest.mark.parametrize(("line", "can_be_isolated"), [("nobody-at-all", True), ("msgspec<0.1", False)])
+def test_a_run_notes_what_it_lacks_and_names_the_way_out(make_mar, line: str, *, can_be_isolated: bool):
+    with open_archive(make_mar("", files={"r.txt": line}, requirementsFile="r.txt")) as archive:
+        (note,) = unmet(archive, as_notes=True)
+    assert note.severity == "note"
+    # Another version of a package that workers share cannot be had that way.
+    assert ("--env isolated" in (note.hint or "")) is can_be_isolated
+
+
+def test_an_archive_without_a_requirements_file_has_none(make_mar):
+    for mar in (make_mar(""), make_mar("", name="gone", requirementsFile="gone.txt")):
+        with open_archive(mar) as archive:
+            assert not has_requirements(archive)
