@@ -109,7 +109,7 @@ class HttpRequest:
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0  # the response itself has not begun
         pieces: list[bytes] = [content.read_nowait()] if content.is_eof() else []
-        size, end = sum(map(len, pieces)), time.monotonic() + self._settings.body_grace
+        size, end = len(pieces[0]) if pieces else 0, time.monotonic() + self._settings.body_grace
         while size <= self.max_size and not content.at_eof():
             try:
                 async with asyncio.timeout(end + size / _MIN_BODY_RATE - time.monotonic()):

@@ -222,7 +222,7 @@ class ServerMetrics:
             if len(self._taken) >= MAX_SAMPLES:
                 self._taken.clear()
             self._taken[name, about] = sample
-        sample.put(value, rest[end + 1 :].partition(",")[2])
+        sample.put(value, "" if self._mode is MetricsMode.PROMETHEUS else rest[end + 1 :].partition(",")[2])
 
     def exposition(self, names: Collection[str] = ()) -> bytes:
         """Return Prometheus' text of all samples, or of those with certain names."""

@@ -192,19 +192,6 @@ def test_beside_1500_idle_and_slow_clients_all_others_are_answered(archive: Path
 
 
 @nightly
-def test_a_server_with_too_many_connections_says_so(archive: Path):
-    with served(archive, front={"max_connections": 5}) as server:
-        kept = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]
-        time.sleep(0.1)
-        with pytest.raises((RemoteDisconnected, ConnectionError)):
-            server.ask("one more")
-        assert server.said("noted").startswith("noted 5 connections ")
-        for connection in kept:
-            connection.close()
-        eventually(lambda: server.ask("again") == (200, "again"))
-
-
-@nightly
 def test_a_worker_whose_files_do_not_fit_the_disk_waits_until_they_do(archive: Path):
     with served(archive) as server:
         _, most = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)

@@ -1,5 +1,4 @@
 import asyncio
-import json
 import resource
 import socket
 import time
@@ -41,16 +40,6 @@ async def test_an_answer_has_only_headers_that_were_asked_for():
         }
         await client.send(request("/echo", body=b"abc"))
         assert "content-type" not in (await client.answer()).headers
-
-
-@in_loop
-async def test_what_is_no_http_is_answered_as_the_server_does():
-    async with listening() as at:
-        head, _, body = (await at.said(b"nonsense\r\n\r\n")).partition(b"\r\n\r\n")
-        assert b" 400 Bad Request" in head
-        assert b"connection: close" in head.lower()
-        error = {"code": 400, "type": "BadRequestException", "message": "Invalid HTTP message."}
-        assert json.loads(body) == error
 
 
 @in_loop
@@ -258,18 +247,6 @@ async def test_a_client_that_leaves_or_sends_no_more_has_its_request_cancelled(l
             assert await client.rest() == b""
         await eventually(lambda: at.probe.cancelled == 1)
         await eventually(lambda: at.http.connection_count == 0)
-
-
-@in_loop
-async def test_a_client_may_leave_while_its_answer_is_written():
-    async with listening() as at:
-        async with await at.connect() as client:
-            await client.send(request("/large"))
-            await client.reader.readexactly(1000)
-            client.writer.transport.abort()
-        await eventually(lambda: at.http.connection_count == 0)
-        async with await at.connect() as client:
-            assert (await client.get("/echo")).status == 200
 
 
 @in_loop

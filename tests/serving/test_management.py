@@ -285,29 +285,30 @@ def test_the_life_of_a_model(fresh: Served, store: Path) -> None:
     assert (store / "probe2.mar").exists()
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("url=probe.mar&batch_size=3&max_batch_delay=7&response_timeout=9", (0, 0, 3, 7, 9)),
-        ("url=probe.mar&batch_size=x&max_batch_delay=-1&response_timeout=0", (0, 0, 1, 100, 120)),
-        ("url=tuned.mar&batch_size=2&max_batch_delay=7&response_timeout=9", (1, 2, 2, 7, 33)),
-        ("url=tuned.mar&initial_workers=5", (1, 2, 4, 20, 33)),
-        ("url=probe.mar&model_name=&handler=&url=nope.mar", (0, 0, 1, 100, 120)),
-    ],
-)
+REGISTERED = {
+    "url=probe.mar&batch_size=3&max_batch_delay=7&response_timeout=9": (0, 0, 3, 7, 9),
+    "url=probe.mar&batch_size=x&max_batch_delay=-1&response_timeout=0": (0, 0, 1, 100, 120),
+    "url=tuned.mar&batch_size=2&max_batch_delay=7&response_timeout=9": (1, 2, 2, 7, 33),
+    "url=tuned.mar&initial_workers=5": (1, 2, 4, 20, 33),
+    "url=probe.mar&model_name=&handler=&url=nope.mar": (0, 0, 1, 100, 120),
+}
+
+
 @pytest.mark.parametrize("form", ["query", "json"])
-def test_what_is_asked_for_at_registration(fresh: Served, query: str, expected: tuple[int, ...], form: str) -> None:
-    if form == "query":
-        code, found = fresh.manage("POST", f"/models?{query}")
-    else:
-        pairs = [pair.split("=") for pair in query.split("&")]
-        given = {name: value for name, value in reversed(pairs) if value not in {"", "x"}} | {"unknown": 1}
-        code, found = fresh.manage("POST", "/models", json.dumps(given).encode(), content_type="application/json")
-    assert code == 200, found
-    name = found["status"].split('"')[1]
-    (described,) = fresh.manage("GET", f"/models/{name}")[1]
-    keys = ("minWorkers", "maxWorkers", "batchSize", "maxBatchDelay", "responseTimeout")
-    assert tuple(described[key] for key in keys) == expected
+def test_what_is_asked_for_at_registration(fresh: Served, form: str) -> None:
+    for query, expected in REGISTERED.items():
+        if form == "query":
+            code, found = fresh.manage("POST", f"/models?{query}")
+        else:
+            pairs = [pair.split("=") for pair in query.split("&")]
+            given = {name: value for name, value in reversed(pairs) if value not in {"", "x"}} | {"unknown": 1}
+            code, found = fresh.manage("POST", "/models", json.dumps(given).encode(), content_type="application/json")
+        assert code == 200, found
+        name = found["status"].split('"')[1]
+        (described,) = fresh.manage("GET", f"/models/{name}")[1]
+        keys = ("minWorkers", "maxWorkers", "batchSize", "maxBatchDelay", "responseTimeout")
+        assert tuple(described[key] for key in keys) == expected
+        assert fresh.manage("DELETE", f"/models/{name}")[0] == 200
 
 
 def test_a_model_that_does_not_start_is_gone(fresh: Served) -> None:
@@ -434,12 +435,6 @@ def test_the_doors_refusal(store: Path) -> None:
         assert server.manage("GET", "/models") == (200, {"models": []})
 
 
-def test_default_workers(store: Path) -> None:
-    with served(model_store=store, default_workers=2) as server:
-        registered = 'Model "probe" Version: 1.0 registered with 2 initial workers'
-        assert server.manage("POST", "/models?url=probe.mar") == (200, status(registered))
-
-
 def test_as_the_original(as_original: Served) -> None:
     """What differs: the words of failures, the status of broken JSON; what is safe stays."""
     code, found = as_original.manage("POST", "/models", b"{", content_type="application/json")
@@ -458,7 +453,9 @@ def test_as_the_original(as_original: Served) -> None:
 @pytest.mark.parametrize("compat", [False, True])
 def test_one_address_for_all(store: Path, compat: bool) -> None:
     everything = dict.fromkeys(("inference", "management", "metrics"), free_address())
-    with served(store / "probe.mar", model_store=store, compat=compat, **everything) as server:
+    with served(store / "probe.mar", model_store=store, compat=compat, default_workers=2, **everything) as server:
+        registered = 'Model "m" Version: 1.0 registered with 2 initial workers'
+        assert server.manage("POST", "/models?url=probe.mar&model_name=m") == (200, status(registered))
         assert list(server.log.addresses) == ["inference"]
         assert server.request("POST", "/predictions/probe", b"x")[0] == 200
         assert server.request("POST", "/models/probe/invoke", b"x")[0] == 200

@@ -55,28 +55,6 @@ def test_whether_only_this_machine_reaches_it() -> None:
     assert [text for text in inside + outside if Address.parse(text, default_port=80).is_loopback] == inside
 
 
-MODELS = """\
-models={\\
-  "noop": {\\
-    "1.0": {\\
-        "defaultVersion": true,\\
-        "marName": "noop.mar",\\
-        "minWorkers": 1,\\
-        "maxWorkers": 4,\\
-        "batchSize": "8",\\
-        "maxBatchDelay": 100,\\
-        "responseTimeout": 0,\\
-        "startupTimeout": -1\\
-    },\\
-    "2": {}\\
-  }\\
-}
-"""
-NOOP = ModelProperties(
-    min_workers=1, max_workers=4, batch_size=8, max_batch_delay=100, default_version=True, mar_name="noop.mar"
-)
-
-
 def read(tmp_path: Path, text: str, environ: Mapping[str, str] | None = None) -> ServerConfig:
     file = tmp_path / "config.properties"
     file.write_text(text, encoding="latin-1")
@@ -93,7 +71,10 @@ VALUES: dict[str, tuple[str, Any]] = {
     "management_address": ("http://127.0.0.1", Address("127.0.0.1", 8081)),
     "metrics_address": ("unix:/run/metrics", Address("", 0, "/run/metrics")),
     "load_models": ("a.mar, b=c.mar,,all", ("a.mar", "b=c.mar", "all")),
-    "models": ('{"m": {"1": {"batchSize": 2}}}', {"m": {"1": ModelProperties(batch_size=2)}}),
+    "models": (  # a value of 0 or less counts as missing, as on TorchServe
+        '{"m": {"1": {"defaultVersion": true, "batchSize": "8", "responseTimeout": 0, "startupTimeout": -1}, "2": {}}}',
+        {"m": {"1": ModelProperties(default_version=True, batch_size=8), "2": ModelProperties()}},
+    ),
     "model_snapshot": (
         '{"name": "startup.cfg", "modelCount": 1, "models": {"m": {"1": {"marName": "m.mar"}}}}',
         {"m": {"1": ModelProperties(mar_name="m.mar")}},
@@ -136,11 +117,6 @@ def test_reads_each_key(tmp_path: Path, key: str) -> None:
 
 def test_says_nothing_where_the_file_says_nothing(tmp_path: Path) -> None:
     assert read(tmp_path, "# all defaults\n") == ServerConfig()
-
-
-def test_reads_the_models_of_an_example(tmp_path: Path) -> None:
-    """A value of 0 or less says nothing, as in the original."""
-    assert said(read(tmp_path, MODELS)) == {"models": {"noop": {"1.0": NOOP, "2": ModelProperties()}}}
 
 
 NOT_MODELS = "not a JSON object of models and versions"
