@@ -68,15 +68,6 @@ def test_a_batch_that_came_due_while_nobody_was_free_goes_at_once(new: NewJob):
     assert ids(jobs.take(9.0)) == ["0", "1"]
 
 
-@pytest.mark.parametrize("batch_size", [1, 4])
-def test_who_has_gone_is_dropped_when_taken(new: NewJob, batch_size: int):
-    jobs = queue(batch_size=batch_size)
-    first, *_ = filled(jobs, new, 5)
-    first.response.cancel()
-    batch = ids(jobs.take(0.0))
-    assert batch == (["1"] if batch_size == 1 else ["1", "2", "3", "4"])
-
-
 @pytest.mark.parametrize("place", range(3))
 def test_who_has_gone_is_dropped_before_the_batch_is_sent(new: NewJob, place: int):
     jobs = queue()
@@ -122,15 +113,6 @@ def test_what_no_worker_began_with_is_first_again_in_its_order_whatever_the_room
     jobs.put_back(taken)
     assert len(jobs) == 4
     assert ids(jobs.take(0.0)) == ["0", "2", "3"]
-
-
-def test_draining_returns_all_with_the_open_batch_first(new: NewJob):
-    jobs = queue()
-    filled(jobs, new, 2)
-    assert jobs.take(0.0) is None
-    filled(jobs, new, 2)
-    assert ids(jobs.drain()) == ["0", "1", "2", "3"]
-    assert (len(jobs), jobs.due, jobs.take(9.0)) == (0, None, None)
 
 
 STEPS = st.lists(

@@ -188,37 +188,32 @@ PASTED = """(() => {
 })()"""
 
 
-def test_a_file_that_is_dropped(page: Browser, server: PageServer):
+def test_what_is_dropped_or_pasted(page: Browser, server: PageServer):
     assert page.value(DROPPED)
     assert texts(page, "#file-hint") == ["3 bytes, application/octet-stream"]
     send(page)
-    assert server.asked == [("digits", "1.0", "application/octet-stream", b"\1\2\3")]
+    expected = [("application/octet-stream", b"\1\2\3")]
+    pasted = {
+        "data.items.add(new File(['GIF89a'], 'p.gif', {type: 'image/gif'}))": ("image/gif", b"GIF89a"),
+        "data.setData('text/plain', 'wörds')": ("text/plain", "wörds".encode()),
+        "data.setData('text/plain', '[1, 2]')": ("application/json", b"[1, 2]"),
+        "data.setData('text/plain', '12')": ("text/plain", b"12"),
+    }
+    for added, given in pasted.items():
+        page.value(PASTED % added)
+        send(page)
+        expected.append(given)
+    assert server.asked == [("digits", "1.0", *given) for given in expected]
 
 
-@pytest.mark.parametrize(
-    ("added", "kind", "body"),
-    [
-        ("data.items.add(new File(['GIF89a'], 'p.gif', {type: 'image/gif'}))", "image/gif", b"GIF89a"),
-        ("data.setData('text/plain', 'wörds')", "text/plain", "wörds".encode()),
-        ("data.setData('text/plain', '[1, 2]')", "application/json", b"[1, 2]"),
-        ("data.setData('text/plain', '12')", "text/plain", b"12"),
-    ],
-)
-def test_what_is_pasted(page: Browser, server: PageServer, added: str, kind: str, body: bytes):
-    page.value(PASTED % added)
-    send(page)
-    assert server.asked == [("digits", "1.0", kind, body)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "typed", "content_type"),
-    [("text", 'it\'s $(a)\n"b" `c` \\ @d', "text/plain"), ("json", '{"a": "it\'s"}', "application/json")],
-)
-def test_what_is_typed(page: Browser, server: PageServer, kind: str, typed: str, content_type: str):
-    send_text(page, typed, kind)
-    assert server.asked == [("digits", "1.0", content_type, typed.encode())]
-    command = ["curl", "-H", f"Content-Type: {content_type}", "--data-raw", typed]
-    assert command_of(page) == [*command, f"{server.address}/predictions/digits"]
+def test_what_is_typed(page: Browser, server: PageServer):
+    for kind, typed in (("text", 'it\'s $(a)\n"b" `c` \\ @d'), ("json", '{"a": "it\'s"}')):
+        page.value("document.querySelector('#text').value = ''")
+        send_text(page, typed, kind)
+        content_type = {"text": "text/plain", "json": "application/json"}[kind]
+        assert server.asked[-1] == ("digits", "1.0", content_type, typed.encode())
+        command = ["curl", "-H", f"Content-Type: {content_type}", "--data-raw", typed]
+        assert command_of(page) == [*command, f"{server.address}/predictions/digits"]
 
 
 def test_the_command_names_another_version_and_has_a_long_text_as_a_file(page: Browser):
@@ -244,24 +239,17 @@ def test_a_sample_goes_with_one_click_as_it_was_packed(page: Browser, server: Pa
         assert words[4] == SAMPLES[name][1].decode()
 
 
-def test_only_the_chosen_models_samples_are_offered(page: Browser):
-    assert page.value("document.querySelectorAll('.samples button').length") == len(SAMPLES)
-    choose_model(page, "detector")
-    assert page.value("document.querySelector('#samples').hidden")
-
-
-@pytest.mark.parametrize(
-    ("kind", "typed", "problem"),
-    [("file", "", "Choose a file first, or take a sample."), ("json", '{"a": ', "This is no JSON: ")],
-)
-def test_what_cannot_be_sent(page: Browser, server: PageServer, kind: str, typed: str, problem: str):
-    click(page, f"label[for=kind-{kind}]")
-    if typed:
-        write(page, typed)
+def test_what_cannot_be_sent(page: Browser, server: PageServer):
     click(page, "#send")
-    assert wait(page, "document.querySelector('#problem').textContent").startswith(problem)
-    assert server.asked == []
+    assert wait(page, "document.querySelector('#problem').textContent") == "Choose a file first, or take a sample."
     assert page.value("document.querySelector('#send').textContent") == "Send"
+    click(page, "label[for=kind-json]")
+    write(page, '{"a": ')
+    click(page, "#send")
+    wait(page, "document.querySelector('#problem').textContent.startsWith('This is no JSON: ')")
+    assert server.asked == []
+    choose_model(page, "detector")  # only the chosen model's samples are offered
+    assert page.value("document.querySelector('#samples').hidden")
 
 
 def test_boxes_and_bars_are_where_they_should_be(page: Browser):
@@ -293,12 +281,16 @@ def test_an_answer_that_fell_short_says_why(page: Browser):
     assert page.value("document.querySelector('#progress').textContent").startswith("500 Internal Server Error after")
 
 
-def test_the_body_and_the_headers_as_they_came(page: Browser):
+def test_the_body_and_the_headers_as_they_came_and_the_command_to_copy(page: Browser):
     send(page, ".samples button")
     assert json.loads(page.value("document.querySelector('#body').textContent"))["seven"] == 0.93
     assert texts(page, "#headers th") == ["x-request-id", "X-Odd"]
     assert texts(page, "#headers td") == ["8c1f", "<s>"]
     assert re.findall(r"200 OK|[\d.]+ ms", texts(page, "#progress")[0]) == ["200 OK", "12.3 ms", "1.5 ms"]
+    page.ask("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    click(page, "#copy")
+    wait(page, "document.querySelector('#copy').textContent === 'Copied'")
+    assert page.value("navigator.clipboard.readText()") == page.value("document.querySelector('#curl').textContent")
 
 
 def test_bodies_that_are_only_drawn_or_shown_in_part(page: Browser):
@@ -310,15 +302,19 @@ def test_bodies_that_are_only_drawn_or_shown_in_part(page: Browser):
     assert wait(page, f"{DRAWN}.querySelector('img').naturalWidth") == 64
 
 
-def test_another_question_takes_the_place_of_the_one_that_waits(page: Browser, server: PageServer):
-    server.cancelled.clear()
+def test_asking_can_be_cancelled_and_another_question_takes_its_place(page: Browser, server: PageServer):
+    waits = "document.querySelector('#send').textContent === 'Cancel'"
     choose_model(page, "slow")
-    click(page, ".samples button")
-    wait(page, "document.querySelector('#send').textContent === 'Cancel'")
-    click(page, ".samples button")
-    assert server.cancelled.wait(10)
-    wait(page, "document.querySelector('#send').textContent === 'Cancel'")
-    assert texts(page, "#progress") == ["Asking slow…"]
+    for button in (".samples button", "#send"):  # asks again, cancels
+        server.cancelled.clear()
+        click(page, ".samples button")
+        wait(page, waits)
+        assert texts(page, "#progress") == ["Asking slow…"]
+        click(page, button)
+        assert server.cancelled.wait(10)
+        if button == "#send":
+            wait(page, "document.querySelector('#progress').textContent === 'Cancelled.'")
+            assert page.value("document.querySelector('#send').textContent") == "Send"
     choose_model(page, "segmenter")
     send(page, ".samples button")
     assert texts(page, "#drawn article > h2 .name") == ["segmenter: scene.png"]
@@ -332,27 +328,6 @@ def test_another_models_answer_does_not_stay_below_a_refusal(page: Browser, serv
     assert wait(page, "document.querySelector('#problem').textContent") == 'Model "broken" has <no> worker.'
     assert page.value("document.querySelector('#answer').hidden")
     page.events[:] = [event for event in page.events if event.get("method") != "Log.entryAdded"]  # it tells each 503
-
-
-def test_asking_can_be_cancelled(page: Browser, server: PageServer):
-    server.cancelled.clear()
-    choose_model(page, "slow")
-    click(page, "label[for=kind-text]")
-    write(page, "x")
-    click(page, "#send")
-    wait(page, "document.querySelector('#send').textContent === 'Cancel'")
-    click(page, "#send")
-    wait(page, "document.querySelector('#progress').textContent === 'Cancelled.'")
-    assert server.cancelled.wait(10)
-    assert page.value("document.querySelector('#send').textContent") == "Send"
-
-
-def test_the_command_can_be_copied(page: Browser, server: PageServer):
-    page.ask("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
-    send(page, ".samples button")
-    click(page, "#copy")
-    wait(page, "document.querySelector('#copy').textContent === 'Copied'")
-    assert page.value("navigator.clipboard.readText()") == page.value("document.querySelector('#curl').textContent")
 
 
 def test_a_hostile_name_is_only_a_name(page: Browser, server: PageServer):
