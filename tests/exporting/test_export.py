@@ -213,23 +213,16 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(
         assert not (odd_files / "out").exists()
 
 
-def test_a_source_that_is_no_archive(make_folder: MakeMar, tmp_path: Path):
+def test_sources_and_places(make_mar: MakeMar, make_folder: MakeMar, tmp_path: Path):
     (tmp_path / "x.mar").write_text("x")
     with pytest.raises(ArchiveError):
         exported(tmp_path / "x.mar", "docker", tmp_path / "out")
-    with pytest.raises(UsageError, check=has_code("archive-required", "marpack build")):
-        exported(make_folder(ECHO), "docker", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_place_that_cannot_be_written(make_mar: MakeMar, tmp_path: Path):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(OutputError, check=has_facts(os.strerror(errno.EEXIST))):
-        exported(make_mar(ECHO), "docker", tmp_path / "file" / "out")
-
-
-def test_an_archive_as_tar_keeps_its_form(make_folder: MakeMar, tmp_path: Path):
     folder = make_folder(ECHO)
+    with pytest.raises(UsageError, check=has_code("archive-required", "marpack build")):
+        exported(folder, "docker", tmp_path / "out")
+    with pytest.raises(OutputError, check=has_facts(os.strerror(errno.EEXIST))):
+        exported(make_mar(ECHO), "docker", tmp_path / "x.mar" / "out")
+    assert not (tmp_path / "out").exists()
     with tarfile.open(tmp_path / "probe.tar.gz", "w:gz") as archive:
         archive.add(folder, "probe")
     done = exported(tmp_path / "probe.tar.gz", "docker", tmp_path / "out")

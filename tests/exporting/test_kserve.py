@@ -63,27 +63,9 @@ def test_every_document_is_what_its_schema_takes(options: dict[str, Any], model:
     assert set(found) == {"serving-runtime.yaml", "inference-service.yaml", "inference-service-v2.yaml"}
     for document in found.values():
         check(document)
-
-
-@pytest.mark.parametrize(
-    ("file", "path", "value"),
-    [
-        ("serving-runtime.yaml", ("spec", "container"), []),
-        ("serving-runtime.yaml", ("spec", "containers", 0, "arg"), []),
-        ("serving-runtime.yaml", ("spec", "containers", 0, "args"), "x"),
-        ("serving-runtime.yaml", ("spec", "containers", 0, "readinessProbe", "httpGet", "prt"), 1),
-        ("inference-service.yaml", ("spec", "predictor", "model", "storage_uri"), "s3://x"),
-        ("inference-service.yaml", ("spec", "predictor", "model", "modelFormat"), {}),
-    ],
-)
-def test_the_schemas_refuse_mistakes(file: str, path: tuple[Any, ...], value: Json, make_mar: MakeMar):
-    document = documents(exported(make_mar(ECHO), "kserve").folder)[file]
-    place = document
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = value
-    with pytest.raises(jsonschema.ValidationError):
-        check(document)
+        document["spec"]["mistake"] = 1
+        with pytest.raises(jsonschema.ValidationError):
+            check(document)
 
 
 def test_runtime_and_model_go_together(make_mar: MakeMar):

@@ -3,7 +3,6 @@
 import http.client
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -290,43 +289,3 @@ def test_an_answer_that_breaks_off_does_so_for_the_client(serve: RayServe, make_
     with pytest.raises(http.client.IncompleteRead) as cut:
         serve.ask(b"a")
     assert cut.value.partial == b"one "
-
-
-@pytest.mark.independent("ray")
-def test_the_readmes_command_runs_it(tmp_path: Path) -> None:
-    digits = REPOSITORY / "examples" / "digits"
-    archive = Path(marpack.build(digits, output=tmp_path / "digits.mar").path)
-    written = marpack.export(archive, to="ray-serve", output=tmp_path / "out")
-    assert written.commands[1] == "serve run config.yaml"
-    config, port = tmp_path / "out" / "config.yaml", free_port()
-    config.write_text(config.read_text() + f"http_options:\n  port: {port}\n")  # another Ray may have the usual one
-    url, picture = f"http://127.0.0.1:{port}/", (digits / "samples" / "seven.png").read_bytes()
-    request = urllib.request.Request(url, picture, {"Content-Type": "image/png"})
-    with folder_for_ray(), running(*SERVE, "run", "config.yaml", cwd=config.parent):
-        assert b'"7"' in answer_to(request, time.monotonic() + 120)
-
-
-def answer_to(request: urllib.request.Request, until: float) -> bytes:
-    while time.monotonic() < until:
-        with suppress(urllib.error.URLError, ConnectionError), urllib.request.urlopen(request, timeout=60) as answer:
-            body: bytes = answer.read()
-            return body
-        time.sleep(0.5)
-    raise AssertionError("nothing answers")
-
-
-@contextmanager
-def running(*line: str, cwd: Path) -> Iterator[None]:
-    """Keep a process until the block ends, and see to it that nothing of it is left."""
-    with subprocess.Popen(line, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            yield
-        finally:
-            started = psutil.Process(process.pid).children(recursive=True)
-            process.send_signal(signal.SIGINT)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(60)
-            process.kill()
-            for each in started:
-                with suppress(psutil.NoSuchProcess):
-                    each.kill()
