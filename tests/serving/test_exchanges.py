@@ -17,7 +17,7 @@ from tools.reference.server_differences import ServerDifference
 def _marks(scene: Scene, exchange: Exchange) -> list[pytest.MarkDecorator]:
     known = ServerDifference[exchange.difference] if exchange.difference else None
     occasion = [] if scene.name in {"server", "settings"} else [pytest.mark.nightly]  # the others take their time
-    return [*occasion, *([pytest.mark.xfail(reason=known.what, strict=True)] if known else [])]
+    return [*occasion, *([pytest.mark.xfail(reason=known.behavior, strict=True)] if known else [])]
 
 
 EXCHANGES = [(scene, exchange) for scene in SCENES for exchange in scene.exchanges]
