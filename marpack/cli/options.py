@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from contextlib import suppress
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -34,14 +35,6 @@ _COLUMN = 22  # width of an option in the help
 json_option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON to stdout.")
 
 
-class GroupedOption(click.Option):
-    """An option with a heading in the help."""
-
-    def __init__(self, *names: Any, group: str, **details: Any) -> None:  # Any: click's
-        super().__init__(*names, **details)
-        self.group = group
-
-
 class Command(click.Command):
     """A command whose options are the fields of structs. They are built when the command is used.
 
@@ -51,12 +44,15 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, kinds: Sequence[type[Struct]] = (), **details: Any) -> None:  # Any: click's
         self._kinds = tuple(kinds)
+        self._groups: dict[str | None, str] = {}  # option → its heading in the help
         super().__init__(*args, **details)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the arguments and options."""
-        kinds, self._kinds = self._kinds, ()
-        self.params[:0] = [_parameter(each) for kind in kinds for each in options_of(kind)]
+        if self._kinds:
+            options = [each for kind in self._kinds for each in options_of(kind)]
+            self.params[:0], self._kinds = map(_parameter, options), ()
+            self._groups = {each.name: each.option.group or _LAST for each in options}
         return super().get_params(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -82,7 +78,7 @@ class Command(click.Command):
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None and isinstance(parameter, click.Option):
-                group = getattr(parameter, "group", _LAST)
+                group = self._groups.get(parameter.name, _LAST)
                 groups.setdefault(group, []).append((record[0].ljust(_COLUMN), record[1]))
         if set(groups) == {_LAST}:
             super().format_options(ctx, formatter)
@@ -134,11 +130,10 @@ def _parameter(declared: Declared) -> click.Parameter:
         return click.Argument([declared.name], required=is_required, **details)
     text = f"{option.help}  [default: {option.default}]" if option.default else option.help
     flags = option.flags or (f"--{declared.name.replace('_', '-')}",)
-    kind = partial(GroupedOption, group=option.group) if option.group else click.Option
     if not is_required and not details.get("multiple"):
         shown = not isinstance(declared.default, bool | tuple | None) and not option.default
         details |= {"default": declared.default, "show_default": shown}
-    return kind([*flags, declared.name], required=is_required, help=text, hidden=option.hidden, **details)
+    return click.Option([*flags, declared.name], required=is_required, help=text, hidden=option.hidden, **details)
 
 
 def _value(declared: Declared) -> dict[str, Any]:  # Any: click's
@@ -161,7 +156,7 @@ def _value(declared: Declared) -> dict[str, Any]:  # Any: click's
 
 
 def _integer(lowest: int, highest: int | None) -> Callable[[str], int]:
-    """Return what converts an integer; click's own type would add its range to the help."""
+    """Return a converter of integers; click's own type would add its range to the help."""
     expected = f"an integer of {lowest} or more" if highest is None else f"an integer from {lowest} to {highest}"
 
     def integer(text: str | int) -> int:
@@ -186,33 +181,25 @@ def size(text: str | int) -> int:
 
 def tolerance(text: str | float) -> float:
     """Return the maximum difference of two equal numbers."""
-    reported = _number(text, "number")
-    if not reported >= 0:  # nan would agree with everything
-        raise click.BadParameter(f"{text} is not 0 or more")
-    return reported
+    return _number(text, "a number of 0 or more", lambda number: number >= 0)  # not NaN, which is equal to nothing
 
 
 def seconds(text: str | float) -> float:
     """Return a time to wait; `inf` is the maximum."""
-    reported = _number(text, "number of seconds")
-    if not reported > 0:
-        raise click.BadParameter(f"{text} is not more than 0 seconds")
-    return min(reported, _MAX_SECONDS)
+    return min(_number(text, "a number of seconds above 0", lambda number: number > 0), _MAX_SECONDS)
 
 
 def percent(text: str | float) -> float:
     """Return the share of a percentage, written as 10 or 10%."""
-    reported = _number(str(text).removesuffix("%"), "percentage")
-    if not 1 <= reported <= 1000:
-        raise click.BadParameter(f"{text} is not between 1% and 1000%")
-    return reported / 100
+    expected = "a percentage from 1% to 1000%"
+    return _number(str(text).removesuffix("%"), expected, lambda number: 1 <= number <= 1000) / 100
 
 
-def _number(text: str | float, what: str) -> float:
-    try:
-        return float(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is not a {what}") from error
+def _number(text: str | float, expected: str, is_valid: Callable[[float], bool]) -> float:
+    with suppress(ValueError):
+        if is_valid(number := float(text)):
+            return number
+    raise click.BadParameter(f"{text!r} is not {expected}")
 
 
 def header(text: str) -> tuple[str, str]:
