@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import marpack
-from marpack.errors import NoProjectError, ProjectError
 from marpack.project.planning import Flags
 
 HANDLER = """
@@ -99,12 +98,6 @@ def test_a_model_that_cannot_be_loaded_again_loses_no_answer(project: Path) -> N
     assert "ValueError: gone" in report.failure.error
 
 
-def test_a_text_that_names_a_file_is_told_of_in_a_run(project: Path) -> None:
-    report = marpack.run(project, ["marpack.yaml"], content_type="application/octet-stream")
-    assert report.results[0].json() == {"rows": 1, "lower": "marpack.yaml"}
-    assert [trouble.kind for trouble in report.results[0].troubles] == ["text-names-a-file"]
-
-
 def test_inputs_are_asked_in_a_check(project: Path) -> None:
     said = marpack.check(inputs=[b"A", Path("marpack.yaml")], content_type="", only=["proved", "samples", "loads"])
     assert [each.verdict for each in said.checks if not each.left_out] == ["passed"] * 3
@@ -127,15 +120,6 @@ def test_nothing_is_printed(project: Path, capfd: pytest.CaptureFixture[str]) ->
     marpack.check(project, only=["loads"])
     marpack.diff(project, project)
     assert capfd.readouterr() == ("", "")
-
-
-def test_no_project_and_no_sound_one_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(NoProjectError):
-        marpack.check()
-    (tmp_path / "marpack.yaml").write_text("name: low\n")
-    with pytest.raises(ProjectError):
-        marpack.build()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")

@@ -12,11 +12,10 @@ import pytest
 
 import marpack
 from marpack.api import doctor as module
-from marpack.api.doctor import EXTRAS, IMPORTED
+from marpack.api.doctor import EXTRAS
 from marpack.archive.cache import Cache
 from marpack.archive.reader import open_archive
 from marpack.render.doctor import DoctorReport, Health, HealthLine
-from marpack.torchserve import server_modules
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,10 +53,6 @@ def test_the_extras_are_those_of_the_project():
     assert {name: list(texts) for name, texts in EXTRAS.items()} == {
         name: texts for name, texts in declared.items() if texts and name not in {"dev", "docs", "examples"}
     }
-
-
-def test_a_server_has_what_it_is_said_to_have():
-    assert set(IMPORTED) <= server_modules.INSTALLED
 
 
 def test_what_handlers_import_on_a_server_and_cannot_here(monkeypatch: pytest.MonkeyPatch):

@@ -131,18 +131,6 @@ def test_one_value_is_not_several(project: Path) -> None:
                 assert refused.value.where == "inputs"
 
 
-def test_the_cache_is_where_the_environment_says(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = marpack.build(project)
-    for name, use in (("loaded", marpack.load), ("opened", marpack.open)):
-        monkeypatch.setenv("MARPACK_CACHE_DIR", str(project / name))
-        with use(built.path) as used:
-            if isinstance(used, marpack.Model):
-                assert used.predict([1]).ok
-            else:
-                assert used.materialize().is_relative_to(project / name)
-        assert list((project / name).iterdir())
-
-
 def test_importing_marpack_costs_nothing() -> None:
     code = "import sys, marpack; print(*[m for m in sys.modules if m in {'msgspec', 'torch', 'click', 'yaml'}])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -5,7 +5,6 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -147,13 +146,6 @@ def test_a_column_of_pandas_may_hold_anything(archive: str) -> None:
         assert list(scorer(frame)["status"]) == [200, 0, 0]
 
 
-def test_without_select_the_answer_is_the_body(archive: str) -> None:
-    with marpack.Scorer(archive, marpack.RowMapping(json=("t", "id"))) as scorer:
-        found = scorer({"t": ["a"], "id": [1]})
-    assert list(found) == ["answer", "status", "error"]
-    assert found["status"] == [503]  # the handler wants text
-
-
 @pytest.mark.parametrize(
     "rows",
     [{"t": ["a"]}, {"id": [1], "T": ["a"]}, {"id": [1, 2], "t": ["a"]}, ["a"], "a", pa.table({"id": [1], "t": [1]})],
@@ -161,8 +153,3 @@ def test_without_select_the_answer_is_the_body(archive: str) -> None:
 def test_unusable_tables_are_refused(scorer: marpack.Scorer, rows: Any) -> None:
     with pytest.raises(UsageError):
         scorer(rows)
-
-
-def test_an_archive_that_is_not_there_is_told_on_the_first_call(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"none\.mar"):
-        marpack.Scorer(tmp_path / "none.mar", MAPPING)(ROWS)

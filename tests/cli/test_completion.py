@@ -89,10 +89,6 @@ def test_the_script_is_printed_and_its_shell_takes_it(shell: str, tmp_path: Path
         assert checked.returncode == 0, checked.stderr
 
 
-def test_a_shell_that_is_not_known_is_told(tmp_path: Path):
-    assert "'csh'" in invoke("completion", "csh", code=2).stderr
-
-
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
 def test_bash_still_completes_files(tmp_path: Path):
     asked = f"{invoke('completion', 'bash').stdout}\ncomplete -p marpack"

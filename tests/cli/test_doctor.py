@@ -30,14 +30,6 @@ def marpack(tmp_path, monkeypatch, capsys):
     return marpack
 
 
-def test_the_lines(marpack):
-    code, out, err = marpack()
-    assert (code, err) == (0, "")
-    assert "✓ torch " in out
-    assert "marpack doctor --clear-cache" in out
-    assert "freed" in marpack("--clear-cache")[1]
-
-
 def test_the_report_as_json(marpack):
     code, out, err = marpack("--json", "--clear-cache")
     report = json.loads(out)

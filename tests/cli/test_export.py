@@ -3,16 +3,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from exporting.exports import MakeMar
 
 import marpack
-from marpack.api.declaring import declared
-from marpack.api.options import ExportOptions
 from marpack.cli.main import main
-from marpack.exporting.export import TARGETS
 
 ECHO = "def handle(data, context):\n    return data\n"
 Run = Callable[..., tuple[int, str, str]]
@@ -29,10 +26,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> Ru
         return int(end.value.code or 0), out.decode(), err.decode()
 
     return run
-
-
-def test_the_command_knows_the_targets_without_importing_them():
-    assert set(next(get_args(each.type) for each in declared(ExportOptions) if each.name == "to")) == set(TARGETS)
 
 
 def test_the_folder_is_named_after_model_and_target_and_the_next_commands_are_told(run: Run, make_mar: MakeMar):

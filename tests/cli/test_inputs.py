@@ -67,13 +67,6 @@ def test_help_lists_the_options_under_their_headings_in_one_column() -> None:
     assert "\n  -h, --help              S" in text
 
 
-@pytest.mark.parametrize(("name", "least"), [("--batch-size", 1), ("--workers", 1), ("--repeat", 1), ("--warmup", 0)])
-def test_a_count_has_a_least_value(name: str, least: int) -> None:
-    assert options(name, str(least))[name.strip("-").replace("-", "_")] == least
-    with pytest.raises(click.BadParameter):
-        options(name, str(least - 1))
-
-
 def named(*words: str) -> InputOptions:
     """Return the options of these words that name inputs."""
     given = options(*words)

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -66,15 +65,3 @@ def test_a_servers_handler_without_its_engine_is_told_as_what_it_is(tmp_path: Pa
     assert "needs vLLM" in " ".join(text.split())
     assert '"lacking-here"' in text
     assert json.loads(done.stdout)["verdict"] == "not-proved"
-
-
-def test_a_variable_that_is_not_set_gets_its_hint(tmp_path: Path, make_mar: Callable[..., Path]) -> None:
-    mar = make_mar("import os\nSIZE = os.environ['ZZ_SIZE']\n\n\ndef handle(data, context):\n    return data\n")
-    assert "ZZ_SIZE=… marpack" in " ".join(marpack("run", str(mar), "--data", "1", code=4).stderr.split())
-
-
-def test_a_config_that_is_not_packed_gets_its_option(make_mar: Callable[..., Path]) -> None:
-    source = "def handle(data, context):\n    size = context.model_yaml_config['handler']['size']\n    return data\n"
-    mar = make_mar(source)
-    assert "--config-file" in " ".join(marpack("run", str(mar), "--data", "1", code=4).stderr.split())
-    assert "config-key-missing" in marpack("inspect", str(mar)).stdout

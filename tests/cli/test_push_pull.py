@@ -203,13 +203,6 @@ def test_looking_takes_ranges(marpack: Marpack, fake: FakeRegistry, pushed: str)
     assert (code, out.splitlines()[0]) == (0, "the same")
 
 
-def test_verifying_takes_all_bytes(marpack: Marpack, pushed: str):
-    code, out, _ = marpack("inspect", pushed, "--verify", "--json")
-    assert code == 0
-    assert json.loads(out)["source"] == pushed
-    assert list(Path("cache").rglob("digits.mar"))
-
-
 def test_unpacking_takes_all_bytes(marpack: Marpack, pushed: str):
     code, out, _ = marpack("unpack", pushed, "--json")
     assert code == 0

@@ -14,7 +14,6 @@ from cli import running
 
 import marpack as api
 from marpack.cli.main import main
-from marpack.errors import UsageError
 
 HANDLER = "def handle(data, context):\n    return [str(row.get('body')).upper() for row in data or []]\n"
 Marpack = Callable[..., tuple[int, str, str]]
@@ -169,12 +168,3 @@ def test_what_is_wrong_is_said_and_nothing_is_kept(name: str, marpack: Marpack, 
     assert out == ""
     assert name in ("no archive", "a folder") or kept() == []
     assert not Path("loud").exists()
-
-
-def test_a_function_says_the_same(site: str):
-    with pytest.raises(UsageError) as refused:
-        api.run(f"{site}/loud.mar", ["x"])
-    assert refused.value.code == "unpinned-address"
-    with pytest.raises(UsageError) as refused:
-        api.load(f"{site}/loud.mar", digest=5)  # type: ignore[arg-type]
-    assert refused.value.where == "digest"

@@ -65,34 +65,6 @@ def test_without_inputs_the_projects_own_samples_are_asked(folder: Path):
     assert (folder / "marpack.yaml").read_bytes() == before
 
 
-def test_an_expectation_that_is_met_stays_as_it_was_written(folder: Path):
-    file = folder / "marpack.yaml"
-    file.write_text(file.read_text().replace("samples/bee.txt", "samples/bee.txt\n  expect: {text: vowel} # enough"))
-    before = file.read_bytes()
-    marpack("run", "--record", cwd=folder)
-    assert file.read_bytes() == before
-
-
-def test_inputs_from_elsewhere_are_copied_unless_something_is_in_their_place(folder: Path, tmp_path: Path):
-    (tmp_path / "sky.txt").write_text("sky")
-    (tmp_path / "bee.txt").write_text("another bee")
-    done = marpack(
-        "run", str(folder), "--record", "-i", "sky.txt", "bee.txt", "--data", '{"a": 1}', cwd=tmp_path, code=1
-    )
-    assert (folder / "samples" / "sky.txt").read_text() == "sky"
-    assert (folder / "samples" / "bee.txt").read_text() == "bee"
-    assert "not recorded samples/bee.txt: " in done.stderr
-    assert "not recorded samples/recorded-" in done.stderr  # a 503
-    assert list(samples(folder)) == ["samples/bee.txt", "samples/sky.txt"]
-
-
-def test_text_given_as_such_becomes_a_file(folder: Path):
-    marpack("run", "--record", "--data", "summer", "--data", "summer", cwd=folder)
-    (name,) = [name for name in samples(folder) if "recorded" in name]
-    assert (folder / name).read_text() == "summer"
-    assert name.endswith(".txt")
-
-
 def test_an_answer_of_the_servers_is_nothing_to_hold_on_to(folder: Path):
     (folder / "samples" / "empty.txt").write_text("")
     before = (folder / "marpack.yaml").read_bytes()
@@ -103,23 +75,6 @@ def test_an_answer_of_the_servers_is_nothing_to_hold_on_to(folder: Path):
 
 def test_stdout_holds_the_result_and_nothing_else(folder: Path):
     assert json.loads(marpack("run", "--record", "--json", cwd=folder).stdout)["summary"]["inputs"] == 1
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (["--form", "data=x"], "--record and --form exclude each other"),
-        (["-i", "samples", "--header", "A=b"], "--record and --header exclude each other"),
-        (["-i", "samples", "--content-type", "text/plain"], "--record and --content-type exclude each other"),
-        (["-i", "samples", "--explain"], "--record and --explain exclude each other"),
-        (["-i", "samples", "--repeat", "2"], "--repeat"),
-        (["-i", "gone.txt"], "the input does not exist"),
-    ],
-)
-def test_what_no_sample_can_keep_is_refused(folder: Path, args: list[str], words: str):
-    before = (folder / "marpack.yaml").read_bytes()
-    assert words in marpack("run", "--record", *args, cwd=folder, code=2).stderr
-    assert (folder / "marpack.yaml").read_bytes() == before
 
 
 def test_without_inputs_there_is_nothing_to_record(folder: Path, tmp_path: Path):

@@ -1,7 +1,6 @@
 """The server's settings that a handler finds: the batch size it is registered with, the metrics that are declared."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -72,21 +71,6 @@ def test_sequences_are_warned_of_once_and_torchruns_ranks_refused(tmp_path: Path
     assert done.stderr.count("(sequence-batching)") == 1
     config = {"parallelType": "tp", "torchrun": {"nproc-per-node": 2}}
     marpack("run", str(project(tmp_path / "q", handler, config=config)), "--data", "x", code=4)
-
-
-def test_an_envelope_that_loses_requests_is_named_and_the_handler_is_not(tmp_path: Path):
-    folder = project(tmp_path / "p", "def handle(data, context):\n    return data and [1] * len(data)\n")
-    body = '{"instances": [1]}'
-    found = results(str(folder), "--envelope", "kserve", "--batch-size", "2", "--data", body, "--data", body, code=1)
-    assert [result["status"] for result in found] == [503, 503]
-    message = found[0]["troubles"][0]["message"]
-    assert ("kserve" in message, re.findall(r"\d", message)) == (True, ["1", "2"])
-
-
-def test_a_batch_that_the_handler_answers_short_is_its_own_doing_in_any_envelope(tmp_path: Path):
-    folder = project(tmp_path / "p", "def handle(data, context):\n    return data and [1]\n")
-    found = results(str(folder), "--envelope", "body", "--batch-size", "2", "--data", "1", "--data", "2", code=1)
-    assert re.findall(r"\d", found[0]["troubles"][0]["message"]) == ["1", "2"]
 
 
 def test_metrics_of_the_servers_file_are_declared(tmp_path: Path):

@@ -35,17 +35,10 @@ STATUS = {"raise": 503, "segfault": 500, "hang": 500, "fill": 507, "exit": 500}
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("workers", "size"), [(1, 1), (2, 8)])
-def test_five_bad_inputs_of_ten_thousand_cost_only_themselves(make_mar, tmp_path: Path, workers: int, size: int):
-    play(make_mar, tmp_path, 10_000, workers, size)
-
-
-@pytest.mark.nightly
-def test_five_bad_inputs_of_five_hundred_cost_only_themselves(make_mar, tmp_path: Path):
-    play(make_mar, tmp_path, 500, workers=1, size=1)
-
-
-def play(make_mar, tmp_path: Path, count: int, workers: int, size: int) -> None:
+@pytest.mark.parametrize(("count", "workers", "size"), [(500, 1, 1), (10_000, 1, 1), (10_000, 2, 8)])
+def test_five_bad_inputs_of_many_do_not_affect_the_others(
+    make_mar, tmp_path: Path, count: int, workers: int, size: int
+):
     # Where they lie: at the ends, one after the other, and in the middle.
     bad = {0: "raise", count // 4: "segfault", count // 4 + 1: "hang", count // 2: "fill", count - 1: "exit"}
     folder = tmp_path / "in"

@@ -183,13 +183,6 @@ def test_wrong_usage_has_its_exit_code(words, refused, make_mar, tmp_path):
     assert "error:" in said or "Error:" in said
 
 
-def test_without_the_extra_it_says_which_one(refused, monkeypatch, make_mar):
-    monkeypatch.setitem(__import__("sys").modules, "aiohttp", None)
-    code, said = refused("x.mar")
-    assert code == 2
-    assert "pip install 'marpack[serve]'" in said
-
-
 @pytest.mark.parametrize(("word", "code"), [("--help", 0), ("x.mar", 2)])
 def test_a_process_without_the_extra_shows_its_help_and_names_the_extra(word, code):
     program = "import sys; sys.modules['aiohttp'] = None; from marpack.cli.main import main; main(sys.argv[1:])"

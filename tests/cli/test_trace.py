@@ -50,14 +50,6 @@ def test_untraced_nothing_is_said(touching: str):
     assert "hermetic" not in done.stderr
 
 
-def test_untraced_nothing_is_said_of_a_worker_that_dies_either(make_mar):
-    dies = str(make_mar("import os\ndef handle(data, context):\n    return [] if data is None else os._exit(3)\n"))
-    told = json.loads(marpack("run", dies, "--data", "one", "--json", code=1).stdout)
-    assert (told["hermetic"], told["touched"], told["results"][0]["touched"]) == (None, [], [])
-    told = json.loads(marpack("run", dies, "--data", "one", "--json", "--trace", code=1).stdout)
-    assert (told["hermetic"], told["touched"][0]["kind"]) == (False, "unknown")
-
-
 def test_what_touches_nothing_is_hermetic_and_the_report_says_so(make_mar, tmp_path: Path):
     page = tmp_path / "report.html"
     source = str(make_mar(HERMETIC))
