@@ -42,13 +42,9 @@ def check_member_name(name: str) -> None:
 
 
 def check_member_names(names: Iterable[str], folders: Iterable[str] = ()) -> None:
-    """Refuse names that are unsafe, or that would be one file on some file system.
+    """Refuse names of files and folders that are unsafe, or that would be one file on some file system.
 
-    Args:
-        names: The files' names.
-        folders: Names of folders with entries of their own, without the final slash.
-
-    Raises UnsafeArchiveError naming the members.
+    Only folders with entries of their own are given, without the final slash. Raises UnsafeArchiveError naming members.
     """
     met: dict[str, tuple[str, bool]] = {}  # by the key under which names collide: a name, and whether it is a folder
 

@@ -2,7 +2,7 @@
 
 torch gives `expr_str` to `sympy.sympify`, which evaluates it as Python, and pastes guards, names and some strings into
 Python source that it executes. So every key of the JSON must be known (torch refuses others, too), and every text must
-have the form that its key requires: a program with any other text is not recognised, or dangerous.
+have the form that its key requires: a program with any other text is not recognized, or dangerous.
 """
 
 import ast
@@ -158,7 +158,7 @@ class Problem(Struct, frozen=True):
 
     member: str
     reason: str
-    is_dangerous: bool  # otherwise, it is only not recognised
+    is_dangerous: bool  # otherwise, it is only not recognized
 
 
 class ExportedScan(Struct, frozen=True):
@@ -171,13 +171,7 @@ class ExportedScan(Struct, frozen=True):
 
 
 def scan_exported(archive: TorchZip, budget: OpcodeBudget, limit: int = JSON_LIMIT) -> ExportedScan:
-    """Read every description in a torch.export program.
-
-    Args:
-        archive: A zip that torch.export.load accepts as one.
-        budget: Of the opcodes of its example inputs.
-        limit: Bytes that compressed members may expand to.
-    """
+    """Read every description in a torch.export program; compressed members may expand to `limit` bytes."""
     members = _Members(archive, limit)
     problems: list[Problem] = []
     raw: dict[str, bool] = {}  # lower-case name → whether every config calls it raw
@@ -283,13 +277,9 @@ _Reason = tuple[str, bool]  # what is wrong, and whether it is dangerous
 
 
 def _problems(key: str, value: object, owner: str, checked: set[tuple[str, str, str]]) -> Iterator[_Reason]:
-    """Yield the keys in a value that are not known, and the texts that do not have the form of their keys.
+    """Yield the unknown keys in a value, and the texts that do not have the form of their keys.
 
-    Args:
-        key: Of the value.
-        value: A part of the JSON.
-        owner: The key of the object around it.
-        checked: Texts that were checked before: most are repeated many times.
+    `owner` is the key of the object around it; `checked` texts are skipped, as most are repeated many times.
     """
     match value:
         case list():
@@ -440,7 +430,7 @@ def _input(node: ast.expr) -> None:
             case ast.Attribute(value=value, attr=name) if not name.startswith("_"):
                 node = value
             case _:
-                raise _GrammarError(f"it has {_shown(node)}")
+                raise _GrammarError(f"it has {_shorten(ast.unparse(node))}")
 
 
 def _operation(node: ast.expr, powers: int, inner: Callable[[ast.expr, int], None]) -> None:
@@ -459,7 +449,7 @@ def _operation(node: ast.expr, powers: int, inner: Callable[[ast.expr, int], Non
             for each in (left, *others):
                 inner(each, powers)
         case _:
-            raise _GrammarError(f"it has {_shown(node)}")
+            raise _GrammarError(f"it has {_shorten(ast.unparse(node))}")
 
 
 def _called(name: str, args: list[ast.expr], powers: int, inner: Callable[[ast.expr, int], None]) -> None:
@@ -488,7 +478,7 @@ def _called(name: str, args: list[ast.expr], powers: int, inner: Callable[[ast.e
 def _number(node: ast.expr) -> None:
     value = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
     if not isinstance(value, ast.Constant) or not isinstance(value.value, int | float):  # bool is an int
-        raise _GrammarError(f"it has {_shown(node)} in place of a number")
+        raise _GrammarError(f"it has {_shorten(ast.unparse(node))} in place of a number")
     if isinstance(value.value, int) and value.value > _MAX_INTEGER:
         raise _GrammarError("it has a number beyond 64 bits")
 
@@ -497,12 +487,6 @@ def _is_option(keyword: ast.keyword, kind: type[bool] | type[int], names: frozen
     """Return whether a keyword is one of the names, with a constant of the type, an int of at most 1024."""
     value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
     return keyword.arg in names and type(value) is kind and value <= 1024
-
-
-def _shown(node: ast.expr) -> str:
-    """Return the part of an expression that the grammar does not have, for messages."""
-    text = ast.unparse(node)
-    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 _TREES = frozenset({"in_spec", "out_spec"})

@@ -1,4 +1,4 @@
-"""Native and generated code among an archive's files, recognised by its first bytes, its name or a zip's members."""
+"""Native and generated code among an archive's files, recognized by its first bytes, its name or a zip's members."""
 
 import re
 from enum import StrEnum
@@ -58,13 +58,7 @@ class Program(Struct, frozen=True):
 
 
 def program_kind(name: str, head: bytes, file: BinaryIO) -> ProgramKind | None:
-    """Return the kind of program that a file is, by its name or its content; None for another file.
-
-    Args:
-        name: Its path, within whatever holds it.
-        head: Its first 64 bytes or more.
-        file: Seekable.
-    """
+    """Return the kind of program that a file is, by its name or its first 64 bytes or more; None for another file."""
     pe_header = int.from_bytes(head[_PE_OFFSET : _PE_OFFSET + 4], "little")  # of a DOS header
     if head.startswith(_NATIVE) or (head.startswith(b"MZ") and read_at(file, pe_header, 4) == b"PE\0\0"):
         return ProgramKind.NATIVE

@@ -376,13 +376,12 @@ def upload(
         try:
             with opened() as stream:
                 _upload_once(session, blob, stream, progress)
+            break
         except CutError:
             if pause is None:
                 raise
             time.sleep(pause)
             progress = None  # repeated bytes were counted
-        else:
-            break
     return blob.size
 
 
