@@ -579,13 +579,13 @@ def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None, budget: Opcod
     if found and found.zip:
         return found.zip
     if head.startswith(LOCAL_MAGIC):
-        return TorchZip.read(file, budget)
+        return TorchZip(file, budget)
     data = head
     if len(head) == HEAD:
         file.seek(max(0, file.seek(0, io.SEEK_END) - tail))
         data = file.read(tail)
     try:
-        return TorchZip.read(file, budget) if END_MAGIC in data else None
+        return TorchZip(file, budget) if END_MAGIC in data else None
     except LargeZipError:
         raise
     except NotZipError:

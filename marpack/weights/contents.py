@@ -66,7 +66,7 @@ def recognize(file: BinaryIO, budget: OpcodeBudget | None = None) -> Recognized:
     pickles: tuple[Stream, ...] = ()
     if head.startswith(b"PK\x03\x04"):
         try:
-            archive = TorchZip.read(file, budget)
+            archive = TorchZip(file, budget)
             kind = archive.kind
         except NotZipError:
             archive = None

@@ -231,7 +231,7 @@ class _Members:
         """Return the problem of the keys in example inputs, if any: torch pastes them into the source of a guard."""
         try:
             with self._open(entry) as member:
-                stream = TorchZip.read(member, budget).pickle("data.pkl")
+                stream = TorchZip(member, budget).pickle("data.pkl")
                 if stream.problem is None:
                     return list(islice(_key_problems(entry.name, stream.root), 1))
                 reason = stream.problem

@@ -54,9 +54,11 @@ _PICKLES = 5  # magic number, protocol, system, object, storage keys
 class TorchZip:
     """The members of a zip that torch wrote, without their common folder."""
 
-    def __init__(self, file: BinaryIO, directories: list[tuple[ZipEntry, ...]], budget: OpcodeBudget) -> None:
+    def __init__(self, file: BinaryIO, budget: OpcodeBudget | None = None) -> None:
+        """Read the zip's directory; its pickles are read within a budget, or one of their own. Raises NotZipError."""
+        directories = read_directories(file)
         self._file = file
-        self._budget = budget
+        self._budget = budget or OpcodeBudget()
         self.entries = entries = tuple(dict.fromkeys(entry for each in directories for entry in each))
         self.is_ambiguous = len(directories) > 1  # readers find different members
         tops = {entry.name.partition("/")[0] for entry in entries}
@@ -64,11 +66,6 @@ class TorchZip:
         self.root = root if len(tops) == 1 and all(entry.name.startswith(root) for entry in entries) else ""
         self.members = {entry.name.removeprefix(self.root): entry for entry in reversed(entries)}
         self._streams: dict[str, Stream] = {}
-
-    @classmethod
-    def read(cls, file: BinaryIO, budget: OpcodeBudget | None = None) -> "TorchZip":
-        """Read the zip's directory; its pickles are read within a budget, or one of their own. Raises NotZipError."""
-        return cls(file, read_directories(file), budget or OpcodeBudget())
 
     def open(self, name: str) -> BinaryIO:
         """Open a member by its name without the common folder. Raises KeyError, NotZipError."""
@@ -276,7 +273,7 @@ def _old_tensors(file: TorchZip) -> Iterator[StoredTensor]:
     for name in _OLD_TENSORS:
         if name in file.members and file.members[name].size:
             with file.open(name) as inner:
-                for placed in placed_tensors(TorchZip.read(inner).pickle("data.pkl").root):
+                for placed in placed_tensors(TorchZip(inner).pickle("data.pkl").root):
                     yield StoredTensor(tensor=placed.tensor, storage_bytes=placed.storage_bytes)
 
 

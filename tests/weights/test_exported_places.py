@@ -62,7 +62,7 @@ def test_a_hostile_text_is_reported_or_does_not_run(hostile: str, small_program:
     for place, program in variants(description_of(small_program), text):
         changed(small_program, path, lambda described, program=program: (described.clear(), described.update(program)))
         with path.open("rb") as file:
-            if scan_exported(TorchZip.read(file), OpcodeBudget()).problems:
+            if scan_exported(TorchZip(file), OpcodeBudget()).problems:
                 reported += 1
                 continue
         clean += 1

@@ -39,7 +39,7 @@ from marpack.weights.torch_files import TorchZip
 
 def scan(path: Path, **options: Any) -> ExportedScan:
     with path.open("rb") as file:
-        archive = TorchZip.read(file)
+        archive = TorchZip(file)
         assert archive.is_exported
         return scan_exported(archive, OpcodeBudget(), **options)
 

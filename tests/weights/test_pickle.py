@@ -61,7 +61,7 @@ class Foreign:
 def saved(value: Any) -> TorchZip:
     buffer = io.BytesIO()
     torch.save(value, buffer)
-    return TorchZip.read(buffer)
+    return TorchZip(buffer)
 
 
 @settings(max_examples=100, deadline=None)
@@ -71,7 +71,7 @@ def test_what_torch_loads_with_weights_only_is_known_to_load(value: Any) -> None
     torch.save(value, buffer)
     buffer.seek(0)
     torch.load(buffer, weights_only=True)
-    stream = TorchZip.read(buffer).pickle("data.pkl")
+    stream = TorchZip(buffer).pickle("data.pkl")
     assert loads_weights_only(stream)
     assert disallowed(stream.imports) == ()
 
@@ -84,7 +84,7 @@ def test_what_torch_refuses_is_known_to_be_refused(value: Any) -> None:
     buffer.seek(0)
     with pytest.raises(pickle.UnpicklingError):
         torch.load(buffer, weights_only=True)
-    stream = TorchZip.read(buffer).pickle("data.pkl")
+    stream = TorchZip(buffer).pickle("data.pkl")
     assert not loads_weights_only(stream)
     assert [item.name for item in disallowed(stream.imports)] == ["Foreign"]
 

@@ -104,7 +104,7 @@ def zip_kind(*names: str) -> ProgramKind | None:
     with zipfile.ZipFile(file, "w") as archive:
         for name in names:
             archive.writestr(name, b"x")
-    return package_kind(TorchZip.read(file).entries)
+    return package_kind(TorchZip(file).entries)
 
 
 def test_packages_are_known_by_their_members(tmp_path: Path, state_dict_file: Path, exported_file: Path) -> None:
@@ -112,7 +112,7 @@ def test_packages_are_known_by_their_members(tmp_path: Path, state_dict_file: Pa
         package.save_source_string("mine", "x = 1")
     for path, kind in [(tmp_path / "p.zip", ProgramKind.TORCH_PACKAGE), (state_dict_file, None), (exported_file, None)]:
         with path.open("rb") as file:
-            assert package_kind(TorchZip.read(file).entries) is kind
+            assert package_kind(TorchZip(file).entries) is kind
     assert zip_kind("a/.DATA/Extern_Modules", "a/archive_format") is ProgramKind.TORCH_PACKAGE
     assert zip_kind("a/.data/version", "a/data.pkl") is ProgramKind.TORCH_PACKAGE
     assert zip_kind("a/.data/version", "a/archive_format") is None

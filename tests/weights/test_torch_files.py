@@ -96,7 +96,7 @@ def test_tensors_lie_in_the_members_that_the_config_names() -> None:
 
 
 def test_a_description_is_read_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = TorchZip.read(program({"x": meta()}, [{"as_tensor": {"name": "x"}}]))
+    file = TorchZip(program({"x": meta()}, [{"as_tensor": {"name": "x"}}]))
     size = file.members["models/model.json"].size
     monkeypatch.setattr(torch_files, "_JSON_LIMIT", size)
     assert read_program(file).inputs
@@ -148,7 +148,7 @@ def test_members_are_named_without_their_one_folder() -> None:
         with zipfile.ZipFile(file, "w") as archive:
             for name in names:
                 archive.writestr(name, "")
-        return set(TorchZip.read(file).members)
+        return set(TorchZip(file).members)
 
     assert members("net/a", "net/b/c") == {"a", "b/c"}
     assert members("net/a", "other/b") == {"net/a", "other/b"}

@@ -39,7 +39,7 @@ def needs_torchvision(path: Path) -> bool:
     """Return whether a TorchScript file, an exported program or a compiled package calls torchvision's operators."""
     try:
         with path.open("rb") as file:
-            archive = TorchZip.read(file)
+            archive = TorchZip(file)
             names = [name for name in archive.members if name.startswith(_CODE) and name.endswith(_SUFFIXES)]
             return any(_CALLS.search(archive.open(name).read()) for name in names)
     except (OSError, NotZipError):

@@ -238,7 +238,7 @@ def weights_only(path: Path, *, trust: bool) -> Iterator[None]:
         yield
         return
     with path.open("rb") as file:
-        archive = TorchZip.read(file)
+        archive = TorchZip(file)
         member = next((entry.name for entry in archive.entries if _OBJECTS.search(entry.name)), None)
         what = "the package holds an object that is made by running pickled code"
         if member is None and archive.is_exported:
