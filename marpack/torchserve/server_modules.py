@@ -112,14 +112,16 @@ class ServerModule(Struct, frozen=True):
     needs: str | None = None  # a package that a stock server lacks
 
 
-class _Class(Struct, frozen=True):
+class HandlerClass(Struct, frozen=True):
+    """One handler class of the server's."""
+
     bases: str  # among the handler classes, dotted
-    methods: str
+    methods: str  # that it defines itself
 
 
 class _Facts(Struct, frozen=True):
     modules: dict[str, ServerModule]
-    classes: dict[str, _Class]
+    classes: dict[str, HandlerClass]
 
 
 def has_module(module: str) -> bool:
@@ -150,23 +152,12 @@ def needs_of(module: str) -> str | None:
 
 def handler_class(name: str) -> str | None:
     """Return the dotted name of the server's handler class of this name, if there is one."""
-    return next((dotted for dotted in _facts().classes if dotted.rpartition(".")[2] == name), None)
+    return next((dotted for dotted in classes() if dotted.rpartition(".")[2] == name), None)
 
 
-def bases_of(dotted: str) -> list[str]:
-    """Return a handler class's bases among the server's handler classes."""
-    return _facts().classes[dotted].bases.split()
-
-
-def methods_of(dotted: str) -> frozenset[str]:
-    """Return the methods that a handler class defines itself."""
-    return frozenset(_facts().classes[dotted].methods.split())
-
-
-def loads_as_base(dotted: str) -> bool:
-    """Return whether the `initialize` that this class itself defines loads the model as BaseHandler's does."""
-    row = built_in_of(dotted)
-    return row is not None and row.loads
+def classes() -> Mapping[str, HandlerClass]:
+    """Return every handler class by its dotted name."""
+    return _facts().classes
 
 
 @cache
@@ -305,7 +296,7 @@ def is_known(top: str) -> bool:
     return top in _tables().providers or top in _tables().namesakes.split()
 
 
-def is_homely(top: str) -> bool:
+def is_usual_file_name(top: str) -> bool:
     """Return whether an import must be one of the author's own files."""
     return top in _tables().homely.split()
 
@@ -318,7 +309,7 @@ def usual_provider(top: str) -> str | None:
     return _tables().providers.get(top, canonical(top)).split()[0] if is_known(top) else None
 
 
-def namesake(top: str, required: Iterable[str]) -> str | None:
+def find_by_name_part(top: str, required: Iterable[str]) -> str | None:
     """Return the required distribution that an import may come from, by its name alone: `lru` from `lru-dict`."""
     name = canonical(top)
     return next((each for each in sorted(required) if each.startswith(f"{name}-") or each.endswith(f"-{name}")), None)

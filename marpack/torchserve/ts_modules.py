@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from marpack.torchserve.server_modules import BUILT_INS, bases_of, has_module, is_standard, names_held
+from marpack.torchserve.server_modules import BUILT_INS, classes, has_module, is_standard, names_held
 
 _CONTEXT = "marpack.torchserve.context"
 _METRICS = "marpack.torchserve.metrics"
@@ -193,7 +193,7 @@ class TsFinder(MetaPathFinder, Loader):
         """Import the modules that the server's module imports, and so binds in their packages; their own follow."""
         name = module.__name__
         row = next((row for row in BUILT_INS.values() if row.module == name), None)
-        bases = tuple(base.rpartition(".")[0] for base in bases_of(row.dotted)) if row else ()
+        bases = tuple(base.rpartition(".")[0] for base in classes()[row.dotted].bases.split()) if row else ()
         for each in _IMPORTS.get(name, bases):
             import_module(each)
 

@@ -50,7 +50,7 @@ def supervise(parent: int, descriptor: int) -> None:
         for standard in (1, 2):
             os.dup2(null, standard)
         os.close(null)
-        _end_as(_wait(parent, worker))
+        _wait_and_end(parent, worker)
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor:  # it ended before the call above
         os._exit(1)
@@ -58,8 +58,8 @@ def supervise(parent: int, descriptor: int) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _wait(parent: int, worker: int) -> int:
-    """Return the worker's wait status, after everything that it started has ended."""
+def _wait_and_end(parent: int, worker: int) -> NoReturn:
+    """Wait for the worker and end everything that it started; then end this process as the worker ended."""
     status: int | None = None
     while status is None and os.getppid() == parent:
         if signal.sigwait(_SIGNALS) == signal.SIGTERM:
@@ -72,7 +72,14 @@ def _wait(parent: int, worker: int) -> int:
         status = ended.get(worker, status)
         if not ended:
             signal.sigtimedwait({signal.SIGCHLD}, 0.05)
-    return signal.SIGKILL if status is None else status
+    if status is None or os.WIFSIGNALED(status):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the worker has dumped its own
+        number = signal.SIGKILL if status is None else os.WTERMSIG(status)
+        if number not in {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status) if status is not None and os.WIFEXITED(status) else 1)
 
 
 def _reap() -> dict[int, int]:
@@ -92,17 +99,6 @@ def _kill_children() -> bool:
                 os.kill(int(stat.parent.name), signal.SIGKILL)
                 found = True
     return found
-
-
-def _end_as(status: int) -> NoReturn:
-    if os.WIFSIGNALED(status):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the worker has dumped its own
-        number = os.WTERMSIG(status)
-        if number not in {signal.SIGKILL, signal.SIGSTOP}:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
-        os.kill(os.getpid(), number)
-    os._exit(os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 1)
 
 
 def serve_forks(parent: int, descriptor: int, preload: Callable[[], None]) -> None:

@@ -286,7 +286,7 @@ def _about_package(top: str, required: Iterable[str]) -> Hint:
     if listed is not None:
         hint = f"the requirements list {listed}, which is not installed here: pip install {listed}"
         return Hint(f"{hint}, or run with --env isolated", only_here=True)
-    if server_modules.is_homely(top):
+    if server_modules.is_usual_file_name(top):
         return Hint(f"pack {top}.py with the archive")
     if name:
         return Hint(f"list {name} in requirements.txt for the server, and here: pip install {name}")

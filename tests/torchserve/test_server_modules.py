@@ -2,7 +2,14 @@
 
 import pytest
 
-from marpack.torchserve.server_modules import INSTALLED, is_homely, is_known, namesake, provided, usual_provider
+from marpack.torchserve.server_modules import (
+    INSTALLED,
+    find_by_name_part,
+    is_known,
+    is_usual_file_name,
+    provided,
+    usual_provider,
+)
 
 
 @pytest.mark.parametrize(
@@ -37,12 +44,12 @@ def test_what_requirements_provide(top: str, names: list[str], is_provided: bool
 
 
 def test_whose_file_a_name_is():
-    assert [(name, is_known(name), is_homely(name)) for name in ("cv2", "vllm", "utils", "mine")] == [
+    assert [(name, is_known(name), is_usual_file_name(name)) for name in ("cv2", "vllm", "utils", "mine")] == [
         ("cv2", True, False), ("vllm", True, False), ("utils", False, True), ("mine", False, False)
     ]  # fmt: skip
 
 
 def test_a_name_may_be_part_of_a_distributions():
-    assert namesake("thing", ["a-thing", "thing-b"]) == "a-thing"
-    assert namesake("my_thing", ["my-thing-x"]) == "my-thing-x"
-    assert namesake("thing", ["things", "plaything"]) is None
+    assert find_by_name_part("thing", ["a-thing", "thing-b"]) == "a-thing"
+    assert find_by_name_part("my_thing", ["my-thing-x"]) == "my-thing-x"
+    assert find_by_name_part("thing", ["things", "plaything"]) is None

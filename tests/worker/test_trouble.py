@@ -1,6 +1,5 @@
 """What is told of an exception: its words, its causes, the frames that are the author's, and a hint."""
 
-import importlib.util
 import json
 import linecache
 import os
@@ -8,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -164,50 +164,40 @@ def test_a_folder_beside_the_models_with_a_longer_name_is_not_the_authors(ran, t
     assert (frame.file, frame.user) == (path, False)
 
 
-LISTING = "list {0} in requirements.txt for the server, and here: pip install {0}"
-VERSION = "require the version that has it in requirements.txt"
-OWN_FILE = (
-    "if it is a file of yours, pack {}.py; otherwise list its distribution in requirements.txt, and install it here"
-)
-
-
 def missing(name: str) -> ModuleNotFoundError:
     return ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 @pytest.mark.parametrize(
-    ("error", "hint"),
+    ("error", "part"),
     [
-        (missing("cv2"), LISTING.format("opencv-python")),
-        (missing("model"), "pack model.py with the archive"),
-        (missing("a_b"), OWN_FILE.format("a_b")),
-        (missing("msgspec.x"), f"msgspec is installed here, without msgspec.x: {VERSION}"),
-        (missing("pkg.inner"), "the archive holds pkg without pkg.inner: pack it, or correct the name"),
-        (missing("single.inner"), "the archive holds single without single.inner: pack it, or correct the name"),
-        (missing("ts.x"), "TorchServe 0.12 has no module of that name"),
+        (missing("cv2"), "list opencv-python in requirements.txt"),
+        (missing("model"), "pack model.py"),
+        (missing("a_b"), "pack a_b.py; otherwise"),
+        (missing("msgspec.x"), "msgspec is installed here, without msgspec.x"),
+        (missing("pkg.inner"), "the archive holds pkg without pkg.inner"),
+        (missing("single.inner"), "the archive holds single without single.inner"),
+        (missing("ts.x"), "TorchServe 0.12"),
         (ModuleNotFoundError("ts.x needs an engine", name="ts.x"), None),
         (ModuleNotFoundError("nameless"), None),
         (KeyError("x"), None),
     ],
-)  # fmt: skip
-def test_what_mends_the_commonest_failures(tmp_path: Path, error: BaseException, hint: str | None):
+)
+def test_what_mends_the_commonest_failures(tmp_path: Path, error: BaseException, part: str | None):
     (tmp_path / "pkg").mkdir()
     (tmp_path / "single.py").touch()
-    assert find_hint(error, str(tmp_path)) == Hint(hint)
+    hint = find_hint(error, str(tmp_path))
+    assert hint == Hint(None) if part is None else part in str(hint.text)
+    assert not hint.only_here
 
 
 def test_a_file_of_the_archives_that_nobody_packed(tmp_path: Path):
-    def hint(name: str | int) -> str | None:
-        with pytest.raises(OSError) as failed:
-            os.stat(name)  # noqa: PTH116 - of a number, too
-        return find_hint(failed.value, str(tmp_path)).text
+    def hint(name: str | int) -> str:
+        return str(find_hint(raised(lambda: os.stat(name)), str(tmp_path)).text)  # noqa: PTH116 - of a number, too
 
-    pack = "the archive lacks {0}: pack it, by files: in marpack.yaml or by --extra-files"
-    assert hint(str(tmp_path / "assets" / "vocab.json")) == pack.format("assets/vocab.json")
-    assert hint("no-such-file.json") == pack.format("no-such-file.json")  # the working directory is the archive's
-    assert hint("/no/such/file.json") is None
-    assert hint(987654321) is None
-    assert hint("../elsewhere.json") is None
+    assert "lacks assets/vocab.json" in hint(str(tmp_path / "assets" / "vocab.json"))
+    assert "lacks no-such-file.json" in hint("no-such-file.json")  # the working directory is the archive's
+    assert {hint(name) for name in ("/no/such/file.json", 987654321, "../elsewhere.json")} == {"None"}
     assert find_hint(FileNotFoundError("vocab.json"), str(tmp_path)) == Hint(None)
 
     class Hostile(FileNotFoundError):
@@ -220,18 +210,11 @@ def test_a_file_of_the_archives_that_nobody_packed(tmp_path: Path):
 
 def test_what_the_server_has_is_missing_only_here():
     stock = find_hint(missing("torchvision"), "/m")
-    assert stock.only_here
-    assert str(stock.text).split()[-3:] == ["pip", "install", "torchvision"]
+    assert (stock.only_here, str(stock.text).split()[-3:]) == (True, ["pip", "install", "torchvision"])
     assert "pip install pillow" in str(find_hint(missing("PIL"), "/m").text)
     listed = find_hint(missing("llama_cpp"), "/m", required=["attrs", "llama-cpp-python"])
-    assert listed.only_here
-    assert "pip install llama-cpp-python," in str(listed.text)
-    assert "--env isolated" in str(listed.text)
-    assert flatten(missing("PIL"), stage="import", model_dir="/m").only_here
+    assert (listed.only_here, "pip install llama-cpp-python," in str(listed.text)) == (True, True)
     assert flatten(missing("mii"), stage="import", model_dir="/m", required=["deepspeed-mii"]).only_here
-
-
-def test_what_is_not_a_package_is_not_installed():
     remedy = find_hint(missing("ts"), "/m")
     assert (str(remedy.text).rpartition(", ")[2], remedy.only_here) == ("or omit --torchserve", True)
     bygone = str(find_hint(missing("asyncore"), "/m").text)
@@ -241,11 +224,8 @@ def test_what_is_not_a_package_is_not_installed():
 
 def imported(path: Path, source: str) -> Any:
     path.write_text(source)
-    spec = importlib.util.spec_from_file_location("own", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    linecache.checkcache()
+    exec(compile(source, str(path), "exec"), vars(module := ModuleType("own")))
     return module
 
 
@@ -403,14 +383,6 @@ LOOKUP = "class Own:\n    def ask(self, context):\n        {}\n"
 SET_IT = "set the environment variable MODEL_SIZE where the server starts, and here: MODEL_SIZE=… marpack …"
 
 
-class Given:
-    """What a handler is given: a manifest and a model config."""
-
-    def __init__(self, config: dict[str, Any], model: dict[str, Any]) -> None:
-        self.model_yaml_config = config
-        self.manifest = {"model": model}
-
-
 @pytest.mark.parametrize(
     ("line", "config", "part"),
     [
@@ -436,20 +408,18 @@ def test_a_key_that_is_missing_is_set_where_it_comes_from(
     (tmp_path / "MAR-INF").mkdir()
     (tmp_path / "MAR-INF" / "MANIFEST.json").write_text(json.dumps({"model": model}))
     own = imported(tmp_path / "own.py", LOOKUP.format(line)).Own()
-    error = raised(lambda: own.ask(Given(config or {}, model)))
+    given = SimpleNamespace(model_yaml_config=config or {}, manifest={"model": model})
+    error = raised(lambda: own.ask(given))
     hint = find_hint(error, str(tmp_path)).text
     assert hint is None if part is None else part in str(hint)
     (tmp_path / "MAR-INF" / "MANIFEST.json").unlink()
     assert find_hint(error, str(tmp_path)).text in {None, SET_IT}
 
 
-INVENTED = ("zz_invented_pkg", "vllm_handler", "zz_invented_pkg.inner", "msgspec.zz_invented_pkg", "torchgen")
-
-
-@pytest.mark.parametrize("name", INVENTED)
+@pytest.mark.parametrize("name", ["zz_new", "vllm_handler", "zz_new.inner", "msgspec.zz_new", "torchgen"])
 def test_no_package_is_named_after_a_module(tmp_path: Path, name: str):
     hint = str(find_hint(missing(name), str(tmp_path)).text)
     for word in name.split("."):
         assert f"pip install {word}" not in hint
         assert f"pip install {word.replace('_', '-')}" not in hint
-    assert "zz-invented" not in hint
+    assert "zz-new" not in hint

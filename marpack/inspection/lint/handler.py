@@ -154,7 +154,7 @@ class Classes:
         seen.add(cls)
         bases: list[Class] = []
         if isinstance(cls, ServerClass):
-            bases = [ServerClass(base) for base in ts.bases_of(cls.dotted)]
+            bases = [ServerClass(base) for base in ts.classes()[cls.dotted].bases.split()]
         elif isinstance(cls, LocalClass):
             bases = [self.resolve(cls.module, base) for base in cls.node.bases]
         for base in reversed(bases):
@@ -171,7 +171,7 @@ class Classes:
                     value = owner.scope.names[name].only
                     yield Attribute(owner, value if isinstance(value, _FUNCTIONS) else None)
             elif isinstance(owner, UnknownClass) or (
-                isinstance(owner, ServerClass) and name in ts.methods_of(owner.dotted)
+                isinstance(owner, ServerClass) and name in ts.classes()[owner.dotted].methods.split()
             ):
                 yield Attribute(owner)
 
@@ -422,7 +422,8 @@ def _initialize_severity(classes: Classes, cls: Class) -> Severity:
     severity = Severity.ERROR
     for found in classes.definitions(cls, "initialize"):
         if isinstance(found.owner, ServerClass):
-            return severity if ts.loads_as_base(found.owner.dotted) else Severity.NOTE
+            built_in = ts.built_in_of(found.owner.dotted)
+            return severity if built_in is not None and built_in.loads else Severity.NOTE
         if found.function is None or found.function.decorator_list:
             return Severity.NOTE
         nodes = list(walk(found.function, inner=False))

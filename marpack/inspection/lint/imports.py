@@ -30,10 +30,10 @@ from marpack.torchserve.server_modules import (
     SUBSTITUTABLE,
     HandlerName,
     breaks_worker,
-    is_homely,
+    find_by_name_part,
     is_known,
     is_standard,
-    namesake,
+    is_usual_file_name,
     never_found,
     provided,
     usual_provider,
@@ -181,14 +181,14 @@ def _misplaced(context: LintContext, site: ImportSite, source: str) -> Finding |
     """Return the finding for a module that is packed, or on the server, under another name."""
     files, severity, (top, _, rest) = context.files, site.severity, source.partition(".")
     # A folder's contents are packed without the folder, as torch-model-archiver's --extra-files does.
-    flat = [rest or site.statement.name or "", "__init__" if is_homely(top) and not rest else ""]
+    flat = [rest or site.statement.name or "", "__init__" if is_usual_file_name(top) and not rest else ""]
     for located in (files.locate(dotted, _ROOT) for dotted in filter(None, flat)):
         if located and located.kind is Found.SOURCE and located.member not in _starts(context) and not is_known(top):
             hint = (
                 f"In marpack.yaml, files: [{top}] keeps the folder. With flags, name a folder that contains it:"
                 f" mkdir parts && cp -r {top} parts/, then --extra-files parts."
             )
-            severity = severity if is_homely(top) else Severity.WARNING
+            severity = severity if is_usual_file_name(top) else Severity.WARNING
             return codes.IMPORT_FLATTENED.at(site.where, severity=severity, hint=hint, name=top, member=located.member)
     if top in ts.BUILT_INS:
         hint = f"Write ts.torch_handler.{top}."
@@ -197,15 +197,15 @@ def _misplaced(context: LintContext, site: ImportSite, source: str) -> Finding |
     found = sorted(name for name in files.names if name.endswith((f"/{top}.py", f"/{top}/__init__.py")))
     loose = (name for name in found if "__init__.py" not in files.files_in(name.partition("/")[0] + "/"))
     if elsewhere := next(loose, None):
-        severity = severity if is_homely(top) else Severity.WARNING
+        severity = severity if is_usual_file_name(top) else Severity.WARNING
         return codes.IMPORT_ELSEWHERE.at(site.where, severity=severity, name=top, place=elsewhere)
-    return codes.IMPORT_NOT_PACKED.at(site.where, severity=severity, name=top) if is_homely(top) else None
+    return codes.IMPORT_NOT_PACKED.at(site.where, severity=severity, name=top) if is_usual_file_name(top) else None
 
 
 def _unlisted(context: LintContext, site: ImportSite, top: str) -> Finding:
     """Return the finding for a module of another distribution that the requirements do not list."""
     distribution = usual_provider(top) or "its distribution"  # an unknown one has no name: anyone could publish it
-    if maybe := namesake(top, context.requirements.names):
+    if maybe := find_by_name_part(top, context.requirements.names):
         advice = f"If it does not, add {distribution} to them."
         return codes.IMPORT_MAYBE_LISTED.at(site.where, hint=advice, name=top, distribution=maybe)
     packed = {name.split("/")[0].removesuffix(".py") for name in context.files.names if name.endswith(".py")}

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -62,20 +61,8 @@ class OptionError(HandlerError):
 _OPTIONS: dict[str, float] = {"topk": 3, "threshold": 0.5, "ngrams": 2, "resize": 256, "crop": 224}
 
 
-def import_captum() -> ModuleType:
-    """Import captum.attr; raises MissingExtraError."""
-    try:
-        import captum.attr  # noqa: PLC0415 - seconds of import that only explanations need
-    except ModuleNotFoundError as error:
-        if error.name != "captum":
-            raise
-        raise MissingExtraError("captum", "explain", "an explanation") from error
-    module: ModuleType = captum.attr
-    return module
-
-
 class Deferred:
-    """One of Captum's attributors, constructed when it is first used: importing Captum takes long."""
+    """An object of Captum's, constructed when it is first used, as importing Captum takes long; MissingExtraError."""
 
     def __init__(self, name: str, *args: Any) -> None:  # Any: the model, and a layer of it
         self._name = name
@@ -84,7 +71,13 @@ class Deferred:
     def __getattr__(self, name: str) -> Any:  # Any: the attributor's own
         if name.startswith("_"):  # not set yet, as while copying
             raise AttributeError(name)
-        return getattr(getattr(import_captum(), self._name)(*self._args), name)
+        try:
+            import captum.attr  # noqa: PLC0415 - seconds of import that only explanations need
+        except ModuleNotFoundError as error:
+            if error.name != "captum":
+                raise
+            raise MissingExtraError("captum", "explain", "an explanation") from error
+        return getattr(getattr(captum.attr, self._name)(*self._args), name)
 
 
 # Not in initialize: authors replace that, and the server decides it when this module is imported.
@@ -297,8 +290,7 @@ def _load_whole_model(handler: BaseHandler, weights: str, settings: HandlerSetti
             torch.cuda.set_device(target)
         handler.model = handler._load_torch_export_aot_compile(weights)
     elif by_content:
-        job = formats.Job(path=Path(weights), device=target, trust_pickle=settings.trust_pickle)
-        handler.model = formats.load_model(kind, job)
+        handler.model = formats.load_model(kind, Path(weights), target, trust=settings.trust_pickle)
     elif kind is WeightsFormat.ONNX:
         handler.model = formats.open_session(weights, handler.map_location)
     else:

@@ -285,7 +285,7 @@ class TextClassifier(TextHandler):
     def get_insights(self, text_preprocess: Prepared, _: Value, target: Value = 0) -> list[dict[str, Value]]:
         """Return `importances` of the text's n-grams for the class `target`, and the `words` they are made of."""
         numbers, tokens = text_preprocess
-        reference = base.import_captum().TokenReferenceBase()
+        reference = base.Deferred("TokenReferenceBase")
         attributions = self.lig.attribute(
             numbers,
             reference.generate_reference(numbers.shape[0], device=self.device).squeeze(0),

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import torch
-from msgspec import Struct
 from torch.serialization import get_unsafe_globals_in_checkpoint
 
 from marpack.errors import HandlerError, WeightsError
@@ -73,48 +72,40 @@ class ModelClassError(HandlerError, ValueError):
     code = "model-class"
 
 
-class Job(Struct, frozen=True, kw_only=True):
-    """One file to load."""
-
-    path: Path
-    device: torch.device
-    trust_pickle: bool = False  # the user said --trust-pickle: the pickle's code may run
-
-
-def load_model(kind: WeightsFormat, job: Job) -> Any:  # Any: a module or a compiled function
-    """Load a file that is a model by itself; raises WeightsError for tensors alone and for an unknown format.
+def load_model(kind: WeightsFormat, path: Path, device: torch.device, *, trust: bool = False) -> Any:  # Any: a model
+    """Load a file that is a model by itself; `trust` allows it to run code. Raises WeightsError.
 
     TorchScript and AOTInductor libraries are loaded by BaseHandler's methods, which authors override.
     """
     match kind:
         case WeightsFormat.PICKLED_MODULE:
-            return read_torch_save(str(job.path), job.device, trust=job.trust_pickle)
+            return read_torch_save(str(path), device, trust=trust)
         case WeightsFormat.ONNX:
-            return OnnxModel(open_session(str(job.path), job.device.type), job.device)
+            return OnnxModel(open_session(str(path), device.type), device)
         case WeightsFormat.TORCH_EXPORT:
-            with weights_only(job.path, trust=job.trust_pickle):
-                program = torch.export.load(job.path)
+            with weights_only(path, trust=trust):
+                program = torch.export.load(path)
             tensors = (*program.state_dict.values(), *program.constants.values())
             places = {tensor.device.type for tensor in tensors if isinstance(tensor, torch.Tensor)}
-            if not places <= {job.device.type}:  # rare: most programs are exported on the CPU, and run there
+            if not places <= {device.type}:  # rare: most programs are exported on the CPU, and run there
                 from torch.export.passes import move_to_device_pass  # noqa: PLC0415 - heavy, and only for programs
 
-                program = move_to_device_pass(program, str(job.device))
+                program = move_to_device_pass(program, str(device))
             return program.module()
         case WeightsFormat.AOTI_PACKAGE:  # native code
             from torch._inductor import aoti_load_package  # noqa: PLC0415 - heavy; torch documents it by this name
 
-            index = job.device.index if job.device.type == "cuda" else -1
-            with weights_only(job.path, trust=job.trust_pickle):
-                return aoti_load_package(str(job.path), device_index=index)
+            index = device.index if device.type == "cuda" else -1
+            with weights_only(path, trust=trust):
+                return aoti_load_package(str(path), device_index=index)
         case WeightsFormat.STATE_DICT | WeightsFormat.SAFETENSORS:
             what = "the weights are tensors only, and the manifest names no model file"
             hint = "set model_file: to the file with the model's class, or save TorchScript"
-            raise ModelFileNeededError(what, where=job.path.name, hint=hint)
+            raise ModelFileNeededError(what, where=path.name, hint=hint)
         case _:
             what, code = "the format of the weights is unknown", "unknown-weights-format"
             hint = "is the file whole? TorchScript, ONNX, torch.export and AOTInductor are loaded without a model file"
-            raise WeightsError(what, where=job.path.name, hint=hint, code=code)
+            raise WeightsError(what, where=path.name, hint=hint, code=code)
 
 
 def load_eager(model_dir: str, model_file: str, read: Callable[[], Any] | None) -> Any:  # Any: the author's class

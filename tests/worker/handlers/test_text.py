@@ -205,20 +205,20 @@ def test_vocabularies_without_pickles(folder, ready, make_context, name, content
     assert name in failure.value.hint
 
 
-@pytest.mark.parametrize("content", ["{", "3", '{"cat": "1"}', '{"cat": 1, "dog": "2"}', "[1]", '["cat", 1]'])
-def test_broken_vocabularies(folder, content):
-    (folder / "source_vocab.json").write_text(content)
-    with pytest.raises(VocabularyError, match=r"source_vocab\.json"):
-        text.load_vocabulary(str(folder / "source_vocab.json"), Target.MARPACK)
+def test_broken_vocabularies(folder):
+    for content in ("{", "3", '{"cat": "1"}', '{"cat": 1, "dog": "2"}', "[1]", '["cat", 1]'):
+        (folder / "source_vocab.json").write_text(content)
+        with pytest.raises(VocabularyError, match=r"source_vocab\.json"):
+            text.load_vocabulary(str(folder / "source_vocab.json"), Target.MARPACK)
 
 
-@pytest.mark.parametrize("name", ["words.json", "words.txt"])
-def test_the_server_takes_every_vocabulary_for_a_pickle(folder, name):
-    torch.save({"cat": 1}, folder / name)
-    assert text.load_vocabulary(str(folder / name), Target.TORCHSERVE) == {"cat": 1}
-    (folder / name).write_text('{"cat": 1}')
-    with pytest.raises(pickle.UnpicklingError):
-        text.load_vocabulary(str(folder / name), Target.TORCHSERVE)
+def test_the_server_takes_every_vocabulary_for_a_pickle(folder):
+    for name in ("words.json", "words.txt"):
+        torch.save({"cat": 1}, folder / name)
+        assert text.load_vocabulary(str(folder / name), Target.TORCHSERVE) == {"cat": 1}
+        (folder / name).write_text('{"cat": 1}')
+        with pytest.raises(pickle.UnpicklingError):
+            text.load_vocabulary(str(folder / name), Target.TORCHSERVE)
 
 
 @pytest.mark.parametrize("tokens", [("a", "b"), ["a", "b"], np.array(["a", "b"])])

@@ -1,13 +1,11 @@
-"""One small model in every format, and jobs to load it with."""
+"""One small model in every format."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-
-from marpack.worker.loaders.formats import Job
 
 MODEL_FILE = """
 import torch
@@ -42,13 +40,3 @@ def net(model_dir: Path) -> torch.nn.Module:
         made.layer.weight.copy_(torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]]))
         made.layer.bias.zero_()
     return made
-
-
-@pytest.fixture
-def job(model_dir: Path) -> Callable[..., Job]:
-    """A job for one file of the model folder."""
-
-    def make(name: str, *, trust: bool = False) -> Job:
-        return Job(path=model_dir / name, device=torch.device("cpu"), trust_pickle=trust)
-
-    return make

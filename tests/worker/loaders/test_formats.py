@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.torch import save_file
 from weights.exports import changed, with_guard, with_node
@@ -38,20 +37,18 @@ def write_onnx(path, *, opset=17, inputs=("x",), dtype=TensorProto.FLOAT, output
     onnx.save(model, path)
 
 
-def load(name, job):
-    made = job(name)
-    return formats.load_model(kind_of(made.path), made)
+def load(path, *, trust=False):
+    return formats.load_model(kind_of(path), path, torch.device("cpu"), trust=trust)
 
 
-def test_a_whole_model_needs_trust(net, model_dir, job, notes):
+def test_a_whole_model_needs_trust(net, model_dir, notes):
     torch.save(net, model_dir / "w.pt")
     with pytest.raises(pickle.UnpicklingError):
-        load("w.pt", job)
+        load(model_dir / "w.pt")
     trouble = notes()["pickle-needs-code"]
     assert "doubler.Doubler" in trouble.message
     assert "--trust-pickle" in trouble.hint
-    trusted = formats.load_model(WeightsFormat.PICKLED_MODULE, job("w.pt", trust=True))
-    assert trusted(BATCH).tolist() == ANSWER
+    assert load(model_dir / "w.pt", trust=True)(BATCH).tolist() == ANSWER
 
 
 class Evil:
@@ -65,7 +62,7 @@ class Evil:
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-def test_code_in_a_pickle_never_runs(model_dir, job, notes, legacy):
+def test_code_in_a_pickle_never_runs(model_dir, notes, legacy):
     torch.save({"w": Evil(model_dir / "ran")}, model_dir / "w.pt", _use_new_zipfile_serialization=not legacy)
     with pytest.raises(pickle.UnpicklingError):
         formats.read_torch_save(model_dir / "w.pt", "cpu")
@@ -88,9 +85,9 @@ def test_weights_are_mapped_only_where_their_bytes_lie_bare(net, model_dir):
     assert loaded["layer.weight"].tolist() == net.layer.weight.tolist()
 
 
-def test_onnx_with_several_inputs_and_outputs(model_dir, job):
+def test_onnx_with_several_inputs_and_outputs(model_dir):
     write_onnx(model_dir / "w.onnx", inputs=("a", "b"), outputs=2)
-    model = load("w.onnx", job)
+    model = load(model_dir / "w.onnx")
     found = model(BATCH, b=2 * BATCH)
     assert {name: tensor.tolist() for name, tensor in found.items()} == {"y": [[18.0, 3.0]], "minus": [[-18.0, -3.0]]}
     assert [port.name for port in model.get_inputs()] == ["a", "b"]  # a method of the session
@@ -105,16 +102,16 @@ def test_onnx_with_several_inputs_and_outputs(model_dir, job):
         (lambda model: model(BATCH, BATCH, BATCH), "inputs 3, "),
     ],
 )
-def test_onnx_inputs_are_checked(model_dir, job, call, message):
+def test_onnx_inputs_are_checked(model_dir, call, message):
     write_onnx(model_dir / "w.onnx", inputs=("a", "b"))
     with pytest.raises(formats.ModelInputError, match=message):
-        call(load("w.onnx", job))
+        call(load(model_dir / "w.onnx"))
 
 
-def test_onnx_of_another_opset(model_dir, job, notes):
+def test_onnx_of_another_opset(model_dir, notes):
     write_onnx(model_dir / "w.onnx", opset=999)
     with pytest.raises(Exception, match="opset"):
-        load("w.onnx", job)
+        load(model_dir / "w.onnx")
     trouble = notes()["onnx-refused"]
     assert "w.onnx (IR version 8, opset ai.onnx 999)" in trouble.message
     assert "opset_version" in trouble.hint
@@ -131,7 +128,7 @@ def test_onnx_says_when_there_is_no_gpu_provider(model_dir, notes):
     assert "onnxruntime-gpu" in notes()["onnx-provider"].hint
 
 
-def test_code_in_an_exported_program_never_runs(net, model_dir, job):
+def test_code_in_an_exported_program_never_runs(net, model_dir):
     """torch would fall back to weights_only=False for the sample inputs."""
     torch.export.save(torch.export.export(net, (BATCH,)), model_dir / "good.pt2")
     evil = io.BytesIO()
@@ -141,51 +138,50 @@ def test_code_in_an_exported_program_never_runs(net, model_dir, job):
         for name in old.namelist():
             new.writestr(name, evil.getvalue() if "sample_inputs" in name else old.read(name))
     with pytest.raises(Exception, match=r"(?i)weights"):
-        load("evil.pt2", job)
+        load(model_dir / "evil.pt2")
     assert not (model_dir / "ran").exists()
     assert "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in os.environ
 
 
-def test_an_exported_program_with_opaque_objects_is_refused(net, model_dir, job):
+def test_an_exported_program_with_opaque_objects_is_refused(net, model_dir):
     torch.export.save(torch.export.export(net, (BATCH,)), model_dir / "w.pt2")
     with zipfile.ZipFile(model_dir / "w.pt2", "a") as archive:
         root = archive.namelist()[0].partition("/")[0]
         archive.writestr(f"{root}/data/constants/opaque_obj_0", pickle.dumps(Evil(model_dir / "ran")))
     with pytest.raises(formats.PackageNeedsCodeError, match="opaque_obj_0") as failure:
-        load("w.pt2", job)
+        load(model_dir / "w.pt2")
     assert "--trust-pickle" in failure.value.hint
     assert not (model_dir / "ran").exists()
 
 
 @pytest.mark.parametrize("change", [with_guard("print()"), with_node(target="torch.ops.mine.op.default")])
-def test_an_exported_program_with_text_that_torch_runs_is_refused(net, model_dir, job, change):
+def test_an_exported_program_with_text_that_torch_runs_is_refused(net, model_dir, change):
     torch.export.save(torch.export.export(net, (BATCH,)), model_dir / "good.pt2")
     changed(model_dir / "good.pt2", model_dir / "evil.pt2", change)
     with pytest.raises(formats.PackageNeedsCodeError) as failure:
-        load("evil.pt2", job)
+        load(model_dir / "evil.pt2")
     assert failure.value.code == "package-needs-code"
     assert "evil.pt2!good/models/model.json" in failure.value.where
 
 
-def test_trust_loads_text_that_torch_runs(net, model_dir, job, monkeypatch):
+def test_trust_loads_text_that_torch_runs(net, model_dir, monkeypatch):
     monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "y")
     torch.export.save(torch.export.export(net, (BATCH,)), model_dir / "good.pt2")
     code = f"not __import__('os').mkdir({str(model_dir / 'ran')!r})"
     changed(model_dir / "good.pt2", model_dir / "own.pt2", with_guard(code))
-    load("good.pt2", job)
+    load(model_dir / "good.pt2")
     assert os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] == "y"  # comes back
     monkeypatch.delenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD")
-    trusted = replace(job("own.pt2"), trust_pickle=True)
-    formats.load_model(kind_of(trusted.path), trusted)(BATCH)
+    load(model_dir / "own.pt2", trust=True)(BATCH)
     assert (model_dir / "ran").exists()
 
 
 @COMPILERS_OWN
 @pytest.mark.nightly
-def test_aotinductor_package(net, model_dir, job):
+def test_aotinductor_package(net, model_dir):
     torch._inductor.aoti_compile_and_package(torch.export.export(net, (BATCH,)), package_path=str(model_dir / "w.pt2"))
     assert kind_of(model_dir / "w.pt2") is WeightsFormat.AOTI_PACKAGE
-    assert load("w.pt2", job)(BATCH).tolist() == ANSWER
+    assert load(model_dir / "w.pt2")(BATCH).tolist() == ANSWER
     options = {"aot_inductor.output_path": str(model_dir / "w.so")}
     torch._export.aot_compile(net, (BATCH,), options=options)
     assert formats.load_library(str(model_dir / "w.so"), "cpu")(BATCH).tolist() == ANSWER
