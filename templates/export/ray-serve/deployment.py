@@ -1,6 +1,6 @@
-"""The archive beside this file as an application of Ray Serve, which answers as TorchServe would.
+"""Serve the archive in this folder with Ray Serve, with the responses of TorchServe.
 
-`marpack export --to ray-serve` wrote it; from here on it is yours. What it is set to stands in config.yaml.
+Written by `marpack export --to ray-serve`; edit it as needed. Its settings are in config.yaml.
 """
 
 import asyncio
@@ -22,26 +22,26 @@ logger = logging.getLogger("ray.serve")
 
 @serve.deployment
 class ArchiveModel:
-    """A replica: the archive's model, in a worker process of its own that ends with the replica."""
+    """A replica: the archive's model in its own worker process, which ends with the replica."""
 
     def __init__(self, archive: str, device: str) -> None:
-        """Load the model; Ray tries again, and in the end gives up, where this raises."""
+        """Load the model; if this raises, Ray retries and finally gives up."""
         self.failure: MarpackError | None = None
         self.model = marpack.load(FOLDER / archive, device=device)
 
     def reconfigure(self, settings: dict[str, float]) -> None:
-        """Take config.yaml's `user_config`: Ray calls this at the start, and when it was changed."""
+        """Apply the `user_config` of config.yaml, at the start and after each change."""
         self.answers.set_max_batch_size(settings["max_batch_size"])
         self.answers.set_batch_wait_timeout_s(settings["batch_wait_timeout_s"])
 
     def check_health(self) -> None:
-        """Raise if the model's worker could not be started again: Ray then starts another replica."""
+        """Raise if the model's worker could not be restarted: Ray then starts another replica."""
         if self.failure is not None:
             raise self.failure
 
     @serve.batch
     async def answers(self, requests: list[marpack.RawRequest]) -> list[Answer]:
-        """Answer a batch, in a thread: meanwhile Ray asks for the replica's health and fills the next one."""
+        """Return the responses to a batch, computed in a thread: meanwhile Ray checks the replica's health."""
         try:
             return await asyncio.to_thread(self.model.answer, requests)
         except MarpackError as error:
@@ -49,8 +49,8 @@ class ArchiveModel:
             raise
 
     async def __call__(self, request: Request) -> Response:
-        """Answer one request: a prediction, or under /explanations an explanation."""
-        # Ray hands names of headers on in small letters; handlers look for Content-Type.
+        """Return the response to one request: a prediction, or below /explanations an explanation."""
+        # Ray passes header names in lower case; handlers look for Content-Type.
         headers = [(name.decode("latin-1").title(), value.decode("latin-1")) for name, value in request.headers.raw]
         explain = request.url.path.startswith("/explanations")
         answer = await self.answers(marpack.RawRequest(tuple(headers), await request.body(), explain))
@@ -64,7 +64,7 @@ class ArchiveModel:
 
 
 def log(answer: Answer) -> None:
-    """Write what the handler printed, and why an answer is none, to the replica's log."""
+    """Log the handler's output and the reasons of failed requests."""
     if answer.logs:
         logger.info(answer.logs.rstrip())
     for trouble in answer.troubles:
@@ -72,7 +72,7 @@ def log(answer: Answer) -> None:
 
 
 def as_response(answer: Answer) -> Response:
-    """Return an answer as Ray's HTTP server takes it, which knows the statuses from 200 to 599."""
+    """Return a response for Ray's HTTP server, which accepts the statuses from 200 to 599."""
     status = answer.status if 200 <= answer.status <= 599 else 500
     headers = dict(answer.headers)
     if answer.content_type is not None:
@@ -83,9 +83,9 @@ def as_response(answer: Answer) -> Response:
 
 
 def broken_off(body: bytes) -> Iterator[bytes]:
-    """Yield what there is of an answer that its handler has not ended, and then break the connection off, too."""
+    """Yield an incomplete response, then close the connection, as the server does."""
     yield body
-    raise ConnectionAbortedError("the handler failed in the middle of this answer")
+    raise ConnectionAbortedError("the handler failed during this response")
 
 
 def app(args: dict[str, str]) -> serve.Application:
