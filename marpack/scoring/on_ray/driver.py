@@ -174,11 +174,7 @@ def score(
     try:
         with closing(_scored(cluster, model, plan, output, missing, isolate=settings.isolate)) as parts:
             for scored in parts:
-                for name in scored.parts:
-                    if not (output.path / name).is_file():
-                        what = f"an actor wrote the part {name} to another folder of this name, on its own node"
-                        hint = "name an output folder that every node can reach"
-                        raise UsageError(what, where=str(output.path), hint=hint, code="part-not-found")
+                _check_visible(output, scored)
                 left -= 1
                 totals.add(scored)
                 progress.scored(scored.rows, scored.failed)
@@ -204,6 +200,14 @@ def _missing(plan: ScorePlan, output: OutputFolder) -> Iterator[RowRange]:
             continue
         for first in range(rows.first - rows.first % plan.part_rows, rows.stop, plan.part_rows):
             yield RowRange(rows.input, max(rows.first, first), min(rows.stop, first + plan.part_rows))
+
+
+def _check_visible(output: OutputFolder, scored: ScoredRows) -> None:
+    for name in scored.parts:
+        if not (output.path / name).is_file():
+            what = f"an actor wrote the part {name} to another folder of this name, on its own node"
+            hint = "name an output folder that every node can reach"
+            raise UsageError(what, where=str(output.path), hint=hint, code="part-not-found")
 
 
 def _scored(
