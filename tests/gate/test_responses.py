@@ -13,7 +13,7 @@ from gate.archives import HANDLER, archive, examine, failures, found, shapes
 
 from marpack.archive.reader import open_archive
 from marpack.gate.candidate import Candidate, CheckOptions, compiles
-from marpack.gate.check import check, select_checks
+from marpack.gate.check import select_checks
 from marpack.gate.responses import (
     affordable,
     decodes,
@@ -24,7 +24,7 @@ from marpack.gate.responses import (
     unknown_labels,
 )
 from marpack.gate.samples import Sample
-from marpack.gate.verdicts import GateReport, Verdict
+from marpack.gate.verdicts import Verdict
 from marpack.inspection.members import model_config
 from marpack.project.schema import Expectation
 from marpack.project.source import ResolvedSource
@@ -55,11 +55,9 @@ def test_what_of_an_answer_may_name_labels(value: Any, detects: bool, named: lis
 @pytest.mark.parametrize(
     ("answer", "strange", "certainly"),
     [
-        ({"cat": 0.9, "dog": 0.1}, set(), set()),
         ({"cat": 0.9, "bird": 0.1}, {"bird"}, {"bird"}),  # what makes them add up is a class
         ({"cat": 0.9, "dog": 0.1, "entropy": 0.5}, set(), {"entropy"}),
         ({"cat": 0.9, "entropy": 0.5}, set(), {"entropy"}),  # of a top-1
-        ({"cat": 0.9, "7": 0.02}, {"7"}, {"7"}),
         ({"cat": 0.9, "LABEL_7": 0.02}, {"LABEL_7"}, {"LABEL_7"}),
         ({"train": 0.4, "test": 0.6}, set(), {"train", "test"}),
         ({"cat": 0.5, "bird": 0.515}, {"bird"}, {"bird"}),  # but for rounding
@@ -79,9 +77,7 @@ def test_a_name_that_is_no_label(answer: dict[str, float], strange: set[str], ce
     ("labels", "kind", "message", "named"),
     [
         ('{"0": "a", "2": "c"}', "KeyError", "'3'", '"3"'),
-        ('{"0": "a", "2": "c"}', "KeyError", "1", '"1"'),
         ('{"0": "a", "2": "c"}', "KeyError", "'2'", None),
-        ('{"0": "a", "2": "c"}', "KeyError", "'name'", None),
         ('{"0": "a", "2": "c"}', "ValueError", "3", None),
         ('{"cat": "a"}', "KeyError", "'3'", None),
         (None, "KeyError", "'3'", None),
@@ -209,10 +205,8 @@ def sample(data: bytes, kind: str) -> Sample:
     [
         ("text/plain", set(), {FIELD: ("data", b"hi", ""), BARE: ("body", b"hi", ""), STRING: ("body", b'"hi"', JSON)}),
         ("image/png", set(), {BARE: ("body", b"hi", "")}),
-        ("image/png", {"json"}, {BARE: ("body", b"hi", "")}),
         ("image/png", {"base64"}, {BARE: ("body", b"hi", ""), **BASE64}),
         (JSON, set(), {}),
-        (JSON, {"base64"}, {}),
         (JSON, {"json"}, {FIELD: ("data", b"hi", ""), BARE: ("body", b"hi", "")}),
         ("", set(), {BARE: ("body", b"hi", "")}),
     ],
@@ -260,11 +254,9 @@ def test_forms_are_tried_with_more_than_the_first_sample(tmp_path: Path):
 
 RAISING = {
     "NameError": "json.loads(body)",
-    "UnboundLocalError": "unbound()",
     "ModuleNotFoundError": "__import__('nowhere_at_all')",
     "SyntaxError": "eval('(')",
     "Own": "(_ for _ in ()).throw(Own('of its own'))",
-    "IndentationError": "exec(' 1\\n  2')",
     "ValueError": "int('x')",
     "AttributeError": "None.decode()",
 }
@@ -273,9 +265,8 @@ RAISING = {
 @pytest.mark.parametrize(
     ("field", "bare", "codes"),
     [
-        ("NameError", "UnboundLocalError", ["form-breaks", "form-breaks"]),
-        ("ModuleNotFoundError", "SyntaxError", ["form-breaks", "form-breaks"]),
-        ("Own", "IndentationError", ["form-breaks", "form-breaks"]),
+        ("NameError", "ModuleNotFoundError", ["form-breaks", "form-breaks"]),
+        ("Own", "SyntaxError", ["form-breaks", "form-breaks"]),
         ("ValueError", "AttributeError", []),
     ],
 )
@@ -290,9 +281,8 @@ def test_broken_code_in_another_form_is_a_finding_and_a_refusal_is_shown(
     )
     way = f"({RAISING[field]} if form else {RAISING[bare]})"
     odd = odd.replace("else bytes(body).decode()", f"else {way}")
-    more = "class Own(ImportError): ...\n\ndef unbound():\n    one = two\n    two = one\n"
-    odd = f"from more import Own, unbound\n{odd}"
-    path = archive(tmp_path / "p", odd, files={"more.py": more})
+    odd = f"from more import Own\n{odd}"
+    path = archive(tmp_path / "p", odd, files={"more.py": "class Own(ImportError): ...\n"})
     report = examine(path, choice=select_checks(["body-forms"]))
     line = 1 + odd.splitlines().index(f"        return body if isinstance(body, str) else {way}")
     checked = found(report, "body-forms")
@@ -329,7 +319,6 @@ def test_an_exception_behind_the_expected_status_is_a_finding(tmp_path: Path):
     ("pt2", "is_compiled"),
     [
         (None, False),
-        ("", False),
         ({}, False),
         ("inductor", True),
         ({"backend": "inductor"}, True),
@@ -349,32 +338,19 @@ def test_every_spelling_of_a_config_that_compiles(pt2: Any, is_compiled: bool):
 SLOW = HANDLER.replace("return [self.answer", "__import__('time').sleep(0.25 * len(data))\n        return [self.answer")
 
 
-def slow_report(path: Path, seconds_per_check: float) -> GateReport:
-    with Candidate(ResolvedSource(path=path), CheckOptions(seconds_per_check=seconds_per_check)) as candidate:
-        return check(candidate)
-
-
 @pytest.mark.nightly
 def test_a_slow_model_costs_no_more_than_was_granted(tmp_path: Path):
     path = archive(tmp_path / "project", SLOW, config={"batchSize": 32})
-    report = slow_report(path, seconds_per_check=1.0)
+    report = examine(path, seconds_per_check=1.0)
     assert report.deployable
-    reasons = {checked.name: checked.reason for checked in report.checks}
-    assert "batches of 2;" in reasons["batch-contract"]  # not up to 32
-    assert "--patience" in reasons["batch-contract"]
-    assert reasons["memory"] == "undecided"
+    batches = found(report, "batch-contract").reason
+    assert ("batches of 2;" in batches, "--patience" in batches) == (True, True)  # not up to 32
+    assert found(report, "memory").reason == "undecided"
 
 
 @pytest.mark.parametrize(
     ("largest", "tried"),
-    [
-        (2, [2]),
-        (4, [2, 3, 4]),
-        (8, [2, 3, 4, 5, 6, 7, 8]),
-        (9, [2, 3, 4, 5, 6, 7, 8, 9]),
-        (16, [2, 3, 4, 5, 6, 7, 8, 16]),
-        (100, [2, 3, 4, 5, 6, 7, 8, 16, 32, 64, 100]),
-    ],
+    [(2, [2]), (9, [2, 3, 4, 5, 6, 7, 8, 9]), (100, [2, 3, 4, 5, 6, 7, 8, 16, 32, 64, 100])],
 )
 def test_every_small_size_is_tried_and_of_large_ones_a_few(largest: int, tried: list[int]):
     assert list_sizes(largest) == tried

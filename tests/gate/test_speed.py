@@ -1,10 +1,8 @@
 """The costs of a request with two archives, and how sure their comparison is."""
 
 import random
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,7 +17,6 @@ from marpack.gate.speed import LOOKS, cost_of, interval, speed_of
 from marpack.gate.verdicts import Cost, GateReport, GateVerdict, Speed, Verdict
 from marpack.project.schema import COMPARISONS
 from marpack.project.source import resolve
-from marpack.runner.pool import PoolSettings
 
 # Works for so many turns, and sleeps for so many seconds.
 WORK = """
@@ -174,37 +171,13 @@ def test_without_requests_or_proof_nothing_is_compared(same: Path, tmp_path: Pat
     assert allowed.exit_code == 1
 
 
-def test_what_is_compared_can_be_skipped_and_is_part_of_no_other_check(same: Path):
+def test_what_is_compared_can_be_skipped_and_is_part_of_no_other_check():
     choice = select_checks((), ("alike",), further=COMPARISONS)
     assert ("alike" in choice, "no-slower" in choice) == (False, True)
     with pytest.raises(UsageError, match="'alike'") as caught:
         select_checks(["alike"])
     assert caught.value.code == "unknown-check"
     assert not {"alike", "no-slower"} & DEFAULT_CHECKS
-
-
-@contextmanager
-def busy(count: int) -> Iterator[None]:
-    """Have as many other processes work all the time."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
-
-
-@pytest.mark.nightly  # half a minute each: the whole procedure; benchmarks/slower.py repeats it twenty times
-@pytest.mark.parametrize(("turns", "speeds"), [(20_000, {Speed.NOT_SLOWER, Speed.UNDECIDED}), (24_000, {Speed.SLOWER})])
-def test_beside_two_busy_loops_the_same_is_not_slower_and_a_fifth_more_is(
-    tmp_path: Path, turns: int, speeds: set[Speed]
-):
-    old, new = work(tmp_path / "old", turns=20_000), work(tmp_path / "new", turns=turns)
-    with busy(2):
-        report = beside(new, old, slower=0.1, slower_time=300.0, settings=PoolSettings())
-    assert report.costs is not None
-    assert report.costs.speed in speeds
 
 
 Luck = Callable[[random.Random], float]

@@ -17,7 +17,7 @@ from render.reports import CHECKS, Markup, report
 
 from marpack.findings import Finding, Severity
 from marpack.gate.compare import Comparison, InputComparison, Similarity, Variant
-from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
+from marpack.gate.verdicts import CheckResult, Cost, Costs, GateReport, GateVerdict, Speed, Verdict
 from marpack.project.schema import CHECKS as GATE_CHECKS
 from marpack.render import console
 from marpack.render.check import (
@@ -253,6 +253,18 @@ def test_every_verdict_has_a_colour(verdict: GateVerdict):
     assert f'<p class="verdict {verdict}">' in page
     (colour,) = re.findall(rf"\.{verdict}\b[^{{]*{{ color: var\(--(\w+)\); }}", page)
     assert colour == {"deployable": "good", "refused": "bad", "not-proved": "bad"}.get(verdict, "warn")
+
+
+def test_costs_are_a_table_and_a_plot():
+    timed = Cost(
+        name="wall-per-request", unit="s", old=0.001, new=0.0012, ratio=1.2, low=1.1, high=1.3, ratios=(1.2,) * 12
+    )
+    size = Cost(name="size", unit="bytes", old=10, new=20, ratio=2.0)
+    values = {"against": "<old>", "slower": 0.1, "speed": Speed.SLOWER, "requests": 1, "starts": 12, "rounds": 8}
+    page = Markup(check_page(report(costs=Costs(figures=(timed, size), **values))).decode())
+    assert (page.tags.count("circle"), page.tags.count("tr")) == (12, 3)
+    assert "Beside <old>: slower" in page.text
+    assert "1.100 to 1.300" in page.text
 
 
 def test_it_needs_nothing_else_and_follows_light_and_dark():
