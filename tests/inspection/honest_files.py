@@ -25,7 +25,7 @@ import joblib
 import numpy as np
 import torch
 from inspection.benign import Net, _scripted
-from inspection.honest_texts import LANGUAGES, SOURCES, TEXTS
+from inspection.honest_texts import LANGUAGES
 from PIL import Image
 from torch import nn
 
@@ -292,18 +292,6 @@ def sentencepiece(words: list[str]) -> bytes:
 # --- Texts, tables, pictures, sounds -------------------------------------------------------------------------------
 
 
-def texts() -> Files:
-    """Licences, READMEs, settings, tables and sources."""
-    yield from TEXTS.items()
-    for number, first in enumerate(SOURCES):
-        yield (
-            f"source_{number}.py",
-            f"{first}\n\n\nclass Handler:\n    def handle(self, data, context):\n        return data\n",
-        )
-    for name, encoding in {"latin": "latin-1", "utf8": "utf-8-sig", "utf16": "utf-16"}.items():
-        yield f"names_{name}.csv", "name;größe\nMünchen;1,5\nÉvreux;2,5\n".encode(encoding)
-
-
 PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "grey.png": ("L", {}), "palette.png": ("P", {}), "alpha.png": ("RGBA", {}), "bits.png": ("1", {}),
     "deep.png": ("I;16", {}), "grey.jpeg": ("L", {}), "progressive.jpeg": ("RGB", {"progressive": True}),
@@ -497,7 +485,7 @@ def quantized() -> nn.Module:
 
 # --- All of them ---------------------------------------------------------------------------------------------------
 
-QUICK = (state_dicts, numpy_files, joblib_files, tokenizers, texts, pictures, sounds, safetensors_files, packed)
+QUICK = (state_dicts, numpy_files, joblib_files, tokenizers, pictures, sounds, safetensors_files, packed)
 SLOW = (optimizers, scripts, weights_files)  # seconds, of imports most of all
 NEED_TRUST = (estimators,)
 
