@@ -224,7 +224,7 @@ def diff(before: Archive, after: Archive, *, verify: bool = False, progress: Pro
             found = compare_tensors(name, first, other, second)
         tensors += [found] if found else []
     parts: dict[str, tuple[Any, ...]] = {  # Any: FieldDifference and TensorDiff
-        "manifest": differences(*map(_manifest, archives)),
+        "manifest": differences(*(dict(flat(msgspec.json.decode(each.manifest.to_json()))) for each in archives)),
         "recorded": differences(*map(_recorded, indexes)),
         "members": tuple(members),
         "config": differences(*map(_config, archives)),
@@ -232,10 +232,6 @@ def diff(before: Archive, after: Archive, *, verify: bool = False, progress: Pro
         "tensors": tuple(tensors),
     }
     return Diff(before=before.source, after=after.source, same=not any(parts.values()), **parts)
-
-
-def _manifest(archive: Archive) -> dict[str, Any]:  # Any: JSON
-    return dict(flat(msgspec.json.decode(archive.manifest.to_json())))
 
 
 def _recorded(index: Index) -> dict[str, Any]:  # Any: JSON

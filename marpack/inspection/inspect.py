@@ -36,6 +36,7 @@ from marpack.inspection.members import (
 )
 from marpack.inspection.nested_files import NestedScan, Part
 from marpack.inspection.pickles import PickleScan, Unscanned, pickle_findings, scan_of
+from marpack.inspection.requirements import logical_lines
 from marpack.protocol.targets import Target
 from marpack.weights.contents import read_contents, recognize
 from marpack.weights.kind import WeightsFormat
@@ -74,6 +75,7 @@ def inspect(
     sums = dict(digests(archive, progress)) if verify else {}
     scan = _scan_members(archive, max_opcodes or OPCODE_LIMIT)
     labels, config = label_facts(archive), config_facts(archive, parse=parse_config)
+    needed = read_text(archive, archive.manifest.model.requirements_file)
     changes = list(changed(archive, index, sums)) if state.index else [state.problem] if state.problem else []
     damaged = {finding.where: finding for finding in (*sums.values(), *scan.damaged) if isinstance(finding, Finding)}
     findings = (
@@ -106,7 +108,7 @@ def inspect(
         handler=handler_facts(archive),
         labels=labels,
         config=config,
-        requirements=_requirements(archive),
+        requirements=tuple(text for _, text in logical_lines(needed)) if needed else (),
         weights=scan.weights,
         pickles=scan.pickles,
         programs=scan.programs,
@@ -195,15 +197,6 @@ def _member_facts(archive: Archive, index: Index, sums: dict[str, str | Finding]
         )
         for entry in archive.entries.values()
     )
-
-
-def _requirements(archive: Archive) -> tuple[str, ...]:
-    data = read_text(archive, archive.manifest.model.requirements_file)
-    if data is None:
-        return ()
-    from marpack.inspection.requirements import logical_lines  # noqa: PLC0415 - most archives have none
-
-    return tuple(text for _, text in logical_lines(data))
 
 
 def handler_facts(archive: Archive) -> HandlerFacts:

@@ -432,7 +432,10 @@ class NestedScan:
             name = entry.name.removeprefix(archive.root)
             inside = f"{where}!{entry.name}"
             try:
-                inner = self._open_entry(file, entry)
+                if entry.method == DEFLATED and entry.size > min(EXPANDED_LIMIT, self._bytes_left):
+                    raise NotZipError(f"it expands to {entry.size:,} bytes")
+                self._bytes_left -= entry.size if entry.method == DEFLATED else 0
+                inner = open_entry(file, entry)
             except NotZipError as error:
                 yield Unscanned(inside, str(error))
                 continue
@@ -465,14 +468,6 @@ class NestedScan:
             reported = HostileExpression if problem.is_dangerous else Unscanned
             yield reported(f"{where}!{problem.member}", problem.reason)
         return exported.numbers, exported.pickles
-
-    def _open_entry(self, file: BinaryIO, entry: ZipEntry) -> BinaryIO:
-        """Open a member of a zip within a zip. Raises NotZipError, also when it expands to too much."""
-        if entry.method == DEFLATED:
-            if entry.size > min(EXPANDED_LIMIT, self._bytes_left):
-                raise NotZipError(f"it expands to {entry.size:,} bytes")
-            self._bytes_left -= entry.size
-        return open_entry(file, entry)
 
     def _scan_torch(
         self, where: str, file: BinaryIO, pickles: list[Stream], depth: int, *, script: bool = False

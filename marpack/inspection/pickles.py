@@ -175,16 +175,13 @@ def pickle_findings(scan: PickleScan, source: str) -> Iterator[Finding]:
         if pickle.verdict is PickleVerdict.DANGEROUS:
             yield codes.DANGEROUS_PICKLE.at(where, reasons="; ".join(pickle.reasons))
         elif pickle.verdict is PickleVerdict.NEEDS_TRUST and (pickle.globals or pickle.reasons):
-            yield _untrusted(pickle, where)  # without either it is among the unscanned parts
+            # Without either, it is among the unscanned parts.
+            rest = len(pickle.globals) - _NAMED
+            names = ", ".join(pickle.globals[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+            causes = "; ".join([*([f"it imports {names}"] if names else ()), *pickle.reasons])
+            harmless = ", although it runs no code" if pickle.runs_no_code else ""
+            yield codes.UNTRUSTED_PICKLE.at(where, harmless=harmless, causes=causes)
     for expression in scan.expressions:
         yield codes.DANGEROUS_EXPRESSION.at(f"{source}!{expression.where}", reason=expression.reason)
     for part in scan.unscanned:
         yield codes.UNSCANNED.at(f"{source}!{part.where}", reason=part.reason)
-
-
-def _untrusted(pickle: PickleFacts, where: str) -> Finding:
-    harmless = ", although it runs no code" if pickle.runs_no_code else ""
-    rest = len(pickle.globals) - _NAMED
-    names = ", ".join(pickle.globals[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
-    causes = [*([f"it imports {names}"] if names else ()), *pickle.reasons]
-    return codes.UNTRUSTED_PICKLE.at(where, harmless=harmless, causes="; ".join(causes))

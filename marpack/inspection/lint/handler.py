@@ -219,7 +219,11 @@ def own_classes(scope: Scope) -> OwnClasses:
     exact = not scope.dynamic
     for name, binding in sorted(scope.names.items()):
         node = binding.only
-        if isinstance(node, ast.ClassDef) and _is_plain_class(node):
+        if (
+            isinstance(node, ast.ClassDef)
+            and all(last_name(item) in _CLASS_DECORATORS for item in node.decorator_list)
+            and "__module__" not in read_scope(node).names
+        ):
             certain[name] = node
         else:
             # An expression may be a class if its name is written as one.
@@ -228,12 +232,6 @@ def own_classes(scope: Scope) -> OwnClasses:
             for value in binding.values:
                 exact &= not isinstance(value, kinds if is_camel_case else ast.ClassDef)
     return OwnClasses(certain, exact)
-
-
-def _is_plain_class(node: ast.ClassDef) -> bool:
-    """Return whether a definition certainly makes one class that belongs to its module."""
-    is_decorated = any(last_name(item) not in _CLASS_DECORATORS for item in node.decorator_list)
-    return not is_decorated and "__module__" not in read_scope(node).names
 
 
 # The entry point

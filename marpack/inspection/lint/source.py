@@ -441,21 +441,19 @@ class Files(ModuleFinder):
 
     def module(self, place: Located) -> Module | Broken | None:
         """Return a packed Python file, parsed; None if it cannot be read, or if too many were read before it."""
-        if place.member not in self._modules:
-            self._modules[place.member] = self._parse(place)
-        return self._modules[place.member]
-
-    def _parse(self, place: Located) -> Module | Broken | None:
-        data = self.read(place.member, MAX_SOURCE) if self._bytes_left > 0 else None
-        if data is None:
-            return None
-        self._bytes_left -= len(data)
-        if self._bytes_left <= 0:
-            self.findings.append(SOURCES_TOO_LARGE.at(place.member))
-        tree = parse(data)
-        if isinstance(tree, Broken):
-            return tree
-        return Module(place.dotted, place.member, tree, read_scope(tree), place.package)
+        name = place.member
+        if name not in self._modules:
+            self._modules[name] = None
+            data = self.read(name, MAX_SOURCE) if self._bytes_left > 0 else None
+            if data is not None:
+                self._bytes_left -= len(data)
+                self.findings += [SOURCES_TOO_LARGE.at(name)] if self._bytes_left <= 0 else []
+                tree = parse(data)
+                if isinstance(tree, ast.Module):
+                    self._modules[name] = Module(place.dotted, name, tree, read_scope(tree), place.package)
+                else:
+                    self._modules[name] = tree
+        return self._modules[name]
 
     def packed(self, dotted: str | None) -> Module | None:
         """Return a packed module by its dotted name, parsed."""
