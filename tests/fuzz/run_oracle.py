@@ -13,7 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache, partial
+from functools import partial
 
 from fuzz.oracle import compare, minimised, some_variants
 from fuzz.streams import Maker, corpus
@@ -75,31 +75,21 @@ def is_like(problems: Iterable[str], known: str) -> bool:
     return any(problem.startswith(known[:_KIND]) for problem in problems)
 
 
-def run(bare: int, wrapped: int, seed: str, processes: int) -> tuple[Counter[str], list[str]]:
-    seen, failures = Counter[str](), list[str]()
-    with ProcessPoolExecutor(processes, initializer=silence) as pool:
-        for counts, failed in pool.map(partial(do, seed=seed), jobs(bare, wrapped)):
-            seen += counts
-            failures += failed
-    return seen, failures
-
-
-@cache
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def main() -> None:
     """Run as many as asked for; fail if marpack was wrong about any."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bare", type=int, default=1_000_000, help="pickles in memory")
     parser.add_argument("--wrapped", type=int, default=10_000, help="files that wrap pickles")
     parser.add_argument("--seed", default="31", help="another one makes other files")
-    parser.add_argument("--processes", type=int, default=_cores())
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args()
     corpus()
     begin = time.monotonic()
-    seen, failures = run(options.bare, options.wrapped, options.seed, options.processes)
+    seen, failures = Counter[str](), list[str]()
+    with ProcessPoolExecutor(options.processes, initializer=silence) as pool:
+        for counts, failed in pool.map(partial(do, seed=options.seed), jobs(options.bare, options.wrapped)):
+            seen += counts
+            failures += failed
     seconds = time.monotonic() - begin
     sys.stderr.write("".join(f"{failure}\n" for failure in failures[:_MOST]))
     print(json.dumps({**seen, "divergences": len(failures), "seconds": round(seconds, 1)}))  # noqa: T201

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from fuzz.changes import Change, Copy, changed, changes
+from fuzz.changes import changes
 from fuzz.targets import TARGETS, Changes, look
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -96,17 +96,3 @@ def test_a_reader_that_forgets_a_check_is_found(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(error, PlantedError)
     with pytest.raises(PlantedError):
         fuzz(target, 2000, [Phase.generate])
-
-
-@pytest.mark.parametrize(
-    ("change", "result"),
-    [
-        (Change(2, 1, b"X"), b"abXdef"),
-        (Change(-1, 0, b"!"), b"abcdef!"),
-        (Change(9, 2, b""), b"abef"),
-        (Copy(0, "other", 1, 2, 3), b"34def"),
-        (Copy(6, "", 0, 2, 0), b"abcdefab"),
-    ],
-)
-def test_a_change_is_one_wherever_it_lies(change: Change | Copy, result: bytes) -> None:
-    assert changed(b"abcdef", [change], {"other": b"2345"}) == result

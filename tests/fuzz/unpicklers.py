@@ -55,39 +55,8 @@ imports: list[tuple[tuple[str, str], ...]] = []
 events: list[Event] = []
 
 
-class InertType(type):
-    """The class of inert classes: everything that an unpickler can do to them is recorded and gives inert objects."""
-
-    path: str
-    depth: int
-
-    def __call__(cls, *args: object, **_: object) -> object:
-        return called(cls.path, cls.depth, args)
-
-    def __setattr__(cls, name: str, value: object) -> None:
-        record("state", cls)
-
-    def __setitem__(cls, key: object, value: object) -> None:
-        record("state", cls)
-
-    def append(cls, *_: object) -> None:
-        record("state", cls)
-
-    extend = add = update = __setstate__ = append
-
-    def __iter__(cls) -> Iterator[object]:
-        record("read", cls)
-        return iter(())
-
-    def items(cls) -> tuple[()]:
-        record("read", cls)
-        return ()
-
-    keys = items
-
-
-class InertValue:
-    """What makes a tuple or a dict inert; `path` and `depth` are set by its maker."""
+class Inert:
+    """The methods of inert objects: everything that an unpickler can do to them is recorded and gives inert objects."""
 
     path: str
     depth: int
@@ -114,14 +83,20 @@ class InertValue:
         record("read", self)
         return ()
 
+    keys = items
 
-class InertTuple(InertValue, tuple):  # type: ignore[type-arg]  # noqa: SLOT001 - it has a path and a depth
+
+class InertType(Inert, type):
+    """The class of inert classes."""
+
+
+class InertTuple(Inert, tuple):  # type: ignore[type-arg]  # noqa: SLOT001 - it has a path and a depth
     """Arguments that C's unpickler passes on."""
 
     __hash__ = object.__hash__
 
 
-class InertDict(InertValue, dict):  # type: ignore[type-arg]
+class InertDict(Inert, dict):  # type: ignore[type-arg]
     """A state and keywords that C's unpickler takes."""
 
     __hash__ = object.__hash__
@@ -134,7 +109,7 @@ class FromLoader(InertType):
         return FROM_LOADER
 
 
-def record(kind: str, target: InertType | InertValue, args: int = 0) -> None:
+def record(kind: str, target: Inert, args: int = 0) -> None:
     if target.depth >= 0:
         events.append(Event(kind, target.path, target.depth, args))
 

@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -39,12 +40,9 @@ class Wrapping(NamedTuple):
 def drained(open_file: Callable[[], IO[bytes]]) -> bytes:
     """Return what can be read of a file before it fails, as an unpickler reads it."""
     out = bytearray()
-    try:
-        with open_file() as file:
-            while len(out) < 1 << 16 and (byte := file.read(1)):
-                out += byte
-    except Exception:  # noqa: BLE001 - a damaged file may raise what it likes
-        pass
+    with suppress(Exception), open_file() as file:
+        while len(out) < 1 << 16 and (byte := file.read(1)):
+            out += byte
     return bytes(out)
 
 
@@ -57,52 +55,52 @@ def opened(opener: Callable[..., Any], **options: Any) -> Callable[[bytes], Iter
 
 def inflated(data: bytes) -> Iterator[bytes]:
     engine, out = zlib.decompressobj(), bytearray()
-    try:
+    with suppress(zlib.error):
         for byte in data:
             out += engine.decompress(bytes([byte]))
-    except zlib.error:
-        pass
     yield bytes(out)
 
 
+def tolerant(unwrap: Callable[[bytes], Iterator[bytes]]) -> Callable[[bytes], Iterator[bytes]]:
+    """Return a reader that ends where a damaged file raises anything."""
+
+    def read(data: bytes) -> Iterator[bytes]:
+        with suppress(Exception):
+            yield from unwrap(data)
+
+    return read
+
+
+@tolerant
 def from_zip(data: bytes) -> Iterator[bytes]:
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            for member in archive.infolist():
-                yield drained(lambda member=member: archive.open(member))  # type: ignore[misc]
-    except Exception:  # noqa: BLE001 - as above
-        return
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for member in archive.infolist():
+            yield drained(lambda member=member: archive.open(member))  # type: ignore[misc]
 
 
+@tolerant
 def from_tar(data: bytes) -> Iterator[bytes]:
-    try:
-        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-            for member in archive:
-                if file := archive.extractfile(member):
-                    yield drained(lambda file=file: file)  # type: ignore[misc]
-    except Exception:  # noqa: BLE001 - as above
-        return
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        for member in archive:
+            if file := archive.extractfile(member):
+                yield drained(lambda file=file: file)  # type: ignore[misc]
 
 
+@tolerant
 def from_numpy(data: bytes) -> Iterator[bytes]:
     """Yield what follows an array's header, or its numbers."""
     file = io.BytesIO(data)
-    try:
-        version = np.lib.format.read_magic(file)
-        read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[version[0]]
-        shape, _, dtype = read(file)
-        if not dtype.hasobject:
-            file.seek(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize, io.SEEK_CUR)
-        yield file.read()
-    except Exception:  # noqa: BLE001 - as above
-        return
+    version = np.lib.format.read_magic(file)
+    read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[version[0]]
+    shape, _, dtype = read(file)
+    if not dtype.hasobject:
+        file.seek(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize, io.SEEK_CUR)
+    yield file.read()
 
 
+@tolerant
 def from_torch(data: bytes) -> Iterator[bytes]:
-    try:
-        yield torch._C.PyTorchFileReader(io.BytesIO(data)).get_record("data.pkl")
-    except Exception:  # noqa: BLE001 - as above
-        return
+    yield torch._C.PyTorchFileReader(io.BytesIO(data)).get_record("data.pkl")
 
 
 def from_values(data: bytes) -> Iterator[bytes]:
