@@ -142,13 +142,6 @@ def status_of(outcome: BatchResult) -> int:
     return outcome.responses[0].status
 
 
-def test_a_model_is_loaded_once_in_its_own_folder(worker: Worker):
-    assert worker.loaded is not None
-    assert worker.loaded.handler == "handler.Handler"
-    assert {"import", "initialize"} <= set(worker.loaded.stages)
-    assert worker.logs == "ready in probe-folder\n"
-
-
 def test_an_answer_comes_with_its_stages_and_its_prints(worker: Worker):
     outcome = predict(worker, one("hello"))
     assert outcome.responses[0].body == b"hello"

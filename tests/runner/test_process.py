@@ -407,37 +407,31 @@ def test_a_worker_starts_by_itself_where_a_fork_is_refused(zygote: Zygote, monke
         assert is_forked(worker)
 
 
-def _set_limit() -> Any:
-    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (1 if soft != 1 else 0, hard))
-    return lambda: resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+SOFT, HARD = resource.getrlimit(resource.RLIMIT_CORE)
+CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {  # what makes a change, and what undoes it
+    "limit": (
+        lambda: resource.setrlimit(resource.RLIMIT_CORE, (1 if SOFT != 1 else 0, HARD)),
+        lambda _: resource.setrlimit(resource.RLIMIT_CORE, (SOFT, HARD)),
+    ),
+    "umask": (lambda: os.umask(0o037), os.umask),
+    "folder": (lambda: (Path.cwd(), os.chdir("/"))[0], os.chdir),
+    "signal": (
+        lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
+        lambda before: signal.signal(signal.SIGUSR2, before),
+    ),
+}
 
 
-def _set_umask() -> Any:
-    before = os.umask(0o037)
-    return lambda: os.umask(before)
-
-
-def _set_folder() -> Any:
-    before = Path.cwd()
-    os.chdir("/")
-    return lambda: os.chdir(before)
-
-
-def _set_signal() -> Any:
-    before = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-    return lambda: signal.signal(signal.SIGUSR2, before)
-
-
-@pytest.mark.parametrize("change", [_set_limit, _set_umask, _set_folder, _set_signal])
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.nightly
-def test_a_worker_starts_by_itself_where_it_would_inherit_something_else(zygote: Zygote, change: Any):
-    undo = change()
+def test_a_worker_starts_by_itself_where_it_would_inherit_something_else(zygote: Zygote, change: str):
+    make, undo = CHANGES[change]
+    before = make()
     try:
         with Worker.spawn(environment=ENVIRONMENT, zygote=zygote) as worker:
             assert not is_forked(worker)
     finally:
-        undo()
+        undo(before)
     with Worker.spawn(environment=ENVIRONMENT, zygote=zygote) as worker:
         assert is_forked(worker)
 

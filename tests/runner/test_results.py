@@ -278,16 +278,6 @@ def figures(make_folder, word: str, sizes: tuple[int, ...], **plan: int):
         return found
 
 
-def test_every_batch_size_is_timed_with_full_batches(make_folder):
-    found = figures(make_folder, "a", (1, 2, 4), repeats=8, warmup=1)
-    assert [pace.batch_size for pace in found.paces] == [1, 2, 4]
-    assert all(pace.inputs == 24 and pace.throughput > 0 and pace.short == 0 for pace in found.paces)
-    assert found.paces[0].stages["handle"].p99 > 0
-    assert found.memory is not None
-    assert found.memory.peak >= found.memory.before > MIB
-    assert found.findings == ()
-
-
 def test_a_handler_that_keeps_things_is_found(make_folder):
     found = figures(make_folder, "leak", (1,), repeats=200, warmup=1)
     (finding,) = found.findings

@@ -1,21 +1,16 @@
 """Bulk scoring: every row once and in order, whatever fails, in memory that batches bound."""
 
 import json
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.forking import shared
-from lazy import pa, pq
 from scoring.small_tables import InProcessPool, echo, plan_of, table, written
 
 from marpack.errors import OutputError, UsageError
-from marpack.protocol.messages import Load
-from marpack.runner.client import BatchResult, Worker
-from marpack.runner.pool import Batch, PoolSettings
-from marpack.runner.session import Session
+from marpack.runner.client import BatchResult
+from marpack.runner.pool import Batch
 from marpack.scoring.local import score
 from marpack.scoring.mapping import RowMapping
 from marpack.scoring.parts import OutputFolder
@@ -247,12 +242,6 @@ def test_too_many_failures_stop_the_run_and_whole_parts_stay(tmp_path: Path) -> 
     assert len(list((tmp_path / "out").iterdir())) == 3
 
 
-def test_a_share_of_failures_is_judged_at_the_end(tmp_path: Path) -> None:
-    plan = plan_of(table(tmp_path / "1.parquet", texts=["a", "bad"]))
-    summary = scored(plan, tmp_path / "out", max_errors=ErrorBound(percent=10))
-    assert (summary.exceeded, summary.complete, summary.parts, summary.rows) == (True, True, 1, 2)
-
-
 def test_progress_is_told(tmp_path: Path) -> None:
     told: list[tuple[Any, ...]] = []
 
@@ -296,29 +285,6 @@ def test_a_folder_of_files_is_sent_file_by_file(tmp_path: Path) -> None:
     assert found["path"].to_pylist() == ["a.txt", "b.txt"]
     assert found["echo"].to_pylist() == [None, "in b.txt"]
     assert (summary.failed, summary.causes[0].kind) == (1, "unreadable-input")
-
-
-def test_a_real_model_scores_pictures(tmp_path: Path) -> None:
-    example = Path(__file__).parents[2] / "examples" / "digits"
-    project = tmp_path / "digits"
-    shutil.copytree(example, project, ignore=shutil.ignore_patterns("*.mar"))
-    pictures = sorted((example / "samples").iterdir())
-    columns = {"picture": [each.read_bytes() for each in pictures], "name": [each.name for each in pictures]}
-    repeated = {name: [*values, values[0]] * 5 for name, values in columns.items()}
-    repeated["picture"][3] = b"no picture"
-    pq.write_table(pa.table(repeated), tmp_path / "in.parquet")
-    mapping = RowMapping(body="picture", keep=("name",), select={"answer": "$:json"})
-    plan = plan_of(str(tmp_path / "in.parquet"), mapping=mapping)
-    settings = PoolSettings(launch=lambda: Worker(shared().launch()))
-    with Session.open(str(project), options=Load(model_dir=""), settings=settings) as session:
-        summary = scored(plan, tmp_path / "out", session.pool)
-    found = written(tmp_path / "out")
-    assert found["name"].to_pylist() == repeated["name"]
-    assert (summary.rows, summary.failed) == (len(repeated["name"]), 1)
-    assert found["error"].to_pylist()[3].startswith("5")
-    answers = [None if text is None else json.loads(text) for text in found["answer"].to_pylist()]
-    assert answers[3] is None
-    assert answers[0] == answers[len(pictures)]
 
 
 def test_a_batch_that_failed_is_asked_again_row_by_row(tmp_path: Path) -> None:
