@@ -88,12 +88,9 @@ def inspect(
     )
     if static_checks:
         findings += tuple(_static_findings(archive, index, findings))
-    verified = Verified(
-        members=len(sums),
-        bytes=sum(entry.size for entry in archive.entries.values()),
-        intact=not changes and all(isinstance(item, str) for item in sums.values()),
-        signed_off=state.index is not None,
-    )
+    size = sum(entry.size for entry in archive.entries.values())
+    intact = not changes and all(isinstance(item, str) for item in sums.values())
+    verified = Verified(members=len(sums), bytes=size, intact=intact, signed_off=state.index is not None)
     return Inspection(
         source=archive.source,
         form=archive.form,
