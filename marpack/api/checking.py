@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from marpack.api.operations import archive_file, cache_of, text_of
+from marpack.api.operations import archive_file, cache_of, limits_of, text_of
 from marpack.api.requests import headers_of
 from marpack.api.sessions import Consent, SessionExtras, isolated_python, pool_settings, resolver_of
 from marpack.archive.protocol import no_progress
@@ -112,7 +112,30 @@ def check(
     notes = notes or CheckNotes()
     optional = (*((HERMETIC,) if options.hermetic else ()), *(COMPARISONS if options.slower is not None else ()))
     selection = select_checks(options.only, options.skip, optional)
-    settings = replace(_gate_options(options, notes), inputs=inputs)
+    device = Device.available(options.device)
+
+    def python(archive: Archive) -> str:
+        return isolated_python(archive, notes.on_message, Consent(options.yes))
+
+    settings = GateOptions(
+        load=SessionExtras().load(options, device),
+        settings=pool_settings(options, device),
+        device=device,
+        python=python if options.env == "isolated" else None,
+        shape=packed_defaults(options),
+        allow_unproved=frozenset(options.allow_unproved),
+        stand_ins=options.stand_ins,
+        announce=notes.announce,
+        target=Target(options.target) if options.target else None,
+        require_safe=options.require_safe,
+        trust_native=options.trust_native,
+        limits=limits_of(max_members=options.max_members, max_size=options.max_size, max_ratio=options.max_ratio),
+        seconds_per_check=options.seconds_per_check,
+        tolerance=options.tolerance,
+        max_opcodes=options.max_opcodes,
+        cache=cache_of(notes.bar),
+        inputs=inputs,
+    )
     resolver = partial(resolver_of, bar=notes.bar, maximum=settings.limits.total)
     if options.slower is not None:
         other = resolver(replace(options, digest=None))(os.fspath(options.against or "."))
@@ -144,33 +167,6 @@ def check_combinations(options: CheckOptions) -> None:
     if options.require_safe and is_left_out:
         hint = f"Run the check {SAFETY}, or leave --require-safe out."
         raise UsageError(f"--require-safe needs the check {SAFETY}, which is left out", hint=hint)
-
-
-def _gate_options(options: CheckOptions, notes: CheckNotes) -> GateOptions:
-    """Return how the gate examines an archive; raises UsageError, DeviceUnavailableError among them."""
-    device = Device.available(options.device)
-
-    def python(archive: Archive) -> str:
-        return isolated_python(archive, notes.on_message, Consent(options.yes))
-
-    return GateOptions(
-        load=SessionExtras().load(options, device),
-        settings=pool_settings(options, device),
-        device=device,
-        python=python if options.env == "isolated" else None,
-        shape=packed_defaults(options),
-        allow_unproved=frozenset(options.allow_unproved),
-        stand_ins=options.stand_ins,
-        announce=notes.announce,
-        target=Target(options.target) if options.target else None,
-        require_safe=options.require_safe,
-        trust_native=options.trust_native,
-        limits=options.limits,
-        seconds_per_check=options.seconds_per_check,
-        tolerance=options.tolerance,
-        max_opcodes=options.max_opcodes,
-        cache=cache_of(notes.bar),
-    )
 
 
 def packed_defaults(options: CheckOptions) -> RequestDefaults:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from marpack.archive.protocol import is_in_registry, no_progress, total_size
+from marpack.archive.protocol import Limits, is_in_registry, no_progress, total_size
 from marpack.errors import UsageError, shortened
 
 if TYPE_CHECKING:
@@ -67,6 +67,12 @@ def text_of(name: Name | None) -> str | None:
     return None if name is None else os.fspath(name)
 
 
+def limits_of(*, max_members: int | None = None, max_size: int | None = None, max_ratio: int | None = None) -> Limits:
+    """Return the limits of archives, with defaults for those that are None."""
+    given = {"members": max_members, "total": max_size, "ratio": max_ratio}
+    return Limits(**{name: value for name, value in given.items() if value is not None})
+
+
 def _path(name: Name | None) -> Path | None:
     return None if name is None else Path(name)
 
@@ -93,7 +99,8 @@ def _open(source: Name | None, options: LimitOptions, bar: Bar, *, whole: bool) 
     from marpack.archive.reader import open_archive
 
     path = archive_of(source, bar, allow_outside=options.allow_outside)
-    return open_archive(path, limits=options.limits, cache=cache_of(bar), whole=whole, bar=bar)
+    limits = limits_of(max_members=options.max_members, max_size=options.max_size, max_ratio=options.max_ratio)
+    return open_archive(path, limits=limits, cache=cache_of(bar), whole=whole, bar=bar)
 
 
 def inspect(options: InspectOptions, bar: Bar, *, parse_config: bool) -> Inspection:
@@ -161,26 +168,22 @@ def unpack(options: UnpackOptions, bar: Bar) -> Unpacked:
     from marpack.archive import reader
 
     source = os.fspath(options.source)
-    folder = _folder_named_after(source) if options.directory is None else Path(options.directory)
-    if folder is None:
+    name = (source.partition("#")[0] if "://" in source else source).partition("?")[0].rstrip("/").rpartition("/")[2]
+    if is_in_registry(source):  # not every file system takes a tag in a name
+        name = name.partition("@")[0].partition(":")[0]
+    for suffix in _SUFFIXES:
+        name = name.removesuffix(suffix)
+    if options.directory is None and name in ("", ".", ".."):
         what = "the archive's name is not usable as a folder's name"
         raise UsageError(what, where=source, hint="Name the new folder: -d DIR.")
     if "://" not in source and not os.path.lexists(source):
         hint = "Name a .mar, a .tar.gz or a model folder."
         raise UsageError("this file or folder does not exist", where=source, hint=hint, code="source-not-found")
     with _open(source, options, bar, whole=True) as archive:
-        report = reader.unpack(archive, folder, only=tuple(options.only), replace=options.force, bar=bar)
+        report = reader.unpack(
+            archive, Path(options.directory or name), only=tuple(options.only), replace=options.force, bar=bar
+        )
     return _as_named(report, source=source)
-
-
-def _folder_named_after(source: str) -> Path | None:
-    """Return the folder in the current one with an archive's name; None without a usable name."""
-    name = (source.partition("#")[0] if "://" in source else source).partition("?")[0].rstrip("/").rpartition("/")[2]
-    if is_in_registry(source):  # not every file system takes a tag in a name
-        name = name.partition("@")[0].partition(":")[0]
-    for suffix in _SUFFIXES:
-        name = name.removesuffix(suffix)
-    return None if name in ("", ".", "..") else Path(name)
 
 
 def export(options: ExportOptions, bar: Bar) -> Exported:
@@ -218,7 +221,6 @@ def push(options: PushOptions, bar: Bar) -> oci.PushReport:
 
 def pull(options: PullOptions, bar: Bar) -> oci.PullReport:
     """Fetch an archive from a registry."""
-    from marpack.api.options import limits_of
     from marpack.archive.addresses import Reference
     from marpack.archive.oci import transfer
     from marpack.archive.oci.session import RegistrySession

@@ -1,14 +1,11 @@
 """The options of the commands that make, inspect and move archives; `marpack.api.declaring` reads them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
 from marpack.api.declaring import Key, Name, Option
-
-if TYPE_CHECKING:
-    from marpack.archive.protocol import Limits
 
 # --- Options of several commands ----------------------------------------------------------------------------------
 
@@ -26,14 +23,6 @@ _ModelFile = Annotated[Name | None, Option("Python file with the model's class, 
 _PlainHttp = Annotated[bool, Option("Use HTTP without TLS. Registries on this machine need no option.")]
 
 
-def limits_of(*, max_members: int | None = None, max_size: int | None = None, max_ratio: int | None = None) -> "Limits":
-    """Return the limits of archives, with defaults for those that are None."""
-    from marpack.archive.protocol import Limits
-
-    given = {"members": max_members, "total": max_size, "ratio": max_ratio}
-    return Limits(**{name: value for name, value in given.items() if value is not None})
-
-
 class OutsideOption(Struct, frozen=True, kw_only=True):
     """Which files a project may pack."""
 
@@ -46,11 +35,6 @@ class LimitOptions(OutsideOption, frozen=True, kw_only=True):
     max_members: MaxMembers = None
     max_size: MaxSize = None
     max_ratio: MaxRatio = None
-
-    @property
-    def limits(self) -> "Limits":
-        """The limits, with defaults for those that were not given."""
-        return limits_of(max_members=self.max_members, max_size=self.max_size, max_ratio=self.max_ratio)
 
 
 class _SourceArgument(LimitOptions, frozen=True):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -15,12 +15,8 @@ from marpack.api.options import (
     MaxSize,
     OptionalSource,
     OutsideOption,
-    limits_of,
 )
 from marpack.torchserve.http import MAX_BODY
-
-if TYPE_CHECKING:
-    from marpack.archive.protocol import Limits
 
 _Model = partial(Option, group="Model")
 _Workers = partial(Option, group="Workers")
@@ -192,11 +188,6 @@ class CheckOptions(_CheckArguments, frozen=True, kw_only=True):
     max_size: MaxSize = None
     max_ratio: MaxRatio = None
     max_opcodes: MaxOpcodes = None
-
-    @property
-    def limits(self) -> "Limits":
-        """The limits of archives, with defaults for those that were not given."""
-        return limits_of(max_members=self.max_members, max_size=self.max_size, max_ratio=self.max_ratio)
 
 
 _COLUMNS = "COLUMN…"

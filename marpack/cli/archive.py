@@ -84,15 +84,15 @@ class _LikeArgparse(Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read `-v=1.0` as `-v 1.0`, and a unique prefix of a long option as this option."""
         end = args.index("--") if "--" in args else len(args)
-        return super().parse_args(ctx, [self._expand(word, ctx) for word in args[:end]] + args[end:])
-
-    def _expand(self, word: str, ctx: click.Context) -> str:
         known = [name for option in self.get_params(ctx) for name in option.opts if name.startswith("-")]
-        flag, equals, value = word.partition("=")
-        if equals and flag in known and not flag.startswith("--"):
-            return f"{flag}{value}"
-        near = [name for name in known if name.startswith(flag)] if flag.startswith("--") else []
-        return f"{near[0]}{equals}{value}" if len(near) == 1 else word
+        for number, word in enumerate(args[:end]):
+            flag, equals, value = word.partition("=")
+            near = [name for name in known if name.startswith(flag)] if flag.startswith("--") else []
+            if equals and flag in known and not flag.startswith("--"):
+                args[number] = f"{flag}{value}"
+            elif len(near) == 1:
+                args[number] = f"{near[0]}{equals}{value}"
+        return super().parse_args(ctx, args)
 
 
 @command(BuildOptions, cls=_LikeArgparse)

@@ -99,12 +99,8 @@ def refuse_combinations(
 
     `spellings` has the options that are not spelt as they are named.
     """
-
-    def spell(name: str) -> str:
-        return f"--{spellings.get(name, name).replace('_', '-')}"
-
     for name, others, reason in conflicts:
         other = next((other for other in others if given.get(name) and given.get(other)), None)
         if other is not None:
-            hint = f"Leave one of them out: {reason}."
-            raise UsageError(f"{spell(name)} and {spell(other)} exclude each other", hint=hint)
+            one, two = (f"--{spellings.get(each, each).replace('_', '-')}" for each in (name, other))
+            raise UsageError(f"{one} and {two} exclude each other", hint=f"Leave one of them out: {reason}.")

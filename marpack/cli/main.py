@@ -190,7 +190,11 @@ def _fail(error: Exception, words: Sequence[str]) -> int:
 
 def _finish(error: MarpackError, words: Sequence[str]) -> int:
     """Write an error to stdout also if the command writes JSON there; return the exit code."""
-    as_json = _writes_json(words)
+    as_json = "--json" in words
+    if list(words[:1]) == ["score"]:  # whose --json may name columns
+        from marpack.cli.score import SUMMARY, replace_json
+
+        as_json = SUMMARY in replace_json(words)
     if as_json or "--jsonl" in words:
         from marpack.render.console import close_stdout, show, show_line
         from marpack.render.failure import Failure
@@ -200,12 +204,3 @@ def _finish(error: MarpackError, words: Sequence[str]) -> int:
         except OSError:  # the error is on stderr
             close_stdout()
     return error.exit_code
-
-
-def _writes_json(words: Sequence[str]) -> bool:
-    """Return whether stdout is for one JSON object: with score, only if --json does not name columns."""
-    if list(words[:1]) != ["score"]:
-        return "--json" in words
-    from marpack.cli.score import SUMMARY, replace_json
-
-    return SUMMARY in replace_json(words)

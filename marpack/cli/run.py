@@ -135,7 +135,8 @@ def open_session(
 ) -> Session:
     """Load the model; the stack removes temporary files at the end. See `marpack.api.sessions.open_session`."""
     from marpack.api import sessions
-    from marpack.cli.session import TerminalNotes, cache_of, print_aside
+    from marpack.api.operations import cache_of
+    from marpack.cli.session import TerminalNotes, print_aside
     from marpack.project.source import unpacked
     from marpack.render.console import byte_bar
     from marpack.runner.inputs import text_notes
@@ -145,7 +146,7 @@ def open_session(
             return nullcontext() if options.is_in_process else super().loading()  # the handler shares the terminal
 
     def resolve_unpacked(source: str | None) -> ResolvedSource:
-        return stack.enter_context(unpacked(source, cache_of(), allow_outside=options.allow_outside))
+        return stack.enter_context(unpacked(source, cache_of(byte_bar), allow_outside=options.allow_outside))
 
     def in_process_pool(settings: PoolSettings) -> PoolMaker:
         from marpack.runner.in_process import InProcessPool

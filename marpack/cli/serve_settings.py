@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from marpack.api.operations import cache_of
 from marpack.api.sessions import Consent, isolated_python, load_of
 from marpack.cli.serve import ServeOptions
-from marpack.cli.session import cache_of, print_aside, show_origin
+from marpack.cli.session import print_aside, show_origin
 from marpack.errors import MarpackError, UsageError
 from marpack.project.load import declared_metrics
 from marpack.project.source import resolve
@@ -225,7 +226,7 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             overrides=overrides,
             spawn=spawn,
             zygote=zygote,
-            cache=cache_of,
+            cache=partial(cache_of, byte_bar),
         )
 
     def _load(self, device: Device) -> Load:
@@ -297,7 +298,7 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
     def _plan(self, loader: ModelLoader, source: str | None, name: str | None, *, trust_url: bool = False) -> ModelPlan:
         """Plan a source, after building the archive of a project."""
         outside = self.options.allow_outside
-        resolved = resolve(source, bar=byte_bar, cache=cache_of(), trust_url=trust_url, allow_outside=outside)
+        resolved = resolve(source, bar=byte_bar, cache=cache_of(byte_bar), trust_url=trust_url, allow_outside=outside)
         show_origin(resolved)
         show_findings(resolved.findings)
         return loader.plan(resolved, name=name)

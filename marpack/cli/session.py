@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from marpack.api.sessions import SessionNotes
-from marpack.render.console import byte_bar, waiting
+from marpack.render.console import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
-    from marpack.archive.cache import Cache
     from marpack.archive.protocol import Archive
     from marpack.findings import Finding
     from marpack.project.source import ResolvedSource
@@ -46,13 +45,6 @@ def print_aside(text: str) -> None:
     from marpack.render.console import talk
 
     talk().print(text, markup=False, style="dim")
-
-
-def cache_of() -> Cache:
-    """Return the cache of extracted archives, which shows the progress of an extraction."""
-    from marpack.api.operations import cache_of
-
-    return cache_of(byte_bar)
 
 
 def show_origin(resolved: ResolvedSource) -> None:

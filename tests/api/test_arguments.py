@@ -11,8 +11,8 @@ import pytest
 
 import marpack
 from marpack.api.declaring import valid
-from marpack.api.operations import archive_of
-from marpack.api.options import SignOptions, limits_of
+from marpack.api.operations import archive_of, limits_of
+from marpack.api.options import SignOptions
 from marpack.api.session_options import CheckOptions
 from marpack.archive.protocol import Limits, no_progress
 from marpack.errors import UsageError

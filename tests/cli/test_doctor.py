@@ -11,27 +11,17 @@ import pytest
 from lazy import jsonschema
 
 from marpack.api import doctor as module
-from marpack.cli.main import main
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "doctor.json"
 
 
-@pytest.fixture
-def marpack(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MARPACK_CACHE_DIR", "cache")
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
     monkeypatch.setattr(module, "_PROBE", "print('2.6.0 for CPU')")
-
-    def marpack(*words):
-        with pytest.raises(SystemExit) as end:
-            main(("doctor", *words))
-        return end.value.code, *capsys.readouterr()
-
-    return marpack
 
 
 def test_the_report_as_json(marpack):
-    code, out, err = marpack("--json", "--clear-cache")
+    code, out, err = marpack("doctor", "--json", "--clear-cache")
     report = json.loads(out)
     assert (code, err) == (0, "")
     assert (report["healthy"], report["freed"]) == (True, 0)
@@ -40,15 +30,15 @@ def test_the_report_as_json(marpack):
 
 def test_what_is_broken_is_the_exit_code(marpack, monkeypatch):
     monkeypatch.setattr(module, "_PROBE", "raise SystemExit('no\x1b[31m torch')")
-    code, out, _ = marpack()
+    code, out, _ = marpack("doctor")
     assert code == 1
     assert re.search(r"✗ torch {17}.*: no\\x1b\[31m torch\n", out)
-    assert json.loads(marpack("--json")[1])["healthy"] is False
+    assert json.loads(marpack("doctor", "--json")[1])["healthy"] is False
 
 
 @pytest.mark.parametrize("words", [("--clear",), ("now",), ("--json=yes",), ("--clear-cache", "x.mar")])
 def test_what_it_does_not_take(marpack, words):
-    assert marpack(*words)[0] == 2
+    assert marpack("doctor", *words)[0] == 2
 
 
 MISSING = (

@@ -3,34 +3,19 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from exporting.exports import MakeMar
 
-import marpack
-from marpack.cli.main import main
+import marpack as api
 
 ECHO = "def handle(data, context):\n    return data\n"
-Run = Callable[..., tuple[int, str, str]]
+Marpack = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> Run:
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            main(("export", *words))
-        out, err = capfdbinary.readouterr()
-        return int(end.value.code or 0), out.decode(), err.decode()
-
-    return run
-
-
-def test_the_folder_is_named_after_model_and_target_and_the_next_commands_are_told(run: Run, make_mar: MakeMar):
+def test_the_folder_is_named_after_model_and_target_and_the_next_commands_are_told(marpack: Marpack, make_mar: MakeMar):
     make_mar(ECHO, name="My_Net")
-    code, out, err = run("My_Net.mar", "--to", "docker", "--no-lock")
+    code, out, err = marpack("export", "My_Net.mar", "--to", "docker", "--no-lock")
     assert code == 0
     assert "my-net-docker" in out
     assert [line.strip() for line in out.splitlines()[-3:]] == [
@@ -42,9 +27,9 @@ def test_the_folder_is_named_after_model_and_target_and_the_next_commands_are_to
     assert (Path("my-net-docker") / "Dockerfile").is_file()
 
 
-def test_the_result_as_json(run: Run, make_mar: MakeMar):
+def test_the_result_as_json(marpack: Marpack, make_mar: MakeMar):
     make_mar(ECHO)
-    code, out, err = run("probe.mar", "--to", "sagemaker", "--no-lock", "-o", "out", "--json")
+    code, out, err = marpack("export", "probe.mar", "--to", "sagemaker", "--no-lock", "-o", "out", "--json")
     result = json.loads(out)
     assert (code, err) == (0, "")
     assert (result["archive"], result["target"], result["folder"]) == ("probe.mar", "sagemaker", "out")
@@ -57,13 +42,13 @@ def test_the_result_as_json(run: Run, make_mar: MakeMar):
     assert len(result["commands"]) == 3
 
 
-def test_python_says_the_same(run: Run, make_mar: MakeMar):
+def test_python_says_the_same(marpack: Marpack, make_mar: MakeMar):
     path = make_mar(ECHO)
-    _, out, _ = run("probe.mar", "--to", "docker", "--no-lock", "--json")
-    done = marpack.export("probe.mar", to="docker", no_lock=True, force=True)
+    _, out, _ = marpack("export", "probe.mar", "--to", "docker", "--no-lock", "--json")
+    done = api.export("probe.mar", to="docker", no_lock=True, force=True)
     assert done.to_dict() == json.loads(out)
     assert repr(done).startswith("Exported('probe-docker', ")
-    assert marpack.export(path, to="kserve", output=Path("k"), no_lock=True).folder == "k"
+    assert api.export(path, to="kserve", output=Path("k"), no_lock=True).folder == "k"
 
 
 WRONG = {  # words → exit code
@@ -91,7 +76,7 @@ WRONG = {  # words → exit code
 
 @pytest.mark.parametrize("words", WRONG)
 def test_wrong_usage_has_its_exit_code_and_leaves_nothing(
-    words: str, run: Run, make_mar: MakeMar, make_folder: MakeMar, tmp_path: Path
+    words: str, marpack: Marpack, make_mar: MakeMar, make_folder: MakeMar, tmp_path: Path
 ):
     make_mar(ECHO)
     make_folder(ECHO).rename(tmp_path / "folder")
@@ -100,15 +85,15 @@ def test_wrong_usage_has_its_exit_code_and_leaves_nothing(
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("x")
     before = sorted(tmp_path.rglob("*"))
-    ended, out, err = run(*words.split(), *([] if "--lock" in words else ["--no-lock"]))
+    ended, out, err = marpack("export", *words.split(), *([] if "--lock" in words else ["--no-lock"]))
     assert (ended, out) == (WRONG[words], "")
     assert err
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_project_is_built_first(run: Run, tmp_path: Path):
-    assert marpack.init(tmp_path / "shop", template="function")
-    code, out, _ = run("shop", "--to", "kserve", "--no-lock")
+def test_a_project_is_built_first(marpack: Marpack, tmp_path: Path):
+    assert api.init(tmp_path / "shop", template="function")
+    code, out, _ = marpack("export", "shop", "--to", "kserve", "--no-lock")
     assert code == 0
     assert "shop-kserve" in out
     assert (tmp_path / "shop-kserve" / "model" / "shop.mar").read_bytes() == (
@@ -116,9 +101,9 @@ def test_a_project_is_built_first(run: Run, tmp_path: Path):
     ).read_bytes()
 
 
-def test_a_second_export_needs_force(run: Run, make_mar: MakeMar):
+def test_a_second_export_needs_force(marpack: Marpack, make_mar: MakeMar):
     make_mar(ECHO)
-    assert run("probe.mar", "--to", "docker", "--no-lock")[0] == 0
-    code, out, _ = run("probe.mar", "--to", "docker", "--no-lock", "--json")
+    assert marpack("export", "probe.mar", "--to", "docker", "--no-lock")[0] == 0
+    code, out, _ = marpack("export", "probe.mar", "--to", "docker", "--no-lock", "--json")
     assert (code, json.loads(out)["code"]) == (2, "output-exists")
-    assert run("probe.mar", "--to", "docker", "--no-lock", "--force")[0] == 0
+    assert marpack("export", "probe.mar", "--to", "docker", "--no-lock", "--force")[0] == 0

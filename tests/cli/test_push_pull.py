@@ -11,27 +11,12 @@ from lazy import jsonschema
 from registries import FakeRegistry, Reply, log_in, sha256
 
 import marpack as api
-from marpack.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 SBOM = '{"bomFormat": "CycloneDX", "specVersion": "1.6"}'
 HANDLER = "def handle(data, context):\n    return data\n"
 Marpack = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def marpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: Path) -> Marpack:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MARPACK_CACHE_DIR", str(tmp_path / "cache"))
-
-    def marpack(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            main(words)
-        code = end.value.code
-        assert isinstance(code, int)
-        return code, *capsys.readouterr()
-
-    return marpack
+pytestmark = pytest.mark.usefixtures("home")
 
 
 @pytest.fixture
@@ -40,7 +25,7 @@ def mar(make_mar) -> Path:
 
 
 @pytest.fixture
-def pushed(fake: FakeRegistry, marpack: Marpack, mar: Path) -> str:
+def pushed(fake: FakeRegistry, marpack: Marpack, mar: Path, home: Path) -> str:
     """Push an archive with an SBOM, and give its address."""
     address = f"oci://{fake.host}/team/digits:1.0"
     Path("digits.mar.cdx.json").write_text(SBOM)

@@ -13,27 +13,10 @@ import pytest
 from cli import running
 
 import marpack as api
-from marpack.cli.main import main
 
 HANDLER = "def handle(data, context):\n    return [str(row.get('body')).upper() for row in data or []]\n"
 Marpack = Callable[..., tuple[int, str, str]]
 OTHER = "0" * 64
-
-
-@pytest.fixture
-def marpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Marpack:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MARPACK_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("COLUMNS", "300")
-
-    def marpack(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            main(words)
-        code = end.value.code
-        assert isinstance(code, int)
-        return code, *capsys.readouterr()
-
-    return marpack
 
 
 @pytest.fixture

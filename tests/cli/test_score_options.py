@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from marpack.cli.main import _writes_json, marpack
+from marpack.cli.main import marpack
 from marpack.cli.score import replace_json, score
 
 MARPACK = click.Context(marpack, **marpack.context_settings)  # whose settings a command keeps from its first context
@@ -30,7 +30,6 @@ def test_json_is_what_follows_it(words: str, summary: bool, columns: tuple[str, 
     with score.make_context("score", words.split(), MARPACK, resilient_parsing=True) as context:
         assert (context.params["as_json"], context.params["json"]) == (summary, columns)
     assert ("--json-summary" in replace_json(words.split())) is summary
-    assert _writes_json(["score", *words.split()]) is summary
 
 
 def test_options_take_every_word_up_to_the_next():

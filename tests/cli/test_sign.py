@@ -6,22 +6,7 @@ import stat
 import pytest
 from trust import vouched
 
-from marpack.cli.main import main
-
 HANDLER = "def handle(data, context):\n    return [len(row['body']) for row in data] if data else None\n"
-
-
-@pytest.fixture
-def marpack(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def marpack(*words):
-        with pytest.raises(SystemExit) as end:
-            main(words)
-        return end.value.code, *capsys.readouterr()
-
-    return marpack
 
 
 @pytest.fixture

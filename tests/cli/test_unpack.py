@@ -3,21 +3,7 @@ import zipfile
 
 import pytest
 
-from marpack.cli.main import main
-
 MANIFEST = json.dumps({"runtime": "python", "model": {"modelName": "m", "handler": "h.py"}})
-
-
-@pytest.fixture
-def marpack(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-
-    def marpack(*words):
-        with pytest.raises(SystemExit) as end:
-            main(words)
-        return end.value.code, *capsys.readouterr()
-
-    return marpack
 
 
 def make(path, *names, method=zipfile.ZIP_STORED, size=2, root=""):
