@@ -89,15 +89,6 @@ def select_checks(only: Iterable[str] = (), skip: Iterable[str] = (), further: C
     return names - left_out
 
 
-def list_as_markdown() -> str:
-    """Return the table of all checks, as in `docs/check.md`."""
-    rows = [
-        f"| [{each.name}](#{each.name}) | {each.title} | {'✓' if each.asks else ''} | {int(each.exit_code)} |"
-        for each in CHECKS
-    ]
-    return "\n".join(["| check | makes sure that | runs the model | exit code |", "|---|---|---|---|", *rows, ""])
-
-
 def check(
     candidate: Candidate, choice: frozenset[str] = DEFAULT_CHECKS, listener: CheckProgress | None = None
 ) -> GateReport:

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator
 from itertools import chain, cycle, islice
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack import finding_codes as codes
@@ -31,6 +30,7 @@ _BATCH_PROBLEMS = 10
 _BATCH_BYTES = 128 << 20  # of the inputs of all batches
 
 _FORM_SAMPLES = 3
+_FAULTS = {codes.FORM_KILLS.name, codes.FORM_BREAKS.name}  # of the handler's code, even if it refuses other samples
 _JSON = "application/json"
 _TRACES = {"base64": b"base64", "json": b".loads("}
 _PICTURES = {row.name: row.cls for row in BUILT_INS.values() if row.pictures}
@@ -150,65 +150,46 @@ def affordable(wanted: list[int], requests: int) -> list[int]:
     return sorted(chosen) or wanted[:1]
 
 
-class BodyVariant(Struct, frozen=True):
-    """Another form of a sample's request, and the same form without content."""
-
-    name: str
-    request: Request
-    empty: Request
-
-
-class FormResult(Struct, frozen=True):
-    """What a form of a request shows; a form without a finding is accepted."""
-
-    finding: Finding | None = None
-    refusal: str = ""  # why the handler does not accept it: the exception's type and line, or the status
-    is_fault: bool = False  # whether the handler's code breaks
-
-
 def check_body_forms(candidate: Candidate) -> CheckOutcome:
     """Send a few samples in every form: raw, a form's field, base64, JSON. Each must get the sample's response.
 
     A form that the handler refuses is not accepted. That is a problem only if the handler's own code breaks there.
     """
     runner = candidate.sample_runner
-    if not runner.successful:
-        return skip(_NO_RESPONSE)
     if not runner.comparable:
-        return skip(_VARYING)
+        return skip(_VARYING if runner.successful else _NO_RESPONSE)
     bodies = [sample for sample in runner.comparable if [part.name for part in sample.request.parts] == ["body"]]
     if not bodies:
         return skip("the samples are forms already")
     decoded, largest = decodes(candidate), candidate.options.shape.max_request_size
     late = time.monotonic() + runner.seconds_per_check
-    tried: dict[str, FormResult] = {}
-    refused: dict[str, FormResult] = {}
+    tried: dict[str, Finding | None] = {}  # None: accepted
+    refused: dict[str, tuple[Finding, str]] = {}  # with the exception's type and line, or the status
     for number, sample in enumerate(bodies[:_FORM_SAMPLES]):
         if number and time.monotonic() > late:
             break
-        for form in list_forms(sample, decoded):
-            is_decided = form.name in tried and tried[form.name].finding is not None
-            if is_decided or sum(len(part.value) for part in form.request.parts) > largest:  # base64 needs more bytes
+        for name, request in list_forms(sample, decoded):
+            is_decided = tried.get(name) is not None
+            if is_decided or sum(len(part.value) for part in request.parts) > largest:  # base64 needs more bytes
                 continue
-            found = _try_form(candidate, sample, form)
-            if found.refusal:
-                refused.setdefault(form.name, found)
-            elif found.is_fault or form.name not in refused:
-                tried[form.name] = found
-    accepted = [name for name, found in tried.items() if found.finding is None and name not in refused]
-    refusals = ", ".join(f"{name} ({found.refusal})" for name, found in refused.items())
+            finding, refusal = _try_form(candidate, sample, name, request)
+            if finding is not None and refusal:
+                refused.setdefault(name, (finding, refusal))
+            elif name not in refused or (finding is not None and finding.code in _FAULTS):
+                tried[name] = finding
+    accepted = [name for name, finding in tried.items() if finding is None and name not in refused]
+    refusals = ", ".join(f"{name} ({refusal})" for name, (_, refusal) in refused.items())
     seen = ", ".join(["as a raw body", *accepted]) + (f"; not accepted: {refusals}" if refusals else "")
-    return judge(seen, filter(None, (found.finding for found in (*tried.values(), *refused.values()))))
+    return judge(seen, filter(None, (*tried.values(), *(finding for finding, _ in refused.values()))))
 
 
-def list_forms(sample: Sample, decoded: set[str]) -> Iterator[BodyVariant]:
-    """Yield the other forms of a sample; those in JSON or base64 only for a handler that decodes them."""
+def list_forms(sample: Sample, decoded: set[str]) -> Iterator[tuple[str, Request]]:
+    """Yield the other forms of a sample by name; those in JSON or base64 only for a handler that decodes them."""
     (part,) = sample.request.parts
     headers = tuple(header for header in sample.request.headers if header[0].lower() != "content-type")
 
-    def form(name: str, field: str, data: bytes, kind: str = "") -> BodyVariant:
-        request = replace(sample.request, parts=(Part(field, data, kind),), headers=headers)
-        return BodyVariant(name, request, replace(request, parts=(Part(field, b"", kind),)))
+    def form(name: str, field: str, data: bytes, kind: str = "") -> tuple[str, Request]:
+        return name, replace(sample.request, parts=(Part(field, data, kind),), headers=headers)
 
     data, kind = part.value, part.content_type
     is_text, is_json = kind.startswith("text"), kind == _JSON
@@ -240,28 +221,30 @@ def decodes(candidate: Candidate) -> set[str]:
     return found
 
 
-def _try_form(candidate: Candidate, sample: Sample, form: BodyVariant) -> FormResult:
-    runner, place = candidate.sample_runner, f"{sample.short_name} {form.name}"
-    (result,) = runner.send([(sample.name, form.request)])
+def _try_form(candidate: Candidate, sample: Sample, form: str, request: Request) -> tuple[Finding | None, str]:
+    """Return the problem of a form, if it has one, and why the handler refuses it, if it does."""
+    runner, place = candidate.sample_runner, f"{sample.short_name} {form}"
+    (result,) = runner.send([(sample.name, request)])
     if result.restarted:
-        return FormResult(codes.FORM_KILLS.at(place=place, reason=result.troubles[0].message), is_fault=True)
+        return codes.FORM_KILLS.at(place=place, reason=result.troubles[0].message), ""
     broken = next((trouble for trouble in result.troubles if trouble.code_fault), None)
     if broken is not None:  # code that fails for every request
         where, reason = candidate.line_of(broken.frames), f"{broken.kind}: {broken.message}"
-        return FormResult(codes.FORM_BREAKS.at(where, hint=broken.hint, place=place, reason=reason), is_fault=True)
+        return codes.FORM_BREAKS.at(where, hint=broken.hint, place=place, reason=reason), ""
     if not result.ok:
         trouble = next((trouble for trouble in result.troubles if trouble.frames), None)
         where = candidate.line_of(trouble.frames) if trouble else None
         line = f", {where.rpartition('!')[2]}" if where else ""
         refusal = f"{trouble.kind if trouble else result.status}{line}"
-        return FormResult(codes.FORM_NOT_ACCEPTED.at(where, place=place, reason=refusal), refusal)
+        return codes.FORM_NOT_ACCEPTED.at(where, place=place, reason=refusal), refusal
     sentences = runner.contradictions(sample, result)
     if not sentences:
-        return FormResult()
-    (empty,) = runner.send([(sample.name, form.empty)])
+        return None, ""
+    (part,) = request.parts
+    (empty,) = runner.send([(sample.name, replace(request, parts=(Part(part.name, b"", part.content_type),)))])
     if runner.differences(result, empty):
-        return FormResult(codes.FORM_DIFFERS.at(place=place, difference=sentences[0]))
-    return FormResult(codes.FORM_IGNORED.at(place=place))
+        return codes.FORM_DIFFERS.at(place=place, difference=sentences[0]), ""
+    return codes.FORM_IGNORED.at(place=place), ""
 
 
 def check_repetition(candidate: Candidate) -> CheckOutcome:
@@ -283,10 +266,8 @@ def check_compiled(candidate: Candidate) -> CheckOutcome:
     if not compiles(candidate.config.get("pt2")):
         return skip("the config does not compile the model")
     runner = candidate.sample_runner
-    if not runner.successful:
-        return skip(_NO_RESPONSE)
     if not runner.comparable:
-        return skip(_VARYING)
+        return skip(_VARYING if runner.successful else _NO_RESPONSE)
     with runner.other(compile=False) as eager:
         results = runner.replay(runner.comparable, pool=eager)
     problems = [

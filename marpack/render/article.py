@@ -150,14 +150,6 @@ class Picture(Struct, frozen=True):
     height: int
 
 
-class Share(Struct, frozen=True):
-    """How much of a picture one class covers."""
-
-    label: str
-    colour: str
-    share: float  # percent
-
-
 class Overlay(Struct, frozen=True):
     """A picture over another; places are percent of the lower one's width and height."""
 
@@ -166,7 +158,7 @@ class Overlay(Struct, frozen=True):
     top: float
     width: float
     height: float
-    legend: tuple[Share, ...] = ()
+    legend: tuple[Mapping[str, str | float], ...] = ()  # label, colour and share (percent) of each class
 
 
 class Bar(Struct, frozen=True):
@@ -313,7 +305,7 @@ def _overlay(
     colours: tuple[bytes, bytes],
     picture: Picture,
     crop: float | None,
-    legend: tuple[Share, ...] = (),
+    legend: tuple[Mapping[str, str | float], ...] = (),
 ) -> Overlay:
     """Return an index per pixel as an overlay on what the handler uses of a picture.
 
@@ -350,12 +342,12 @@ def _draw_mask(answer: Any, labels: Mapping[str, str], picture: Picture, crop: f
         return None
     # The background, which is class 0, is transparent.
     colours = b"".join(bytes(_colour(index)) for index in range(_CLASSES)), bytes([0] + [_OPAQUE] * (_CLASSES - 1))
-    legend = tuple(
-        Share(
-            label=labels.get(str(index), str(index)),
-            colour="rgb({} {} {})".format(*_colour(index)) if index else "transparent",
-            share=round(100 * count / len(classes), 1),
-        )
+    legend: tuple[dict[str, str | float], ...] = tuple(
+        {
+            "label": labels.get(str(index), str(index)),
+            "colour": "rgb({} {} {})".format(*_colour(index)) if index else "transparent",
+            "share": round(100 * count / len(classes), 1),
+        }
         for index, count in Counter(classes).most_common(_SHOWN)
     )
     return _overlay(bytes(classes), size, colours, picture, crop, legend)

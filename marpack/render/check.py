@@ -289,20 +289,17 @@ def junit(report: GateReport) -> bytes:
         "errors": "0",
         "time": f"{report.seconds:.3f}",
     }
-    root = ET.Element("testsuites", totals)
-    own = {
-        "name": _xml_text(f"marpack check {report.archive}"),
-        "skipped": str(sum(checked.verdict is Verdict.SKIPPED for checked in report.checks)),
-    }
-    suite = ET.SubElement(root, "testsuite", totals | own)
+    root, name = ET.Element("testsuites", totals), _xml_text(f"marpack check {report.archive}")
+    skipped = str(sum(checked.verdict is Verdict.SKIPPED for checked in report.checks))
+    suite = ET.SubElement(root, "testsuite", totals, name=name, skipped=skipped)
     for checked in report.checks:
         seconds = f"{checked.seconds:.3f}"
         case = ET.SubElement(suite, "testcase", name=checked.name, classname="marpack.check", time=seconds)
-        lines = []
-        for finding in checked.findings:
-            place = f"{finding.where}: " if finding.where else ""
-            hint = f" (hint: {finding.hint})" if finding.hint else ""
-            lines.append(f"{finding.severity} {finding.code}: {place}{finding.message}{hint}")
+        lines = (
+            f"{each.severity} {each.code}: {f'{each.where}: ' if each.where else ''}{each.message}"
+            f"{f' (hint: {each.hint})' if each.hint else ''}"
+            for each in checked.findings
+        )
         details = _xml_text("\n".join(lines))
         if checked.verdict is Verdict.SKIPPED:
             ET.SubElement(case, "skipped", message=_xml_text(checked.reason))
@@ -317,7 +314,6 @@ def junit(report: GateReport) -> bytes:
 
 
 def _xml_text(text: str) -> str:
-    """Return text without the characters that XML 1.0 cannot hold."""
     return _NOT_XML.sub("�", text)
 
 
@@ -327,14 +323,10 @@ def sarif(report: GateReport) -> bytes:
     for checked in report.checks:
         for finding in checked.findings:
             hint = f" {_sentence(finding.hint)}" if finding.hint else ""
-            result = {
-                "ruleId": checked.rule,
-                "level": checked.severity if finding.severity is Severity.ERROR else finding.severity,
-                "message": {"text": f"{_sentence(finding.message)}{hint}"},
-                "properties": {"code": finding.code},
-                "locations": [location_of(finding.where or report.archive, report)],
-            }
-            results.append(result)
+            level = checked.severity if finding.severity is Severity.ERROR else finding.severity
+            result = {"ruleId": checked.rule, "level": level, "properties": {"code": finding.code}}
+            place = location_of(finding.where or report.archive, report)
+            results.append(result | {"message": {"text": f"{_sentence(finding.message)}{hint}"}, "locations": [place]})
     rules = [{"id": checked.rule, "shortDescription": {"text": _sentence(checked.title)}} for checked in report.checks]
     run = {
         "tool": {"driver": {"name": "marpack", "version": __version__, "rules": rules}},

@@ -57,7 +57,7 @@ def test_a_mask_lies_where_the_handler_looked():
     overlay = drawn(mask, crop=0.5).overlay
     assert isinstance(overlay, Overlay)
     assert (overlay.left, overlay.top, overlay.width, overlay.height) == (37.5, 25, 25, 50)
-    assert [(share.label, share.share) for share in overlay.legend] == [("sky", 50), ("tree", 50)]
+    assert [(share["label"], share["share"]) for share in overlay.legend] == [("sky", 50), ("tree", 50)]
     whole = drawn([[0] * 16] * 16).overlay
     assert whole is not None
     assert (whole.left, whole.width) == (0, 100)
@@ -226,10 +226,10 @@ def test_a_legend_names_the_eight_largest_classes_in_the_colours_of_the_mask():
     overlay = drawn(mask).overlay
     assert overlay is not None
     found = pixels(overlay)
-    assert [(share.label, share.share) for share in overlay.legend[:2]] == [("tree", 18.2), ("sky", 9.1)]
-    assert [share.label for share in overlay.legend[2:]] == ["2", "3", "4", "5", "6", "7"]
-    assert overlay.legend[1].colour == "transparent"
-    assert overlay.legend[0].colour == "rgb({}, {}, {})".format(*found[0, 1][:3]).replace(",", "")
+    assert [(share["label"], share["share"]) for share in overlay.legend[:2]] == [("tree", 18.2), ("sky", 9.1)]
+    assert [share["label"] for share in overlay.legend[2:]] == ["2", "3", "4", "5", "6", "7"]
+    assert overlay.legend[1]["colour"] == "transparent"
+    assert overlay.legend[0]["colour"] == "rgb({}, {}, {})".format(*found[0, 1][:3]).replace(",", "")
 
 
 def test_heat_is_the_sum_of_what_each_channel_says_either_way():
