@@ -59,15 +59,15 @@ def debug_failure(error: BaseException, model_dir: str) -> None:
 
 
 class InProcessPool:
-    """Answers batches one after the other, in this process."""
+    """Handles batches one after the other, in this process."""
 
     restarts = 0
     peak_memory = 0  # it would be marpack's own
-    load_logs = ""  # prints go straight to where they belong
+    load_logs = ""  # prints go to their stream at once
 
     def __init__(self, load: Load, *, debug: bool = False, prints: TextIO | None = None) -> None:
-        """Take what to load, whether the debugger opens where the handler fails, and where its prints go (stdout)."""
-        self.touched: set[Touched] = set()  # untraced: no hook can be taken away from this process again
+        """Take what to load, whether a failure opens the debugger, and the stream of the handler's prints (stdout)."""
+        self.touched: set[Touched] = set()  # untraced: an audit hook cannot be removed from this process
         self._load = load
         self._debug = debug
         self._prints = prints or sys.stdout
@@ -96,11 +96,21 @@ class InProcessPool:
         return loaded
 
     def outcomes(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
-        """Yield what became of each batch, in order; the next one is read once it is done."""
+        """Yield the result of each batch, in order; the next one is read when it is done."""
         for batch in batches:
             self._lines.clear()
             started = time.perf_counter()
-            answered = self._answer(batch)
+            if self._service is None:
+                raise RuntimeError("start() comes first")
+            try:
+                with self._at_home():
+                    answered = self._service.predict(batch, lambda _: None)
+            except KeyboardInterrupt:
+                raise  # the user's, not the handler's
+            except BaseException as error:  # noqa: BLE001 - the worker's loop: where a worker would die
+                trouble = flatten(error, stage="handle", model_dir=self._load.model_dir, hint=_NO_WORKER)
+                response = death_response(None, lost=self._service.mode.loses_answers)
+                answered = Answered(responses=(response,) * len(batch), stages={}, troubles=(trouble,))
             yield BatchResult(
                 responses=answered.responses,
                 stages=answered.stages,
@@ -110,22 +120,9 @@ class InProcessPool:
             )
             self.on_pause()
 
-    def _answer(self, batch: Batch) -> Answered:
-        if self._service is None:
-            raise RuntimeError("start() comes first")
-        try:
-            with self._at_home():
-                return self._service.predict(batch, lambda _: None)
-        except KeyboardInterrupt:
-            raise  # the user's, not the handler's
-        except BaseException as error:  # noqa: BLE001 - the worker's loop: where a worker would die
-            trouble = flatten(error, stage="handle", model_dir=self._load.model_dir, hint=_NO_WORKER)
-            response = death_response(None, lost=self._service.mode.loses_answers)
-            return Answered(responses=(response,) * len(batch), stages={}, troubles=(trouble,))
-
     @contextmanager
     def _at_home(self) -> Iterator[None]:
-        """Be where the handler thinks it is; inputs and results are named from where the user is."""
+        """Change to the handler's current folder; inputs and results are named from the user's folder."""
         ours = os.getcwd()  # noqa: PTH109 - os.chdir's other half
         os.chdir(self._folder)
         try:
@@ -140,12 +137,10 @@ class InProcessPool:
         return None
 
     def close(self) -> None:
-        """Let go of the model."""
+        """Release the model."""
         self._service = None
 
-    def kill(self) -> None:
-        """Let go of the model."""
-        self.close()
+    kill = close
 
 
 _NO_WORKER = "a worker would have died here and been started again; without --in-process it is"

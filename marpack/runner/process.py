@@ -82,7 +82,10 @@ class Zygote:
     def __init__(self, environment: Mapping[str, str] | None) -> None:
         """Take the environment of the workers; None: this process's."""
         self._environment = environment
-        self._is_usable = _can_fork(os.environ if environment is None else environment)
+        # On Linux, if torch finds no GPU.
+        is_hidden = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES") == ""
+        has_gpu = not is_hidden and any(any(Path("/dev").glob(pattern)) for pattern in _DEVICES)
+        self._is_usable = sys.platform == "linux" and platform.machine() in {"x86_64", "aarch64"} and not has_gpu
         self._process: subprocess.Popen[bytes] | None = None
         self._inheritance: object = None
         self._is_ready = False
@@ -154,14 +157,6 @@ def _readable(descriptor: int, seconds: float) -> bool:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
-
-
-def _can_fork(environment: Mapping[str, str]) -> bool:
-    """Return whether workers can be forked: on Linux, where torch finds no GPU."""
-    if sys.platform != "linux" or platform.machine() not in {"x86_64", "aarch64"}:
-        return False
-    is_hidden = environment.get("CUDA_VISIBLE_DEVICES") == ""
-    return is_hidden or not any(any(Path("/dev").glob(pattern)) for pattern in _DEVICES)
 
 
 def _inheritance(environment: Mapping[str, str] | None) -> object:

@@ -81,6 +81,19 @@ def refuse(_: Download) -> None:
     raise Refused
 
 
+def refused(requirements: Path, environ: Mapping[str, str]) -> Download:
+    """Return the download that has to be confirmed, and refuse it."""
+    downloads: list[Download] = []
+
+    def approve(download: Download) -> None:
+        downloads.append(download)
+        raise Refused
+
+    with pytest.raises(Refused):
+        made(requirements, environ, approve=approve)
+    return downloads[0]
+
+
 def asked(python: str, code: str) -> str:
     return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, timeout=60).stdout.strip()
 
@@ -116,15 +129,9 @@ def test_the_index_is_asked_for_sizes_and_nothing_is_downloaded_without_a_yes(
     requirements: Path, environ: dict[str, str], wheels: Path, size: str
 ):
     stated = SIZES[size]
-    download: list[Download] = []
-
-    def approve(found: Download) -> None:
-        download.append(found)
-        raise Refused
-
-    with serve_index(wheels, stated) as index, pytest.raises(Refused):
-        made(requirements, environ | index.environ, approve=approve)
-    assert [(each.files, each.size, bool(each.reason)) for each in download] == [((QUIBBLE,), stated, stated is None)]
+    with serve_index(wheels, stated) as index:
+        download = refused(requirements, environ | index.environ)
+    assert (download.files, download.size, bool(download.reason)) == ((QUIBBLE,), stated, stated is None)
     assert index.fetched == []
     assert left_behind(requirements) == [".lock"]
 
@@ -158,15 +165,8 @@ def test_what_has_to_be_built_is_of_unknown_size_and_not_built_to_learn_it(
     source.mkdir()
     (source / "setup.py").write_text("open('../ran', 'w')\n")
     requirements.write_text(line.format(folder=requirements.parent) + "\n")
-    download: list[Download] = []
-
-    def approve(found: Download) -> None:
-        download.append(found)
-        raise Refused
-
-    with pytest.raises(Refused):
-        made(requirements, environ, approve=approve)
-    assert [(each.size, "source" in each.reason) for each in download] == [(None, True)]
+    download = refused(requirements, environ)
+    assert (download.size, "source" in download.reason) == (None, True)
     assert not (requirements.parent / "ran").exists()
 
 
@@ -253,15 +253,8 @@ def test_an_unknown_pip_is_not_trusted_with_a_dry_run(requirements: Path, enviro
                        "operations/prepare.py": "class RequirementPreparer: pass\n"}.items():  # fmt: skip
         (other / name).parent.mkdir(parents=True, exist_ok=True)
         (other / name).write_text(text)
-    download: list[Download] = []
-
-    def approve(found: Download) -> None:
-        download.append(found)
-        raise Refused
-
-    with pytest.raises(Refused):
-        made(requirements, environ | {"PYTHONPATH": str(tmp_path / "other")}, approve=approve)
-    assert [(each.size, bool(each.reason)) for each in download] == [(None, True)]
+    download = refused(requirements, environ | {"PYTHONPATH": str(tmp_path / "other")})
+    assert (download.size, bool(download.reason)) == (None, True)
     assert not (requirements.parent / "ran").exists()
 
 

@@ -456,9 +456,12 @@ def test_a_zygote_that_prints_forks_nothing(tmp_path: Path):
 
 def test_no_zygote_starts_beside_a_gpu_unless_it_is_hidden(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "_DEVICES", ("null",))
-    assert not module._can_fork({})
-    assert not module._can_fork({"CUDA_VISIBLE_DEVICES": "0"})
-    assert module._can_fork({"CUDA_VISIBLE_DEVICES": ""})
+    for environment, can_fork in (
+        ({}, False),
+        ({"CUDA_VISIBLE_DEVICES": "0"}, False),
+        ({"CUDA_VISIBLE_DEVICES": ""}, True),
+    ):
+        assert Zygote(environment)._is_usable is can_fork
 
 
 @pytest.mark.nightly

@@ -15,6 +15,7 @@ from marpack.scoring.local import score
 from marpack.scoring.mapping import RowMapping
 from marpack.scoring.parts import OutputFolder
 from marpack.scoring.plan import ErrorBound, PartFormat, ScorePlan, ScoreProgress, ScoreSettings, ScoreSummary
+from marpack.scoring.tables import TableInput
 from marpack.torchserve.http import Response
 
 ECHO = RowMapping(text="t", keep=("id",), select={"echo": "echo"})
@@ -69,64 +70,58 @@ def test_rows_that_cannot_be_asked_are_failures_among_the_others(tmp_path: Path)
     assert [each for batch in pool.batches for each in batch] == ["a", "bad", "b", "worse", "bad", "bad", "bad"]
 
 
-@pytest.mark.parametrize("texts", [[None] * 40_000, ["a", *[None] * 40_000, "b", *[None] * 100]])
-def test_rows_that_nobody_is_asked_about_do_not_pile_up(tmp_path: Path, texts: list[str | None]) -> None:
-    class Counting(ScoreProgress):
-        most = 0
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows that were read of each batch of a table."""
+    counts: list[int] = []
+    plain = TableInput.read
 
-        def began(self, rows: int | None, before: int) -> None:
-            self.rows = 0
+    def reading(self: TableInput, *args: Any) -> Iterator[Any]:
+        for batch in plain(self, *args):
+            counts.append(batch.count)
+            yield batch
+
+    monkeypatch.setattr(TableInput, "read", reading)
+    return counts
+
+
+@pytest.mark.parametrize("texts", [[None] * 40_000, ["a", *[None] * 40_000, "b", *[None] * 100]])
+def test_rows_without_a_request_do_not_pile_up(tmp_path: Path, texts: list[str | None], read: list[int]) -> None:
+    behind: list[int] = []
+
+    class Progress(ScoreProgress):
+        rows = 0
 
         def scored(self, rows: int, failed: int) -> None:
             self.rows += rows
 
-    progress, behind = Counting(), []
+    progress = Progress()
 
     class Watching(InProcessPool):
         def outcomes(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
             def each() -> Iterator[Batch]:
                 for batch in batches:
-                    behind.append(read[0] - progress.rows)
+                    behind.append(sum(read) - progress.rows)
                     yield batch
-                behind.append(read[0] - progress.rows)
+                behind.append(sum(read) - progress.rows)
 
             return super().outcomes(each())
 
-    read = [0]
-    plan = plan_of(table(tmp_path / "1.parquet", texts=texts))
-    counted = plan.inputs[0].read
-
-    def reading(*args: Any) -> Iterator[Any]:
-        for batch in counted(*args):
-            read[0] += batch.count
-            yield batch
-
-    with pytest.MonkeyPatch.context() as patch, OutputFolder.open(tmp_path / "out", plan) as output:
-        patch.setattr("marpack.scoring.tables.TableInput.read", lambda _, *args: reading(*args))
-        summary = score(Watching(), plan, output, ScoreSettings(progress=progress))
+    summary = scored(
+        plan_of(table(tmp_path / "1.parquet", texts=texts)), tmp_path / "out", Watching(), progress=progress
+    )
     assert summary.rows == len(texts) == written(tmp_path / "out").num_rows
     assert max(behind) <= 66 * 256 + 4096
 
 
-def test_no_more_is_read_than_is_asked_for(tmp_path: Path) -> None:
-    plan = plan_of(table(tmp_path / "1.parquet", 20_000), batch_size=10)
-    read = [0]
-    counted = plan.inputs[0].read
-
-    def reading(*args: Any) -> Iterator[Any]:
-        for batch in counted(*args):
-            read[0] += batch.count
-            yield batch
-
-    ahead = []
+def test_no_more_is_read_than_the_pool_takes(tmp_path: Path, read: list[int]) -> None:
+    ahead: list[int] = []
 
     def answer(batch: Batch) -> BatchResult:
-        ahead.append(read[0])
+        ahead.append(sum(read))
         return echo(batch)
 
-    with pytest.MonkeyPatch.context() as patch, OutputFolder.open(tmp_path / "out", plan) as output:
-        patch.setattr("marpack.scoring.tables.TableInput.read", lambda _, *args: reading(*args))
-        score(InProcessPool(answer), plan, output)
+    scored(plan_of(table(tmp_path / "1.parquet", 20_000), batch_size=10), tmp_path / "out", InProcessPool(answer))
     assert all(before - 10 * number <= 4096 + 60 for number, before in enumerate(ahead))
 
 
