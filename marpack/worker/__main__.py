@@ -32,11 +32,7 @@ if TYPE_CHECKING:
 _PRELOADED = (
     "torch",
     "numpy",
-    "PIL.PngImagePlugin",
-    "PIL.JpegImagePlugin",
-    "PIL.GifImagePlugin",
-    "PIL.BmpImagePlugin",
-    "PIL.PpmImagePlugin",
+    *(f"PIL.{kind}ImagePlugin" for kind in ("Png", "Jpeg", "Gif", "Bmp", "Ppm")),
     "marpack.worker.handlers.vision",
     "marpack.worker.loaders.formats",
 )

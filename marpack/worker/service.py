@@ -15,26 +15,11 @@ from msgspec.structs import replace
 
 from marpack.protocol import messages
 from marpack.protocol.messages import Answered, Trouble, milliseconds_since
+from marpack.torchserve import response as encoding
 from marpack.torchserve.context import Context, Handle, Row, processor_of, row_of
 from marpack.torchserve.entry_point import HandlerEntry, loses_requests
 from marpack.torchserve.http import MAX_BODY, Request, Response, ResponseChunk, error_response, no_answer
 from marpack.torchserve.model_config import Sequences
-from marpack.torchserve.response import (
-    NEXT,
-    UNSERIALISABLE,
-    AnsweredTwice,
-    BrokenFrame,
-    ChunkSocket,
-    FrontendRefusal,
-    PredictionException,
-    Unserialisable,
-    WorkerDeath,
-    assemble,
-    check_sizes,
-    checked_error,
-    is_final,
-    response_of,
-)
 from marpack.worker.stages import StageClock
 from marpack.worker.trouble import flatten, last_words, note_labels_gap
 
@@ -48,7 +33,7 @@ Responses = tuple[Response, ...]  # of a batch, in its order
 _FORGOTTEN = "under asyncCommunication the server forgets this request: its client waits until it gives up"
 
 
-class RowsTaken(WorkerDeath):
+class RowsTaken(encoding.WorkerDeath):
     """The handler removed rows from its data, and returned too few items."""
 
     kind = "rows-taken"
@@ -92,14 +77,15 @@ class InferenceService:
             response = error_response(500, "sequenceBatching requires sequenceMaxIdleMSec")
             return Answered(responses=(response,) * len(requests), stages={}, troubles=(_NO_IDLE_TIME,))
         if self._out_of_step:
-            raise AnsweredTwice("the frontend had its answer to the request before, and then got another")
-        socket = ChunkSocket(send, limit=self._limit)
+            raise encoding.AnsweredTwice("the frontend had its answer to the request before, and then got another")
+        socket = encoding.ChunkSocket(send, limit=self._limit)
         start = time.perf_counter()
         answers = self._turns(requests, socket) if self.mode.continuous else self._turn(requests, socket)
         socket.over = True
         if socket.sent or any(answer.headers for answer in answers):
-            answers = tuple([assemble(socket.sent, index, answer) for index, answer in enumerate(answers)])
-            self._out_of_step = any(is_final(answer) for piece in socket.sent for answer in piece.responses.values())
+            answers = tuple([encoding.assemble(socket.sent, index, answer) for index, answer in enumerate(answers)])
+            sent = [answer for piece in socket.sent for answer in piece.responses.values()]
+            self._out_of_step = any(map(encoding.is_final, sent))
         troubles, self._troubles = self._troubles, []
         stages = self._clock.take() | messages.drain_timings() | {"handle": milliseconds_since(start)}
         return Answered(
@@ -110,7 +96,7 @@ class InferenceService:
             metrics=self.take_lines(),
         )
 
-    def _turn(self, requests: tuple[Request, ...], socket: ChunkSocket) -> Responses:
+    def _turn(self, requests: tuple[Request, ...], socket: encoding.ChunkSocket) -> Responses:
         """Call the handler once.
 
         Under asyncCommunication each batch is a task of its own, with a copy of the context: where the worker would
@@ -120,7 +106,7 @@ class InferenceService:
             return self._answers(requests, self._context, socket)
         try:
             return self._answers(requests, copy.deepcopy(self._context), socket)
-        except (FrontendRefusal, SystemExit, KeyboardInterrupt):  # these do end the worker
+        except (encoding.FrontendRefusal, SystemExit, KeyboardInterrupt):  # these do end the worker
             raise
         except BaseException as error:  # whatever ends a task, its requests are forgotten
             if not self.mode.loses_answers:
@@ -132,7 +118,7 @@ class InferenceService:
             why = "asyncCommunication forgets a request whose task fails"
             return tuple(no_answer(why) for _ in requests)
 
-    def _turns(self, requests: tuple[Request, ...], socket: ChunkSocket) -> Responses:
+    def _turns(self, requests: tuple[Request, ...], socket: encoding.ChunkSocket) -> Responses:
         """Call the handler again for the requests it has not finished: each response but the last is one piece.
 
         From its second turn on a request has its id and headers, and no content: `{}`.
@@ -142,14 +128,16 @@ class InferenceService:
         while waiting:
             socket.places = tuple(waiting)
             answers = dict(zip(waiting, self._turn(tuple(waiting.values()), socket), strict=True))
-            unfinished = {place: each for place, each in answers.items() if dict(each.headers).get(NEXT) == "true"}
+            unfinished = {
+                place: each for place, each in answers.items() if dict(each.headers).get(encoding.NEXT) == "true"
+            }
             last |= {place: answer for place, answer in answers.items() if place not in unfinished}
             if unfinished:
                 socket.pass_on(ResponseChunk(unfinished))
             waiting = {place: replace(waiting[place], parts=()) for place in unfinished}
         return tuple(last[place] for place in range(len(requests)))
 
-    def _receive(self, requests: tuple[Request, ...], context: Context, socket: ChunkSocket) -> list[Row]:
+    def _receive(self, requests: tuple[Request, ...], context: Context, socket: encoding.ChunkSocket) -> list[Row]:
         context.request_ids = {index: request.id for index, request in enumerate(requests)}
         context.request_processor = [processor_of(request) for request in requests]
         if self.mode.sequences is not None:
@@ -160,7 +148,7 @@ class InferenceService:
             context.metrics.request_ids = context.request_ids
         return [row_of(request, decode=self._decode) for request in requests]
 
-    def _answers(self, requests: tuple[Request, ...], context: Context, socket: ChunkSocket) -> Responses:
+    def _answers(self, requests: tuple[Request, ...], context: Context, socket: encoding.ChunkSocket) -> Responses:
         rows = self._receive(requests, context, socket)
         count = len(rows)  # of requests: the handler may remove rows, or add some
         # Awaited, a value that cannot be fails the prediction, as on the server.
@@ -170,8 +158,8 @@ class InferenceService:
             returned = call(rows, context)
         except MemoryError as error:
             return self._failed(error, count, rows, 507, "Out of resources")
-        except PredictionException as error:
-            return self._failed(error, count, rows, *checked_error(error.error_code, error.message))
+        except encoding.PredictionException as error:
+            return self._failed(error, count, rows, *encoding.checked_error(error.error_code, error.message))
         except Exception as error:  # noqa: BLE001 - the worker's loop
             if "CUDA" in str(error):  # an exception whose text raises kills the real worker, and ours
                 return self._failed(error, count, rows, 507, "Out of resources")
@@ -199,13 +187,13 @@ class InferenceService:
             context.metrics.add_time("PredictionTime", round(milliseconds_since(start), 2))
         try:
             return self._encode(returned, count, context)
-        except Unserialisable as error:
+        except encoding.Unserialisable as error:
             hint = "convert numpy arrays and tensors with .tolist(), numpy scalars with .item(), sets with list()"
             if _holds_bytes(returned):
                 hint = "return bytes as a row's whole response, or inside one as text: base64.b64encode(value).decode()"
             notes = (f"returned: {[type(item).__name__ for item in returned[:8]]}",)
             message = f"the response cannot be written as JSON: {error}"
-            return self._refused(count, UNSERIALISABLE, "unserialisable-output", message, hint, notes)
+            return self._refused(count, encoding.UNSERIALISABLE, "unserialisable-output", message, hint, notes)
 
     def _encode(self, returned: list[Any], count: int, context: Context) -> Responses:
         """Encode every row, as the worker does before the frontend reads the first.
@@ -213,7 +201,7 @@ class InferenceService:
         Raises the refusal that breaks the message, otherwise the first that the frontend comes to.
         """
         answered: list[Response] = []
-        refusals: list[FrontendRefusal] = []
+        refusals: list[encoding.FrontendRefusal] = []
         for index in range(count):
             try:
                 item = returned[index]
@@ -221,18 +209,18 @@ class InferenceService:
                 which = f"{len(returned)} items: none for request {index + 1}"
                 raise RowsTaken(f"handle removed rows from `data`, and returned {which}") from None
             try:
-                response = response_of(index, item, context)
-            except FrontendRefusal as refusal:
+                response = encoding.response_of(index, item, context)
+            except encoding.FrontendRefusal as refusal:
                 refusals.append(refusal)
             else:
                 if not refusals:
                     answered.append(response)
         if refusals:
-            broken = next((refusal for refusal in refusals if isinstance(refusal, BrokenFrame)), None)
+            broken = next((refusal for refusal in refusals if isinstance(refusal, encoding.BrokenFrame)), None)
             if broken is None:
                 refusals[0].answered = tuple(answered)
             raise broken or refusals[0]
-        check_sizes(answered, self._limit)
+        encoding.check_sizes(answered, self._limit)
         return tuple(answered)
 
     def _failed(self, error: Exception, count: int, rows: list[Row], status: int, message: str) -> Responses:
