@@ -19,19 +19,13 @@ from marpack.torchserve.model_config import (
 NO_NUMBERS = [None, 0, -1, True, 2.0, "5", [5], 1 << 31]
 
 
-@pytest.mark.parametrize("value", NO_NUMBERS)
-def test_what_is_no_whole_number_above_0_counts_as_not_set(value: object):
-    assert batch_size_of({"batchSize": value}) == 1
-    assert seconds_of({"responseTimeout": value}, "responseTimeout") == 120.0
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"), [(1, 1.0), (7, 7.0), (1_000_000, 1e6), (1_000_001, 1e6), ((1 << 31) - 1, 1e6)]
-)
-def test_what_java_holds_is_taken_and_as_seconds_what_a_clock_can_wait_for(value: int, seconds: float):
-    assert batch_size_of({"batchSize": value}) == value
-    assert seconds_of({"startupTimeout": value}, "startupTimeout") == seconds
-    assert seconds_of({"startupTimeout": value}, "responseTimeout") == 120.0
+def test_what_java_holds_is_taken_and_as_seconds_what_a_clock_can_wait_for():
+    for value in NO_NUMBERS:  # count as not set
+        assert batch_size_of({"batchSize": value}) == 1
+        assert seconds_of({"responseTimeout": value}, "responseTimeout") == 120.0
+    for value, seconds in ((1, 1.0), (7, 7.0), (1_000_000, 1e6), (1_000_001, 1e6), ((1 << 31) - 1, 1e6)):
+        assert batch_size_of({"batchSize": value}) == value
+        assert seconds_of({"startupTimeout": value}, "startupTimeout") == seconds
 
 
 @pytest.mark.parametrize(
@@ -61,21 +55,13 @@ def test_a_mapping_is_read_as_it_stands(tmp_path: Path):
         read_config(str(tmp_path), 3)
 
 
-@pytest.mark.parametrize(
-    ("text", "words", "hint"),
-    [
-        ("", "is empty", "at least one key"),
-        ("- 1", "is a list", "at least one key"),
-        ("on: 1", "the key True", "quote the key"),
-        ("a: 1\n2: 3", "the key 2", "quote the key"),
-        ("torchrun: {3: 4}", "the key 3", "quote the key"),
-    ],
-)
-def test_what_the_server_refuses_is_refused(tmp_path: Path, text: str, words: str, hint: str):
-    (tmp_path / "config.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=words) as caught:
-        read_config(str(tmp_path), "config.yaml")
-    assert hint in caught.value.hint
+def test_what_the_server_refuses_is_refused(tmp_path: Path):
+    keys = {"on: 1": "the key True", "a: 1\n2: 3": "the key 2", "torchrun: {3: 4}": "the key 3"}
+    for text, words in ({"": "is empty", "- 1": "is a list"} | keys).items():
+        (tmp_path / "config.yaml").write_text(text)
+        with pytest.raises(ConfigError, match=words) as caught:
+            read_config(str(tmp_path), "config.yaml")
+        assert ("quote the key" if text in keys else "at least one key") in caught.value.hint
 
 
 PACKAGE = Path(model_config.__file__).parents[1]
@@ -94,11 +80,8 @@ def literals(*rooms: str) -> set[str]:
 def asked_of_a_config() -> set[str]:
     """Return every key that code asks a model config for."""
     asked = r"""(?:\bconfig|model_yaml_config|\.values)(?:\.get\(|\[)"(\w+)\""""
-    places = [
-        path
-        for room in (*IN_RUN, "serving", "exporting", "inspection/lint")
-        for path in PACKAGE.glob(f"{room}/**/*.py")
-    ]
+    rooms = (*IN_RUN, "serving", "exporting", "inspection/lint")
+    places = [path for room in rooms for path in PACKAGE.glob(f"{room}/**/*.py")]
     return {key for path in places for key in re.findall(asked, path.read_text())}
 
 

@@ -2,14 +2,7 @@
 
 import pytest
 
-from marpack.torchserve.server_modules import (
-    INSTALLED,
-    find_by_name_part,
-    is_known,
-    is_usual_file_name,
-    provided,
-    usual_provider,
-)
+from marpack.torchserve import server_modules as ts
 
 
 @pytest.mark.parametrize(
@@ -21,11 +14,8 @@ from marpack.torchserve.server_modules import (
     ],
 )  # fmt: skip
 def test_what_to_install_for_an_import(top: str, name: str | None):
-    assert usual_provider(top) == name
-
-
-def test_everything_that_a_stock_server_has_is_known_by_its_distribution():
-    assert not [top for top in INSTALLED if usual_provider(top) is None]
+    assert ts.usual_provider(top) == name
+    assert not [each for each in ts.INSTALLED if ts.usual_provider(each) is None]
 
 
 @pytest.mark.parametrize(
@@ -40,16 +30,12 @@ def test_everything_that_a_stock_server_has_is_known_by_its_distribution():
     ],
 )
 def test_what_requirements_provide(top: str, names: list[str], is_provided: bool):
-    assert provided(top, names) is is_provided
+    assert ts.provided(top, names) is is_provided
 
 
-def test_whose_file_a_name_is():
-    assert [(name, is_known(name), is_usual_file_name(name)) for name in ("cv2", "vllm", "utils", "mine")] == [
-        ("cv2", True, False), ("vllm", True, False), ("utils", False, True), ("mine", False, False)
-    ]  # fmt: skip
-
-
-def test_a_name_may_be_part_of_a_distributions():
-    assert find_by_name_part("thing", ["a-thing", "thing-b"]) == "a-thing"
-    assert find_by_name_part("my_thing", ["my-thing-x"]) == "my-thing-x"
-    assert find_by_name_part("thing", ["things", "plaything"]) is None
+def test_whose_file_a_name_is_and_which_distribution_has_it_in_its_name():
+    found = [(ts.is_known(name), ts.is_usual_file_name(name)) for name in ("cv2", "vllm", "utils", "mine")]
+    assert found == [(True, False), (True, False), (False, True), (False, False)]
+    assert ts.find_by_name_part("thing", ["a-thing", "thing-b"]) == "a-thing"
+    assert ts.find_by_name_part("my_thing", ["my-thing-x"]) == "my-thing-x"
+    assert ts.find_by_name_part("thing", ["things", "plaything"]) is None
