@@ -82,7 +82,7 @@ class InProcessPool:
         handler = _Logs(self._lines.append, self._prints)
         handler.setFormatter(logging.Formatter("%(message)s"))
         logging.basicConfig(handlers=[handler], level=logging.INFO)
-        loader = HandlerLoader(self._load, tell=self._lines.append)
+        loader = HandlerLoader(self._load, show=self._lines.append)
         try:
             with self._at_home():
                 self._service, loaded = loader.run()

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 SERVER_VERSION = "0.12.0"
 
-Row = dict[str, Any]  # Any: bytearray, str, or whatever JSON decodes to
-Handle = Callable[[Any, Any], Any]  # Any: (rows | None, Context) → whatever the author returns
+Row = dict[str, Any]  # Any: bytearray, str, or decoded JSON
+Handle = Callable[[Any, Any], Any]  # Any: (rows | None, Context) → the author's value
 
 
 class RequestProcessor:
@@ -68,7 +68,7 @@ class Context:
     # `vars` shows the server's attributes alone; marpack's settings of the handler are in a slot.
     __slots__ = ("__dict__", "__weakref__", "_marpack_settings")
 
-    cl_socket: Any  # Any: whatever takes `sendall`; there is none before the first request
+    cl_socket: Any  # Any: an object with `sendall`; missing before the first request
 
     def __init__(  # noqa: PLR0913, PLR0917 - the signature is the contract's
         self,

@@ -237,7 +237,7 @@ class KServeEnvelope(BaseEnvelope):
         return body.get("instances")
 
     def format_output(self, data: Any) -> Any:
-        """Return one answer, whatever the batch's size."""
+        """Return one response for a batch of any size."""
         explains = self.context and self.context.get_request_header(0, "explain") == "True"
         return [{"explanations" if explains else "predictions": data}]
 
@@ -267,7 +267,7 @@ class KServev2Envelope(BaseEnvelope):
         return [body.get("inputs") for body in bodies][0]  # noqa: RUF015 - every body is looked at, as on the server
 
     def format_output(self, data: Any) -> Any:
-        """Return one v2 answer, whatever the batch's size."""
+        """Return one v2 response for a batch of any size."""
         import numpy as np  # noqa: PLC0415 - as above
 
         model = self.context.manifest.get("model")

@@ -11,7 +11,7 @@ MAX_BODY = 6_553_500  # bytes: the server's max_request_size and max_response_si
 _MAX_HEAD = 8192  # bytes of all header lines without their ends; the server refuses this many
 _NOT_IN_A_NAME = set("\0\t\n\x0b\x0c\r ,:;=")
 _BODILESS = {204, 205, 304}
-# Headers that the frontend sets itself, whatever the handler says.
+# Headers that the frontend sets itself, in place of the handler's.
 _RESERVED = {
     "x-request-id", "pragma", "cache-control", "expires", "content-length", "connection", "transfer-encoding",
 }  # fmt: skip
@@ -42,7 +42,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     id: str
     parts: tuple[Part, ...]
     headers: tuple[tuple[str, str], ...] = ()  # as sent, names untouched
-    url_path: str | None = ""  # what follows the version in the path; None: its route tells nothing of it
+    url_path: str | None = ""  # the path after the version; None: its route does not pass it on
     explain: bool | None = False  # sent to /explanations; None as above
 
 

@@ -103,7 +103,7 @@ KEYS: dict[str, ConfigKey] = {
 }
 
 
-def get_yaml_config(yaml_file_path: str) -> Any:  # Any: whatever the YAML says; None for an empty file
+def get_yaml_config(yaml_file_path: str) -> Any:  # Any: YAML as it stands; None for an empty file
     """Return a YAML file's content, read with the safe loader."""
     import yaml  # noqa: PLC0415 - an archive without a config need not wait for it
 
@@ -126,7 +126,7 @@ class ConfigError(Exception):
         self.hint = hint or "give it at least one key, e.g. batchSize: 1, or leave it out of the archive"
 
 
-def read_config(model_dir: str, config_file: Any) -> dict[str, Any]:  # Any: whatever the manifest says
+def read_config(model_dir: str, config_file: Any) -> dict[str, Any]:  # Any: JSON as it stands
     """Return the model config; raises ConfigError unless it is a mapping and its name is text."""
     if not isinstance(config_file, str):
         raise ConfigError(f"the manifest's configFile is {config_file!r}: the server cannot load the model")

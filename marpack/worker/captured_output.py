@@ -29,10 +29,10 @@ _OURS = {"url_path", "explain"}  # headers that the server's frontend adds
 
 
 class StdoutWriter:
-    """Writes to the parent's log pipe, whatever the author does to stdout."""
+    """Writes to the parent's log pipe, also if the author closes or replaces stdout."""
 
     def __init__(self, marker: bytes) -> None:
-        """Take the marker that tells the parent that a batch's output ends here."""
+        """Take the marker of the end of a batch's output."""
         self._marker = marker
         self._descriptor = os.dup(1)  # the author may close theirs
         self._waiting: list[str] = []
@@ -116,19 +116,19 @@ def close_stdin() -> None:
     sys.stdin = io.TextIOWrapper(io.BufferedReader(_ClosedStdin()), encoding="utf-8")
 
 
-def show_data(handle: Handle, tell: Callable[[str], None]) -> Handle:
+def show_data(handle: Handle, show: Callable[[str], None]) -> Handle:
     """Return an entry point that prints its data, line by line, before it is called."""
 
     def handle_shown(data: Any, context: Any) -> Any:  # Any: the author's
         for line in lines_of(data, context):
-            tell(DATA + line)
+            show(DATA + line)
         return handle(data, context)
 
     return handle_shown
 
 
 def print_line(line: str) -> None:
-    """Print a line at once: whatever the handler does next, even if it kills its process."""
+    """Print a line at once, as the handler may kill its process next."""
     with suppress(OSError, ValueError):  # the author closed it
         sys.stdout.write(line + "\n")
         sys.stdout.flush()

@@ -25,15 +25,15 @@ During = Callable[[str], AbstractContextManager[object]]  # wraps a stage of the
 class HandlerLoader:
     """Loads one model, keeping the time and the name of each step for a failure's report."""
 
-    def __init__(self, load: Load, *, tell: Callable[[str], None] = print_line, during: During = nullcontext) -> None:
+    def __init__(self, load: Load, *, show: Callable[[str], None] = print_line, during: During = nullcontext) -> None:
         self._load = load
-        self._tell = tell
+        self._show = show
         self._during = during
         self._stage = "manifest"
         self._stages: dict[str, float] = {}
 
     def run(self) -> tuple[InferenceService, Loaded]:
-        """Load and initialise; raises whatever the author's code raises."""
+        """Load and initialise; raises the exceptions of the author's code."""
         load, target = self._load, self._load.target
         if load.device is not None:
             from marpack.worker.loaders.device import expect_usable  # noqa: PLC0415 - few runs name a device
@@ -58,7 +58,7 @@ class HandlerLoader:
                 hint = f"the server reads it from its own setting service_envelope; try it with --envelope {envelope}"
                 messages.note("envelope-ignored", message, stage="import", hint=hint)
                 envelope = None
-            handle = envelope_of(envelope, show_data(entry.handle, self._tell) if load.show_data else entry.handle)
+            handle = envelope_of(envelope, show_data(entry.handle, self._show) if load.show_data else entry.handle)
         with self._step("config"):
             context = self._make_context(manifest, config, name)
             asynchronous = config.get("asyncCommunication") is True  # the frontend takes nothing else for yes

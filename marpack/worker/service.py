@@ -108,7 +108,7 @@ class InferenceService:
             return self._answers(requests, copy.deepcopy(self._context), socket)
         except (encoding.FrontendRefusal, SystemExit, KeyboardInterrupt):  # these do end the worker
             raise
-        except BaseException as error:  # whatever ends a task, its requests are forgotten
+        except BaseException as error:  # the requests of a task that fails are forgotten
             if not self.mode.loses_answers:
                 raise
             if self.on_failure is not None:

@@ -95,7 +95,7 @@ def _frame(file: str, line: int, function: str, code: str, model_dir: str) -> Fr
 
 
 def _trim(frames: list[Frame], *, is_ours: bool) -> list[Frame]:
-    """Drop the frames that tell an author nothing; all of them for an error of marpack's own outside their code."""
+    """Drop frames that do not help an author; all of them for an error of marpack's own outside their code."""
     first = next((index for index, frame in enumerate(frames) if frame.user), None)
     if first is None:
         return [] if is_ours else [frame for frame in frames if "importlib" not in frame.file]
@@ -104,7 +104,7 @@ def _trim(frames: list[Frame], *, is_ours: bool) -> list[Frame]:
     for frame in frames[first:]:
         if frame.file.startswith("<frozen importlib"):
             continue
-        # A comprehension or generator on the line of the frame before tells nothing more.
+        # A comprehension or generator on the line of the frame before adds nothing.
         if (frame.file, frame.line) != before or not frame.function.endswith(_INNER):
             kept.append(frame)
         before = (frame.file, frame.line)

@@ -7,4 +7,4 @@ from marpack.worker import ts_names
 
 ts_names.install()
 del sys.modules[__name__]
-importlib.import_module("ts")  # the import system takes what is found under the name in the end
+importlib.import_module("ts")  # the import system returns the module that has the name at the end

@@ -86,7 +86,7 @@ def compile_model(model: Any, options: Options, *, strict: bool) -> Any:  # Any:
 
 
 def _skip(model: Any, reason: str, hint: str, strict: bool) -> Any:  # Any: as above
-    """Return a model that the server runs uncompiled whatever torch.compile raises."""
+    """Return the model uncompiled, as the server does if torch.compile fails."""
     if strict:
         raise CompileError(reason, where="model-config.yaml: pt2", hint=hint)
     note("not-compiled", f"{reason}; the model runs uncompiled", stage="initialize", hint=hint)
