@@ -1,8 +1,8 @@
 """Linux only: the supervisor of a worker, the zygote that forks workers, and the namespace of an offline worker.
 
 The supervisor is the process between marpack and a worker. It is the worker's subreaper: a process that the handler
-detaches, by `setsid` or a double fork, becomes its child instead of init's. It kills them all when the worker ends, when
-marpack sends SIGTERM, and when marpack itself ends, even by SIGKILL.
+detaches, by `setsid` or a double fork, becomes its child instead of init's. It kills them all when the worker ends,
+when marpack sends SIGTERM, and when marpack itself ends, even by SIGKILL.
 """
 
 import ctypes

@@ -173,6 +173,8 @@ def test_the_server_answers_one_request_a_batch_and_target_marpack_all(ready, no
         {label: pytest.approx(value) for label, value in handler.handle([row], context)[0].items()} for row in rows
     ]
     assert not notes()
+    handler, _ = ready(target=Target.MARPACK, config={"handler": {"ngrams": 1}})
+    assert len(handler.preprocess([{"data": "the cat"}])[0]) == 2
 
 
 def test_an_unknown_word(folder, ready, notes):
@@ -231,20 +233,17 @@ def test_tokens_of_any_kind(folder, ready, tokens):
     assert handler.inference((numbers, kept)).shape[0] == 1
 
 
-def test_a_pickled_vocabulary_that_needs_code(folder, make_context, notes):
-    torch.save(collections.UserDict({"cat": 1}), folder / "source_vocab.pt")
-    with pytest.raises(Exception, match="Weights only load failed"):
-        TextClassifier().initialize(make_context("model.pt", "netfile.py"))
-    assert "UserDict" in notes()["pickle-needs-code"].message
-
-
-def test_the_manifest_may_name_the_vocabulary(folder, make_context, monkeypatch):
+def test_the_manifest_may_name_the_vocabulary_whose_code_does_not_run(folder, make_context, monkeypatch, notes):
     torch.save({"cat": 7}, folder / "words.pt")
     monkeypatch.chdir(folder)  # as the worker does
     handler, context = TextClassifier(), make_context("model.pt", "netfile.py")
     context.manifest["model"]["sourceVocab"] = "words.pt"
     handler.initialize(context)
     assert handler.source_vocab == {"cat": 7}
+    torch.save(collections.UserDict({"cat": 1}), folder / "words.pt")
+    with pytest.raises(Exception, match="Weights only load failed"):
+        handler.initialize(context)
+    assert "UserDict" in notes()["pickle-needs-code"].message
 
 
 def test_a_model_without_embedding(folder, make_context, notes):
@@ -253,11 +252,6 @@ def test_a_model_without_embedding(folder, make_context, notes):
     with pytest.raises(AttributeError):
         TextClassifier().initialize(make_context("script.pt"))
     assert "embedding" in notes()["no-embedding"].hint
-
-
-def test_ngrams_in_the_config(ready):
-    handler, _ = ready(target=Target.MARPACK, config={"handler": {"ngrams": 1}})
-    assert len(handler.preprocess([{"data": "the cat"}])[0]) == 2
 
 
 def test_text_handlers_begin_uninitialised():

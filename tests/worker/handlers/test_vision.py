@@ -62,13 +62,16 @@ def test_bytes_base64_and_lists_are_one(classify):
     assert classify(tensor.tolist()) == answer
 
 
-def test_data_goes_before_body_and_the_batch_keeps_its_order(make_context, save_averages):
+def test_data_goes_before_body_and_a_batch_keeps_its_order_and_needs_one_shape(make_context, save_averages, notes):
     save_averages(5)
-    handler, context = ImageClassifier(), make_context()
-    handler.initialize(context)
+    handler = ImageClassifier()
+    handler.initialize(make_context())
     zeros, ones = torch.zeros(3, 2, 2).tolist(), torch.ones(3, 2, 2).tolist()
     batch = handler.preprocess([{"data": ones, "body": zeros}, {"data": "", "body": zeros}])
     assert batch[:, 0, 0, 0].tolist() == [1.0, 0.0]
+    with pytest.raises(RuntimeError):
+        handler.preprocess([{"body": zeros}, {"body": torch.zeros(3, 2, 4).tolist()}])
+    assert "(3, 2, 2), (3, 2, 4)" in notes()["shapes-differ"].message
 
 
 def test_two_classes_of_one_label_share_an_entry(classify):
@@ -91,13 +94,9 @@ WRONG = [
     (photo("truncated.jpg"), OSError, "picture-damaged", "truncated", "whole"),
     (photo("bomb-300-megapixels.png"), Image.DecompressionBombError, "picture-too-large", "300000000", "limit_max"),
     (photo("photo-16bit.png"), TypeError, "picture-mode", "131 x 97 in mode I;16 has more than 8 bits", "convert"),
-    (photo("photo-32bit.tiff"), TypeError, "picture-mode", "more than 8 bits", "convert"),
     (photo("photo-gray.png"), RuntimeError, "picture-mode", "mode L has 1 channels", "convert"),
-    (photo("photo-1bit.png"), RuntimeError, "picture-mode", "mode 1", "convert"),
     (photo("photo-palette.png"), RuntimeError, "picture-mode", "mode P", "convert"),
-    (photo("photo.gif"), RuntimeError, "picture-mode", "mode P", "convert"),
     (photo("photo-la.png"), RuntimeError, "picture-mode", "mode LA has 2 channels", "convert"),
-    (photo("photo-rgba.png"), RuntimeError, "picture-mode", "mode RGBA has 4 channels", "convert"),
     (photo("photo-cmyk.jpg"), RuntimeError, "picture-mode", "mode CMYK", "convert"),
 ]
 
@@ -164,15 +163,6 @@ def test_authors_set_topk_and_image_processing(make_context, save_averages):
     assert [list(answer) for answer in handler.handle([{"body": photo()}], context)] == [["5"]]
 
 
-def test_pictures_of_different_shapes_make_no_batch(make_context, save_averages, notes):
-    save_averages()
-    handler, context = ImageClassifier(), make_context()
-    handler.initialize(context)
-    with pytest.raises(RuntimeError):
-        handler.preprocess([{"body": torch.zeros(3, 2, 2).tolist()}, {"body": torch.zeros(3, 2, 4).tolist()}])
-    assert "(3, 2, 2), (3, 2, 4)" in notes()["shapes-differ"].message
-
-
 def test_options_of_the_config_count_under_target_marpack_only(classify, make_context, save_averages, notes):
     [answer] = classify(photo(), config=OPTIONS, target=Target.MARPACK)
     assert len(answer) == 2
@@ -185,11 +175,11 @@ def test_options_of_the_config_count_under_target_marpack_only(classify, make_co
     assert "handler.topk, handler.resize, handler.crop" in notes()["handler-options"].message
 
 
-@pytest.mark.parametrize(("key", "value"), [("topk", 0), ("topk", "3"), ("topk", True), ("resize", 2.5), ("crop", -1)])
-def test_options_that_make_no_sense(classify, key, value):
-    with pytest.raises(Exception, match=f"handler.{key}") as failure:
-        classify(photo(), config={"handler": {key: value}}, target=Target.MARPACK)
-    assert key in failure.value.hint
+def test_options_that_make_no_sense(classify):
+    for key, value in (("topk", 0), ("topk", "3"), ("topk", True), ("resize", 2.5), ("crop", -1)):
+        with pytest.raises(Exception, match=f"handler.{key}") as failure:
+            classify(photo(), config={"handler": {key: value}}, target=Target.MARPACK)
+        assert key in failure.value.hint
 
 
 def test_the_least_that_options_may_be(make_context, save_averages):
@@ -217,18 +207,15 @@ def test_equals_torchvision_bit_for_bit(name):
         assert outcome(chains(vision)[step], FOLDER / name) == REFERENCE[name][step], step
 
 
-@pytest.mark.parametrize(
-    ("size", "shorter", "wanted"),
-    [
+def test_resized():
+    for size, shorter, wanted in (
         ((500, 333), 256, (384, 256)),  # 384.38 is rounded down
         ((333, 500), 256, (256, 384)),
         ((100, 100), 256, (256, 256)),
         ((1, 10_000), 2, (2, 20_000)),
         ((3, 2), 1, (1, 1)),
-    ],
-)
-def test_resized(size, shorter, wanted):
-    assert Resize(shorter)(Image.new("L", size)).size == wanted
+    ):
+        assert Resize(shorter)(Image.new("L", size)).size == wanted
 
 
 def test_steps_on_arrays_round_half_to_even_and_leave_their_input_alone():
@@ -305,10 +292,10 @@ def test_detections_without_labels_go_by_number_and_a_batch_keeps_its_order(read
     assert handler.preprocess([gray]).shape == (1, 1, 97, 131)  # as on the server
 
 
-@pytest.mark.parametrize(("target", "boxes"), [(Target.TORCHSERVE, 2), (Target.MARPACK, 1)])
-def test_threshold_in_the_config(ready, target, boxes):
-    handler, context = ready(ObjectDetector(), Boxes(), target=target, config={"handler": {"threshold": 0.6}})
-    assert len(handler.handle([picture()], context)[0]) == boxes
+def test_threshold_in_the_config(ready):
+    for target, boxes in ((Target.TORCHSERVE, 2), (Target.MARPACK, 1)):
+        handler, context = ready(ObjectDetector(), Boxes(), target=target, config={"handler": {"threshold": 0.6}})
+        assert len(handler.handle([picture()], context)[0]) == boxes
 
 
 def test_a_class_without_a_label(ready, notes):
