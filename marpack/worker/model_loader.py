@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
 
 from marpack.errors import DeviceUnavailableError
 from marpack.protocol import messages
@@ -60,7 +59,14 @@ class HandlerLoader:
                 envelope = None
             handle = envelope_of(envelope, show_data(entry.handle, self._show) if load.show_data else entry.handle)
         with self._step("config"):
-            context = self._make_context(manifest, config, name)
+            metrics = MetricsCacheYamlImpl(load.metrics_config or SERVERS_OWN)
+            metrics.initialize_cache()
+            metrics.model_name = name
+            metrics.set_request_ids("loading")
+            batch_size = load.batch_size or batch_size_of(config)
+            limited, gpu = load.limit_max_image_pixels, load.gpu_id
+            context = Context(name, load.model_dir, manifest, batch_size, gpu, SERVER_VERSION, limited, metrics, config)
+            keep_settings(context, HandlerSettings(load.target, load.compile, load.trust_pickle))
             asynchronous = config.get("asyncCommunication") is True  # the frontend takes nothing else for yes
             mode = ServiceMode(  # now: the handler may change the config
                 asynchronous=asynchronous,
@@ -104,15 +110,3 @@ class HandlerLoader:
             yield
         finally:
             self._stages[stage] = self._stages.get(stage, 0.0) + messages.milliseconds_since(start)
-
-    def _make_context(self, manifest: dict[str, Any], config: dict[str, Any], name: str) -> Context:  # Any: JSON, YAML
-        load = self._load
-        metrics = MetricsCacheYamlImpl(load.metrics_config or SERVERS_OWN)
-        metrics.initialize_cache()
-        metrics.model_name = name
-        metrics.set_request_ids("loading")
-        batch_size = load.batch_size or batch_size_of(config)
-        limited, gpu = load.limit_max_image_pixels, load.gpu_id
-        context = Context(name, load.model_dir, manifest, batch_size, gpu, SERVER_VERSION, limited, metrics, config)
-        keep_settings(context, HandlerSettings(load.target, load.compile, load.trust_pickle))
-        return context

@@ -50,7 +50,12 @@ def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
     The folder of a handler `folder/file.py:function` comes before it. `with_ts`: those Pythons get marpack's `ts`.
     Raises ShadowingError where no worker of the server's would start.
     """
-    _set_server_environment()
+    temporary = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - only named, as on the server
+    folders = dict.fromkeys(("TEMP", "LOG_LOCATION", "METRICS_LOCATION"), temporary)
+    for name, value in (_ENVIRONMENT | folders).items():
+        os.environ.setdefault(name, value)
+    sys.argv[:] = ["model_service_worker.py", "--sock-type", "unix", "--sock-name", f"{temporary}/.ts.sock.9000"]
+    sys.argv += ["--metrics-config", f"{temporary}/metrics.yaml"]
     folder, inner = Path(model_dir), HandlerName.parse(handler).folder
     places = [str(folder)] if inner is None else [str(folder / inner), str(folder)]
     if folder.is_symlink():
@@ -82,15 +87,6 @@ def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
         sys.path.append(ts_names.FOLDER)
     for name, modules in _ALONG.items():
         _import_on_demand(importlib.import_module(name), modules)
-
-
-def _set_server_environment() -> None:
-    temporary = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - only named, as on the server
-    folders = dict.fromkeys(("TEMP", "LOG_LOCATION", "METRICS_LOCATION"), temporary)
-    for name, value in (_ENVIRONMENT | folders).items():
-        os.environ.setdefault(name, value)
-    sys.argv[:] = ["model_service_worker.py", "--sock-type", "unix", "--sock-name", f"{temporary}/.ts.sock.9000"]
-    sys.argv += ["--metrics-config", f"{temporary}/metrics.yaml"]
 
 
 def _set_path(*places: str | None) -> None:

@@ -196,25 +196,7 @@ class Tracer:
         self._watching = False
         self._seen: dict[str, set[tuple[Access, str]]] = {}
         self._news: list[Touched] = []
-        self._wrap()
-        sys.addaudithook(self._record)
-
-    @contextmanager
-    def during(self, stage: str) -> Iterator[None]:
-        """Watch this thread, as a stage of the author's code."""
-        self._stage, self._watching = stage, True
-        try:
-            yield
-        finally:
-            self._watching = False
-
-    def take(self) -> tuple[Touched, ...]:
-        """Return the first accesses since the last call."""
-        news, self._news = self._news, []
-        return tuple(news)
-
-    def _wrap(self) -> None:
-        """Record the addresses that names resolve to, the processes of multiprocessing, and unbound listeners."""
+        # Record also the addresses that names resolve to, the processes of multiprocessing, and unbound listeners.
         listen_unwatched = socket.socket.listen
         look_up, start = socket.getaddrinfo, _posixsubprocess.fork_exec
 
@@ -235,6 +217,21 @@ class Tracer:
 
         socket.getaddrinfo, _posixsubprocess.fork_exec = getaddrinfo, fork_exec
         socket.socket.listen = listen  # type: ignore[assignment,method-assign]
+        sys.addaudithook(self._record)
+
+    @contextmanager
+    def during(self, stage: str) -> Iterator[None]:
+        """Watch this thread, as a stage of the author's code."""
+        self._stage, self._watching = stage, True
+        try:
+            yield
+        finally:
+            self._watching = False
+
+    def take(self) -> tuple[Touched, ...]:
+        """Return the first accesses since the last call."""
+        news, self._news = self._news, []
+        return tuple(news)
 
     def _record(self, event: str, arguments: tuple[Any, ...]) -> None:  # Any: each event has its own
         reader = _READERS.get(event)
