@@ -424,7 +424,7 @@ def _initialize_severity(classes: Classes, cls: Class) -> Severity:
             return severity if built_in is not None and built_in.loads else Severity.NOTE
         if found.function is None or found.function.decorator_list:
             return Severity.NOTE
-        nodes = list(walk(found.function, inner=False))
+        nodes = walk(found.function, inner=False)
         if any(_changes_manifest(node) for node in nodes) or not any(map(_calls_initialize, nodes)):
             return Severity.NOTE
         if not any(isinstance(item, ast.Expr) and _calls_initialize(item.value) for item in found.function.body):
@@ -509,7 +509,7 @@ def _check_answer(module: Module, function: Function, *, awaited: bool) -> Itera
     if isinstance(function, ast.Lambda) or {last_name(item) for item in function.decorator_list} - _TRANSPARENT:
         return
     where, name, is_async = module.at(function), function.name, isinstance(function, ast.AsyncFunctionDef)
-    nodes = list(walk(function, inner=False))
+    nodes = walk(function, inner=False)
     returns = [node for node in nodes if isinstance(node, ast.Return) and node.value is not None]
     returns = [node for node in returns if not (isinstance(node.value, ast.Constant) and node.value.value is None)]
     if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in nodes):
@@ -628,7 +628,7 @@ def check_lookups(context: LintContext) -> Iterator[Finding]:
     named = {key for key, name in zip(MANIFEST_FILES, files, strict=True) if name is not None}
     functions = [node for node in walk(module.tree) if isinstance(node, _FUNCTIONS)]
     for function in sorted(functions, key=lambda node: node.lineno):
-        nodes = list(walk(function, inner=False))
+        nodes = walk(function, inner=False)
         if any(isinstance(node, ast.Try) for node in nodes):
             continue  # it may expect the error
         # Keys that a condition looks for are optional.

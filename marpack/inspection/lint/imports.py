@@ -253,7 +253,7 @@ def check_shadows(files: Files, manifest: Manifest) -> Iterator[Finding]:
 def check_names(modules: Iterable[Module]) -> Iterator[Finding]:
     """Yield the undefined names of some modules, each at the line of its first use."""
     for module in modules:
-        nodes = list(walk(module.tree))
+        nodes = walk(module.tree)
         try:
             undefined = _find_undefined(module.tree, nodes)
         except RecursionError:

@@ -69,18 +69,18 @@ def parse(data: bytes) -> ast.Module | Broken:
         return Broken(first_line(error))
 
 
-def walk(tree: ast.AST, *, inner: bool = True) -> Iterator[ast.AST]:
-    """Yield a tree's nodes in no particular order, without contexts (Load, Store) and operators.
+def walk(tree: ast.AST, *, inner: bool = True) -> list[ast.AST]:
+    """Return a tree's nodes in no particular order, without contexts (Load, Store) and operators.
 
     Without `inner`, the nodes of functions and classes inside the tree are left out.
     """
-    waiting = _children(tree)
-    yield tree
+    found, waiting = [tree], _children(tree)
     while waiting:
         node = waiting.pop()
-        yield node
+        found.append(node)
         if inner or not isinstance(node, Function | ast.ClassDef):
             waiting += _children(node)
+    return found
 
 
 def _children(node: ast.AST) -> list[ast.AST]:
