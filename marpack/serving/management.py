@@ -33,7 +33,8 @@ from marpack.serving.loading import ModelLoader, ModelPlan, ModelStore, run_in_l
 from marpack.serving.metrics import CONTENT_TYPE
 from marpack.serving.models import ModelState, OnEnd, ServedModel, WorkerState, log_failure
 from marpack.serving.settings import ModelTuning
-from marpack.torchserve.http import Request, RequestError, bare_type, error_response, read_headers
+from marpack.torchserve.forms import bare_type, read_headers
+from marpack.torchserve.http import Request, RequestError, error_response
 
 T = TypeVar("T")
 AddModel = Callable[[ModelPlan], ServedModel]  # raises RequestError if the version exists

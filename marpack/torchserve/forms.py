@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from urllib.parse import unquote_plus, unquote_to_bytes
 
-from marpack.torchserve.http import MAX_BODY, Part, Request, RequestError, TooLargeError, bare_type, read_headers
+from marpack.torchserve.http import MAX_BODY, HeadError, Part, Request, RequestError, TooLargeError, is_header_name
 
 MULTIPART = "multipart/form-data"
 FORM_TYPE = f"{MULTIPART}; boundary=0123456789abcdef"  # of a form whose client is not known
 OCTETS = "application/octet-stream"
 BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _URLENCODED = "application/x-www-form-urlencoded"
+_MAX_HEAD = 8192  # bytes of all header lines without their ends; the server refuses this many
 _AROUND = 110  # bytes that a client writes around each field: the boundary and the names of two headers
 _PLAIN_ENCODINGS = {"", "7bit", "8bit", "binary"}
 _VISIBLE = re.compile(rb"[^\x00-\x20\x7f-\x9f]")
@@ -63,6 +64,26 @@ def receive(
             raise TooLargeError(size, limit)
         parts = last_wins(Part(_field_name(each.name), each.value, _part_type(each.content_type)) for each in given)
     return Request(id=request_id, parts=parts, headers=kept, url_path=url_path, explain=explain)
+
+
+def read_headers(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return a request's headers as its handler sees them: values in Latin-1, without blanks; raises HeadError."""
+    size, kept = 0, []
+    for name, value in headers:
+        size += len(name) + len(": ") + len(value)
+        if size >= _MAX_HEAD or not is_header_name(name):
+            raise HeadError
+        text = value.strip(" \t")
+        if not text.isascii() and max(text) > "\xff":  # it was sent as UTF-8
+            text = text.encode("utf-8", "replace").decode("latin-1")
+        if name.lower() != "expect" or text.lower() != "100-continue":  # the frontend's own business
+            kept.append((name, text))
+    return tuple(kept)
+
+
+def bare_type(content_type: str) -> str:
+    """Return a content type without its parameters; a blank before the semicolon stays part of it."""
+    return content_type.strip(" \t").partition(";")[0]
 
 
 def parts_of(content_type: str | None, body: bytes, *, limit: int = MAX_BODY) -> tuple[Part, ...]:

@@ -1,14 +1,12 @@
 """Requests as the frontend passes them to a handler, and the responses that clients get (contract §4, §5)."""
 
 import json
-from collections.abc import Iterable
 from functools import lru_cache
 from http import HTTPStatus
 
 from msgspec import Struct
 
 MAX_BODY = 6_553_500  # bytes: the server's max_request_size and max_response_size, where its operator sets no others
-_MAX_HEAD = 8192  # bytes of all header lines without their ends; the server refuses this many
 _NOT_IN_A_NAME = set("\0\t\n\x0b\x0c\r ,:;=")
 _BODILESS = {204, 205, 304}
 # Headers that the frontend sets itself, in place of the handler's.
@@ -99,30 +97,10 @@ class TooLargeError(RequestError):
         return Response(status=self.status, phrase=phrase_of(self.status), body=b"", failed=True)
 
 
-def read_headers(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Return a request's headers as its handler sees them: values in Latin-1, without blanks; raises HeadError."""
-    size, kept = 0, []
-    for name, value in headers:
-        size += len(name) + len(": ") + len(value)
-        if size >= _MAX_HEAD or not is_header_name(name):
-            raise HeadError
-        text = value.strip(" \t")
-        if not text.isascii() and max(text) > "\xff":  # it was sent as UTF-8
-            text = text.encode("utf-8", "replace").decode("latin-1")
-        if name.lower() != "expect" or text.lower() != "100-continue":  # the frontend's own business
-            kept.append((name, text))
-    return tuple(kept)
-
-
 @lru_cache(maxsize=1024)  # clients send the same few
 def is_header_name(name: str) -> bool:
     """Return whether the frontend takes a header of this name, in a request or a response."""
     return bool(name) and name.isascii() and not set(name) & _NOT_IN_A_NAME
-
-
-def bare_type(content_type: str) -> str:
-    """Return a content type without its parameters; a blank before the semicolon stays part of it."""
-    return content_type.strip(" \t").partition(";")[0]
 
 
 def phrase_of(status: int) -> str:

@@ -1,13 +1,12 @@
 import pytest
 
+from marpack.torchserve.forms import bare_type, read_headers
 from marpack.torchserve.http import (
     HeadError,
     TooLargeError,
-    bare_type,
     death_response,
     error_response,
     phrase_of,
-    read_headers,
     sendable_headers,
 )
 
