@@ -50,7 +50,7 @@ __all__ = [
     "unpack",
     "verify",
 ]
-# Looked up on first use: `marpack --help` must not pay for what it does not do.
+# Modules are imported on first use, so that `import marpack` and `marpack --help` are fast.
 _MODULES = {
     "Model": "marpack.api.model",
     "RawRequest": "marpack.api.requests",

@@ -27,14 +27,11 @@ class ExitCode(IntEnum):
 
 
 class MarpackError(Exception):
-    """An error: what is wrong, where, and what to do.
+    """An error: its message, its place and its remedy.
 
-    Args:
-        what: One sentence, without a full stop at the end.
-        where: A path, `path: key`, `archive!member` or `file:line`.
-        hint: The command or edit that fixes it; None: the `fix` of the class, unless there are findings.
-        findings: All problems, if `what` sums up several.
-        code: The cause in kebab case, if the class's own code is too general.
+    `what` is one sentence without a full stop, `where` a path, `path: key`, `archive!member` or `file:line`. Without a
+    `hint` and findings, the `fix` of the class is the hint. `findings` has all problems that `what` sums up. `code` is
+    in kebab case, and replaces the class's own code if that is too general.
     """
 
     exit_code: ClassVar[ExitCode] = ExitCode.SHORT
@@ -337,23 +334,16 @@ def nearest(text: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 def did_you_mean(text: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return a hint with the most similar name."""
-    found = nearest(text, names, cutoff)
-    return f"Did you mean {found}?" if found else None
+    return f"Did you mean {found}?" if (found := nearest(text, names, cutoff)) else None
 
 
 def printable(text: str, *, keep: str = "", stand_in: str | None = None) -> str:
-    """Return a text of unknown origin without control characters.
-
-    Each becomes its escape, or `stand_in`; the characters in `keep` stay.
-    """
+    """Return a text with each control character, except those in `keep`, as its escape or as `stand_in`."""
     if text.isprintable():
         return text
-    return "".join(
-        letter
-        if letter.isprintable() or letter in keep
-        else (letter.encode("unicode_escape").decode() if stand_in is None else stand_in)
-        for letter in text
-    )
+    unsafe = {letter for letter in text if not letter.isprintable() and letter not in keep}
+    escapes = {letter: letter.encode("unicode_escape").decode() if stand_in is None else stand_in for letter in unsafe}
+    return "".join(escapes.get(letter, letter) for letter in text)
 
 
 def shortened(text: str, most: int = 80) -> str:

@@ -1,4 +1,4 @@
-"""For handler authors' own tests: a real Context, and `import ts` without TorchServe.
+"""Tools for the tests of handlers: a real Context, and `import ts` without TorchServe.
 
 from marpack.testing import context, install
 
@@ -34,16 +34,16 @@ def context(
     batch_size: int = 1,
     target: str = "torchserve",
 ) -> Context:
-    """Return the Context a handler would get, with a batch of requests in it.
+    """Return the Context that a handler gets, with a batch of requests in it.
 
     Args:
-        model_dir: The folder that holds weights, labels and the like.
-        model: The manifest's `model` object, e.g. `{"serializedFile": "digits.pt", "configFile": "config.yaml"}`.
-        requests: How many requests the batch has.
-        headers: The headers of each of them.
-        gpu_id: The GPU, or None.
-        batch_size: What `system_properties` say.
-        target: "torchserve" or "marpack", whose behaviour handlers show.
+        model_dir: The folder with the weights and labels.
+        model: The manifest's `model` object, such as `{"serializedFile": "digits.pt", "configFile": "config.yaml"}`.
+        requests: The number of requests in the batch.
+        headers: The headers of each request.
+        gpu_id: The number of the GPU, or None.
+        batch_size: The batch size in `system_properties`.
+        target: The server whose behavior applies: "torchserve" or "marpack".
     """
     described = {"modelName": "test", "modelVersion": "1.0", "handler": "handler.py", **(model or {})}
     config_file = described.get("configFile")

@@ -63,14 +63,6 @@ def test_what_cannot_be_sent_ends_it_after_the_answers_before_it(model: marpack.
     assert model.predict("after").ok
 
 
-def test_inputs_may_be_asked_about_in_between(model: marpack.Model) -> None:
-    answers = model.predict_many(f"w{number}" for number in range(300))
-    for number, answer in enumerate(answers):
-        assert answer.json()["word"] == f"w{number}"
-        if number % 50 == 0:
-            assert model.predict("between").json()["word"] == "between"
-
-
 def test_threads_get_each_their_own_answers(model: marpack.Model) -> None:
     found: dict[str, list[str]] = {}
 

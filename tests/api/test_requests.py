@@ -92,27 +92,10 @@ def test_everything_else_goes_as_json(value: Any, same: Any) -> None:
     assert (sent.content_type, json.loads(sent.content)) == ("application/json", same)
 
 
-@pytest.mark.parametrize(
-    ("mode", "sent"),
-    [
-        ("1", "1"),
-        ("L", "L"),
-        ("LA", "LA"),
-        ("P", "P"),
-        ("RGB", "RGB"),
-        ("RGBA", "RGBA"),
-        ("CMYK", "RGB"),
-        ("YCbCr", "RGB"),
-        ("HSV", "RGB"),
-        ("LAB", "RGB"),
-        ("RGBX", "RGB"),
-        ("RGBa", "RGBA"),
-        ("PA", "RGBA"),
-        ("La", "LA"),
-        ("I", "I;16"),
-        ("I;16", "I;16"),
-    ],
-)
+MODES = "1:1 L:L LA:LA P:P RGB:RGB RGBA:RGBA CMYK:RGB YCbCr:RGB HSV:RGB LAB:RGB RGBX:RGB RGBa:RGBA PA:RGBA La:LA I:I;16"
+
+
+@pytest.mark.parametrize(("mode", "sent"), [pair.split(":") for pair in MODES.split()])
 def test_a_picture_goes_as_png(mode: str, sent: str) -> None:
     assert (png(Image.new(mode, (3, 2))).mode, png(Image.new(mode, (3, 2))).size) == (sent, (3, 2))
 

@@ -85,11 +85,6 @@ def test_a_table_comes_back_as_the_kind_that_it_was(scorer: marpack.Scorer, rows
         assert answered.schema.field("status").type == pa.int32()
 
 
-@pytest.mark.parametrize("rows", [{"id": [], "t": []}, pa.table({"id": [], "t": pa.array([], pa.string())})])
-def test_no_rows_no_answers(scorer: marpack.Scorer, rows: Any) -> None:
-    assert columns_of(scorer(rows)) == {name: [] for name in COLUMNS}
-
-
 def test_an_iterator_of_tables_is_answered_as_it_comes(scorer: marpack.Scorer) -> None:
     taken = []
 

@@ -160,15 +160,6 @@ def with_lies(fake: FakeRegistry) -> None:
     ]
 
 
-def test_an_error_as_json(marpack: Marpack, fake: FakeRegistry):
-    code, out, err = marpack("pull", f"oci://{fake.host}/team/digits:1.0", "--json")
-    failure = json.loads(out)
-    assert code == 1
-    assert failure["code"] == "registry"
-    schema("pull", failure)
-    assert "error:" in err
-
-
 def test_credentials_that_were_kept(marpack: Marpack, private_registry: str, mar: Path, home: Path):
     address = f"oci://{private_registry}/team/digits:1.0"
     code, _, err = marpack("push", "digits.mar", address)
@@ -186,14 +177,6 @@ def test_looking_takes_ranges(marpack: Marpack, fake: FakeRegistry, pushed: str)
     assert all("Range" in asked.headers for asked in fake.asked if "/blobs/" in asked.path)
     code, out, _ = marpack("diff", pushed, "digits.mar")
     assert (code, out.splitlines()[0]) == (0, "the same")
-
-
-def test_unpacking_takes_all_bytes(marpack: Marpack, pushed: str):
-    code, out, _ = marpack("unpack", pushed, "--json")
-    assert code == 0
-    result = json.loads(out)
-    assert (result["source"], result["folder"]) == (pushed, "digits")
-    assert Path("digits/handler.py").read_text() == HANDLER
 
 
 def test_plain_http_is_for_this_machine_alone(marpack: Marpack, mar: Path):

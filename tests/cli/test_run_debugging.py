@@ -69,11 +69,6 @@ def test_in_process_prints_stay_out_of_the_result(mar: str):
     assert "rows 1\n" in done.stderr
 
 
-def test_a_model_that_does_not_load_in_process_is_exit_4(make_mar):
-    for handler in ("raise SystemExit(1)\n", "def handle(data, context):\n    raise OSError('no disk')\n"):
-        assert "handler.py:" in apart("run", str(make_mar(handler)), "--data", "x", "--in-process", code=4).stderr
-
-
 def test_a_breakpoint_stops_and_goes_on(mar: str):
     with Terminal("run", mar, "--data", "stop", "--data", "a", "--in-process") as terminal:
         terminal.wait_for(r"\(Pdb\) ")

@@ -102,20 +102,6 @@ def test_pictures_in_parquet_become_their_digits(digits: str, tmp_path: Path, sc
     assert done.stderr == ""
 
 
-def test_text_becomes_lines(tmp_path: Path, score: Score):
-    marpack("build", str(EXAMPLES / "function_handler"), "--output", str(tmp_path / "iris.mar"))
-    flowers = [file.read_text().strip() for file in sorted((EXAMPLES / "function_handler" / "samples").iterdir())]
-    (tmp_path / "t.jsonl").write_text("".join(f'{{"flower": "{each}"}}\n' for each in [*flowers, "short"]))
-    done = score("--input", "t.jsonl", "iris.mar", "--text", "flower", "--format", "jsonl", "--output", "out", code=1)
-    lines = (tmp_path / "out" / "part-00000-000000000000.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    assert [row["answer"] for row in rows[:3]] == ["setosa", "versicolor", "virginica"]
-    assert (rows[3]["status"], "could not convert" in rows[3]["error"]) == (503, True)
-    assert "  1  503 " in done.stdout
-    assert "       row 3: could not convert string to float: 'short'" in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 80
-
-
 def test_columns_become_an_object_and_json_without_any_is_the_summary(
     echo: str, tmp_path: Path, score: Score, refused: Refused
 ):
@@ -227,15 +213,6 @@ def test_only_the_same_run_goes_on(echo: str, make_mar, tmp_path: Path, score: S
     texts(tmp_path, ["a", "c"])
     assert "another input" in differs(echo, *asked)
     assert {each: each.read_bytes() for each in (tmp_path / "out").iterdir()} == parts
-
-
-def test_a_run_that_is_whole_has_nothing_left(echo: str, tmp_path: Path, score: Score):
-    texts(tmp_path, ["a", "raise"])
-    asked = [echo, "--input", "t.parquet", "--text", "t", "--output", "out", "--resume"]
-    score(*asked, code=1)
-    done = score(*asked, code=1)  # rows failed, then as now
-    assert "before   2, of which 1 failed" in done.stdout
-    assert "rows     0 in" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -350,27 +327,15 @@ WRONG = [
     T,
     "--input t.parquet --output out",
     f"{T} --body t --output out",
-    "--input none.parquet --text t --output out",
-    "--input x*.parquet --text t --output out",
-    "--input empty --text t --output out",
     "--input bad.parquet --text t --output out",
-    "--input bad.jsonl --text t --output out",
     "--input t.parquet t.parquet --text t --output out",
     "--input t.parquet --text tt --output out",
-    "--input t.parquet --text id --output out",
     f"{T} --keep ids --output out",
-    f"{T} --keep id id --output out",
     f"{T} --select a --output out",
     f"{T} --select a=b a=c --output out",
-    f"{T} --select a=b[ --output out",
-    f"{T} --select a=b:number --output out",
-    f"{T} --select row=b --output out",
-    f"{T} --select a=b --encode-binary --output out",
     f"{T} --type t=int --output out",
     "--input t.parquet --path t --root none --output out",
     f"{T} --allow-private --output out",
-    f"{T} --header a --output out",
-    f"{T} --max-errors few --output out",
     f"{T} --max-errors 101% --output out",
     f"{T} --device cuda:77 --output out",
     f"none.mar {T} --output out",
@@ -384,6 +349,4 @@ WRONG = [
 def test_wrong_usage_is_refused_before_a_model_is_loaded(words: str, echo: str, tmp_path: Path, refused: Refused):
     texts(tmp_path, ["a"])
     (tmp_path / "bad.parquet").write_bytes(b"PAR1")
-    (tmp_path / "bad.jsonl").write_bytes(b"[1]")
-    (tmp_path / "empty").mkdir()
     assert refused(*words.split(), *(() if "none.mar" in words else (echo,)))
