@@ -46,11 +46,11 @@ class Checksums(Struct, frozen=True):
 
 
 class Copier:
-    """Copies members one after another, and takes their SHA-256 in one thread beside it.
+    """Copies members one after another, and hashes them (SHA-256) in a second thread.
 
     SHA-256 costs more than everything else together, so it alone has a thread, with buffers that go round between it
     and the reader. The hashed bytes are the written bytes, from one buffer: whatever happens to the source meanwhile,
-    an archive never contradicts its own digests. `copy_file_range` cannot guarantee that, and saves no time.
+    an archive never contradicts its own digests. `copy_file_range` cannot guarantee that and saves no time.
     """
 
     def __init__(self) -> None:

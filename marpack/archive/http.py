@@ -59,9 +59,9 @@ IsAllowed = Callable[[str], bool]  # an IP address → whether a connection to i
 
 
 class HttpError(MarpackError):
-    """A request failed. Its sender raises an error of its own kind instead.
+    """A request failed. Its sender replaces it with an error of its own kind.
 
-    The codes: unreachable, tls-failed, timed-out (nothing came for a while), too-slow (the budget is spent),
+    The codes: unreachable, tls-failed, timed-out (idle), too-slow (budget spent),
     connection-failed, invalid-address, forbidden-address, https-downgrade, insecure-redirect, too-many-redirects.
     """
 
@@ -303,7 +303,9 @@ class HttpClient:
                         enforce_content_length=False,
                         timeout=urllib3.Timeout(connect=CONNECT, read=budget.timeout),
                     )
-                    return HttpResponse(cast("urllib3.HTTPResponse", raw), url, budget)  # there is no other kind
+                    return HttpResponse(
+                        cast("urllib3.HTTPResponse", raw), url, budget
+                    )  # urllib3 returns only this kind
                 except ProtocolError:  # the server may have closed a kept connection
                     if not repeatable:
                         raise

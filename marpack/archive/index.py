@@ -83,15 +83,12 @@ class Index(Struct, frozen=True, kw_only=True):
     provenance: dict[str, str] = {}  # "builder": "marpack 0.2.0", "source_commit": the author's word for it
     metadata: Metadata | UnsetType = UNSET  # left out if empty, so that other archives keep their bytes
     vendored: Vendored | UnsetType = UNSET  # likewise
-    target: str = "torchserve"  # whose behaviour the author asked for: torchserve or marpack
+    target: str = "torchserve"  # the server that the author chose: torchserve or marpack
     format: int = FORMAT
 
     @classmethod
     def from_json(cls, data: bytes, *, where: str = INDEX_NAME) -> Self:
-        """Parse the file's bytes; keys of later versions are ignored.
-
-        Raises DamagedArchiveError naming what is wrong with it.
-        """
+        """Parse the file's bytes; keys of later versions are ignored. Raises DamagedArchiveError."""
         try:
             index = msgspec.json.decode(data, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -196,14 +196,14 @@ class Archive(Protocol):
     def open(self, name: str) -> BinaryIO:
         """Open one member for reading, seekable; its CRC is checked by the time it was read to its end.
 
-        Raises KeyError if there is no such entry, DamagedArchiveError on wrong bytes.
+        Raises KeyError for an unknown name, DamagedArchiveError on wrong bytes.
         """
 
     def materialize(self) -> Path:
         """Return a folder with all members, extracted into the cache at the first call, and again if one is gone.
 
-        At the first call it holds the archive's own bytes and nothing else, whatever was done to it before; from then
-        on it keeps the handler's changes until `close`. A model folder is used as it is.
+        At the first call it holds the archive's own bytes and nothing else; later it keeps the handler's changes until
+        `close`. A model folder is used unchanged.
 
         Raises DamagedArchiveError, UnsafeArchiveError; nothing is left half-written.
         """
@@ -260,7 +260,7 @@ def total_size(archive: Archive) -> int:
 class Limits(Struct, frozen=True, kw_only=True):
     """The limits in force; every one can be raised by its user.
 
-    Only what deflate and gzip expand is held to `ratio`: stored bytes cannot be a bomb.
+    `ratio` applies to deflate and gzip only: stored bytes cannot be a bomb.
     """
 
     members: int = 65_536  # files and folders together

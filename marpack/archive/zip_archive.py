@@ -181,7 +181,7 @@ class _StoredMember:
         """Fill the view's beginning; return how many bytes came."""
         count = self._data.readinto_at(self._member.data_offset + offset, view)
         new = offset + count - self._summed
-        if offset <= self._summed and new > 0:  # the block continues what is in the CRC
+        if offset <= self._summed and new > 0:  # the block continues the bytes that the CRC covers
             self._crc = isal_zlib.crc32(view[count - new : count], self._crc)
             self._summed += new
             if self._summed == self._member.size and self._crc != self._member.crc:

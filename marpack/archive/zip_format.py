@@ -101,7 +101,7 @@ class Directory(Struct, frozen=True, kw_only=True):
 
 
 def find_end(data: ByteSource) -> End:
-    """Read the end-of-directory records, the zip64 ones included.
+    """Read the end-of-directory records, including those of zip64.
 
     Raises NotAnArchiveError if nothing looks like a zip, DamagedArchiveError if its records are missing or contradict
     each other, UnsafeArchiveError if the comment could be taken for another archive's end.
@@ -120,7 +120,7 @@ def find_end(data: ByteSource) -> End:
     comment = tail[at + END.size :]
     if END_MAGIC in comment or CENTRAL_MAGIC in comment:
         raise UnsafeArchiveError(
-            "the archive's comment holds another archive's directory: tools would disagree on what is inside"
+            "the archive's comment holds another archive's directory: tools would disagree on its members"
         )
     _, disk, first_disk, here, entries, size, offset, _ = END.unpack_from(tail, at)
     if disk or first_disk or here != entries:
@@ -445,7 +445,7 @@ def read_directories(file: BinaryIO) -> list[tuple[ZipEntry, ...]]:
     Readers use different directories if records contradict each other: torch follows the zip64 locator if it leads to a
     record, Python's zipfile uses the record before it. In a zip with bytes before it, torch looks for the directory at
     the offset in the record, Python just before that record. Directories without entries are left out.
-    Raises NotZipError if there is no directory, LargeZipError for too many entries.
+    Raises NotZipError without a directory, LargeZipError for too many entries.
     """
     found: dict[tuple[ZipEntry, ...], None] = {}
     for offset, length, shift in _directories(file):

@@ -1,7 +1,7 @@
-"""What loading a torch.export program would run: text that torch turns into code, and members that it unpickles.
+"""Find the text of a torch.export program that torch turns into code, and the members that it unpickles.
 
 torch gives `expr_str` to `sympy.sympify`, which evaluates it as Python, and pastes guards, names and some strings into
-Python source that it executes. So every key of the JSON must be known (torch refuses others, too), and every text must
+Python source that it executes. So every key of the JSON must be known (torch also refuses others), and every text must
 have the form that its key requires: a program with any other text is not recognized, or dangerous.
 """
 
@@ -273,7 +273,7 @@ def _key_problems(member: str, root: object) -> Iterator[Problem]:
             waiting += value
 
 
-_Reason = tuple[str, bool]  # what is wrong, and whether it is dangerous
+_Reason = tuple[str, bool]  # the problem, and whether it is dangerous
 
 
 def _problems(key: str, value: object, owner: str, checked: set[tuple[str, str, str]]) -> Iterator[_Reason]:

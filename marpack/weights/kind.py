@@ -34,7 +34,7 @@ class FormatRow(Struct, frozen=True, kw_only=True):
 
     @property
     def served_suffix(self) -> str | None:
-        """The suffix that the server recognises it by, if any."""
+        """The suffix that the server recognizes it by, if any."""
         return None if self.marpack_only else next(iter(self.suffixes), None)
 
 
@@ -107,5 +107,5 @@ FORMATS = {
 }
 # Of all weights files, whether marpack reads them or not.
 SUFFIXES = tuple(dict.fromkeys(suffix for row in FORMATS.values() for suffix in row.suffixes))
-# Suffix → the format that the server expects in such a file if there is no model file.
+# Suffix → the format that the server expects in such a file without a model file.
 SERVED = {row.served_suffix: kind for kind, row in FORMATS.items() if row.served_by}

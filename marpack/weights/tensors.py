@@ -142,7 +142,7 @@ class _Described(Struct):
 
 
 def is_safetensors(file: BinaryIO) -> bool:
-    """Tell whether a file begins as a safetensors file does: a length that fits, then a JSON object."""
+    """Return whether a file begins as a safetensors file does: a length that fits, then a JSON object."""
     size = file.seek(0, 2)
     file.seek(0)
     head = file.read(9)

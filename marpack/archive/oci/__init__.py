@@ -47,5 +47,5 @@ class PullReport(Struct, frozen=True, kw_only=True):
     file: str
     archive: str  # "sha256:…" of the file
     size: int  # bytes of the file
-    attached: tuple[Attachment, ...] = ()  # files beside it
+    attached: tuple[Attachment, ...] = ()  # attached files
     left: tuple[str, ...] = ()  # media types of other referrers, which were not fetched

@@ -195,7 +195,7 @@ def _read_attachment(path: Path) -> tuple[Attachment, bytes]:
 
 
 def check_tag(reference: Reference) -> str:
-    """Return the tag to set; raise UsageError for a reference without one, or with a digest beside it."""
+    """Return the tag to set; raise UsageError for a reference without a tag or with a digest."""
     if reference.tag is None or reference.digest is not None:
         hint = f"write oci://{reference.host}/{reference.repository}:TAG"
         what = "an archive is pushed under a tag; its digest follows from its bytes"
