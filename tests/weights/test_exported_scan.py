@@ -475,37 +475,29 @@ def test_guards_that_run_code_are_outside(text: str) -> None:
     assert guard_problem(text)
 
 
+OPERATORS = {
+    OperatorKind.COMPUTES: """
+        torch.ops.aten.add.Tensor torch.ops.prims.convert_element_type.default torch.ops.higher_order.cond
+        _operator.getitem math.ceil torch.sym_max torch.amp.autocast_mode._enter_autocast
+    """,
+    OperatorKind.FOREIGN: """
+        torch.ops.torchvision.nms.default torch.ops.higher_order.triton_kernel_wrapper_mutation
+        torch.ops.higher_order.inline_asm_elementwise
+    """,
+    OperatorKind.DANGEROUS: """
+        torch.ops.aten.save.default torch.ops.aten.from_file.out torch.ops.aten.add torch.ops.load_library
+        torch.ops.aten.add.default.__class__ torch.os.system torch.load torch.hub.load math.__loader__.load_module
+        _operator.methodcaller _operator.attrgetter #ext:op os.system
+    """,
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("torch.ops.aten.add.Tensor", OperatorKind.COMPUTES),
-        ("torch.ops.prims.convert_element_type.default", OperatorKind.COMPUTES),
-        ("torch.ops.higher_order.cond", OperatorKind.COMPUTES),
-        ("_operator.getitem", OperatorKind.COMPUTES),
-        ("math.ceil", OperatorKind.COMPUTES),
-        ("torch.sym_max", OperatorKind.COMPUTES),
-        ("torch.amp.autocast_mode._enter_autocast", OperatorKind.COMPUTES),
-        ("torch.ops.torchvision.nms.default", OperatorKind.FOREIGN),
-        ("torch.ops.higher_order.triton_kernel_wrapper_mutation", OperatorKind.FOREIGN),
-        ("torch.ops.higher_order.inline_asm_elementwise", OperatorKind.FOREIGN),
-        ("torch.ops.aten.save.default", OperatorKind.DANGEROUS),
-        ("torch.ops.aten.from_file.out", OperatorKind.DANGEROUS),
-        ("torch.ops.aten.add", OperatorKind.DANGEROUS),
-        ("torch.ops.load_library", OperatorKind.DANGEROUS),
-        ("torch.ops.aten.add.default.__class__", OperatorKind.DANGEROUS),
-        ("torch.os.system", OperatorKind.DANGEROUS),
-        ("torch.load", OperatorKind.DANGEROUS),
-        ("torch.hub.load", OperatorKind.DANGEROUS),
-        ("math.__loader__.load_module", OperatorKind.DANGEROUS),
-        ("_operator.methodcaller", OperatorKind.DANGEROUS),
-        ("_operator.attrgetter", OperatorKind.DANGEROUS),
-        ("#ext:op", OperatorKind.DANGEROUS),
-        ("os.system", OperatorKind.DANGEROUS),
-        ("", OperatorKind.DANGEROUS),
-    ],
+    ("name", "kind"), [(name, kind) for kind, names in OPERATORS.items() for name in names.split()]
 )
 def test_operators_are_known_by_name(name: str, kind: OperatorKind) -> None:
     assert operator_kind(name) is kind
+    assert operator_kind("") is OperatorKind.DANGEROUS
 
 
 @pytest.mark.parametrize(
