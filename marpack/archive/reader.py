@@ -76,7 +76,14 @@ def open_archive(
 
         address, sha256 = split_digest(source)
         if sha256 is None:
-            return _open_address(address, limits, cache)
+            from marpack.archive.remote import open_remote  # noqa: PLC0415 - local archives need no network
+
+            remote = open_remote(address)
+            with located(remote.where):
+                if remote.read_at(0, min(2, remote.size)) == _GZIP:
+                    hint = "download it, and name the file"
+                    raise NotAnArchiveError("a .tar.gz cannot be read by range", hint=hint, code="no-ranges")
+                return ZipArchive(remote.where, remote, limits=limits, cache=cache)
         source = fetch_whole(address, cache, sha256=sha256, maximum=limits.total, bar=bar)
     path = Path(source)
     with located(str(source)), ExitStack() as undo:
@@ -96,17 +103,6 @@ def open_archive(
             archive = ZipArchive(str(path), data, limits=limits, cache=cache)
         undo.pop_all()
         return archive
-
-
-def _open_address(address: str, limits: Limits, cache: Cache) -> Archive:
-    from marpack.archive.remote import open_remote  # noqa: PLC0415 - local archives need no network
-
-    data = open_remote(address)
-    with located(data.where):
-        if data.read_at(0, min(2, data.size)) == _GZIP:
-            hint = "download it, and name the file"
-            raise NotAnArchiveError("a .tar.gz cannot be read by range", hint=hint, code="no-ranges")
-        return ZipArchive(data.where, data, limits=limits, cache=cache)
 
 
 class FolderArchive(Archive):

@@ -182,24 +182,19 @@ def scan_exported(archive: TorchZip, budget: OpcodeBudget, limit: int = JSON_LIM
         elif match := _CONFIG.fullmatch(name):
             described, found = members.check_json(entry, "config")
             problems += found
-            _note_raw(raw, name.rpartition("/")[0], _RAW[match[1]], described)
+            config = described.get("config")
+            for payload in config.values() if isinstance(config, dict) else ():
+                path = payload.get("path_name") if isinstance(payload, dict) else None
+                if isinstance(path, str):
+                    is_raw = _RAW[match[1]].fullmatch(path) is not None and payload.get("use_pickle") is False
+                    place = f"{name.rpartition('/')[0]}/{path.lower()}"
+                    raw[place] = is_raw and raw.get(place, True)
         elif _EXAMPLES.fullmatch(name) and entry.size:
             problems += members.check_examples(entry, budget)
     pickled = [entry for entry in archive.entries if _PICKLED.fullmatch(entry.name.lower())]
     numbers = frozenset(entry for entry in pickled if raw.get(entry.name.lower()))
     configs = frozenset(entry for entry in pickled if _CONFIG.fullmatch(entry.name.lower()))
     return ExportedScan(limit - members.left, tuple(problems), numbers, frozenset(pickled) - numbers - configs)
-
-
-def _note_raw(raw: dict[str, bool], folder: str, names: re.Pattern[str], described: dict[str, object]) -> None:
-    """Note which members of a folder are raw numbers, as its config describes them."""
-    config = described.get("config")
-    for payload in config.values() if isinstance(config, dict) else ():
-        path = payload.get("path_name") if isinstance(payload, dict) else None
-        if isinstance(path, str):
-            is_raw = names.fullmatch(path) is not None and payload.get("use_pickle") is False
-            member = f"{folder}/{path.lower()}"
-            raw[member] = is_raw and raw.get(member, True)
 
 
 class _Members:

@@ -400,10 +400,6 @@ def _unquote(line: bytes) -> str:
     return _ESCAPE.sub(unescape, line[1:-1].decode("latin-1"))
 
 
-def _python_3(module: str, name: str) -> tuple[str, str]:
-    return NAME_MAPPING.get((module, name)) or (IMPORT_MAPPING.get(module, module), name)
-
-
 class _Machine(ByteStream):
     """Stack, marks, memo and effects of one pickle, with a method for each kind of opcode."""
 
@@ -586,7 +582,7 @@ class _Machine(ByteStream):
         """Return what an import would give."""
         stream = self.stream
         if isinstance(module, str) and isinstance(name, str):
-            new = _python_3(module, name)
+            new = NAME_MAPPING.get((module, name)) or (IMPORT_MAPPING.get(module, module), name)  # as Python 3 has it
             if self.frames and new != (module, name):
                 raise UnfollowedPickleError("joblib's versions differ in what an array's pickle imports here")
             # Up to protocol 2, `__builtin__.eval` is `builtins.eval`.

@@ -50,52 +50,28 @@ def test_links_are_followed_since_the_server_does(model, tmp_path):
         assert archive.entries["w.pt"].size == 7
 
 
-def fifo(model):
-    os.mkfifo(model / "f")
-
-
 def unix_socket(model):
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(os.path.relpath(model / "s"))
 
 
-def circle(model):
-    (model / "data" / "up").symlink_to(model)
+BAD = {
+    "the member 'f' is neither a file nor a folder": lambda model: os.mkfifo(model / "f"),
+    "the member 's' is neither a file nor a folder": unix_socket,
+    "the folder 'up' is a link to a folder above it": lambda model: (model / "data" / "up").symlink_to(model),
+    "the member 'gone' cannot be read: No such": lambda model: (model / "gone").symlink_to(model / "nowhere"),
+    "the member 'a\\\\b' has a backslash in its name": lambda model: (model / "a\\b").touch(),
+    "the member '\\udcff' has a control or invisible": lambda model: (model / os.fsdecode(b"\xff")).touch(),
+    "it has no MAR-INF/MANIFEST.json": lambda model: (model / "MAR-INF" / "MANIFEST.json").unlink(),
+}
 
 
-def dangling(model):
-    (model / "gone").symlink_to(model / "nowhere")
-
-
-def backslash(model):
-    (model / "a\\b").touch()
-
-
-def not_utf8(model):
-    (model / os.fsdecode(b"\xff")).touch()
-
-
-def no_manifest(model):
-    (model / "MAR-INF" / "MANIFEST.json").unlink()
-
-
-BAD = [
-    (fifo, "the member 'f' is neither a file nor a folder"),
-    (unix_socket, "the member 's' is neither a file nor a folder"),
-    (circle, "the folder 'up' is a link to a folder above it, or nested too deep"),
-    (dangling, "the member 'gone' cannot be read: No such file or directory"),
-    (backslash, "the member 'a\\\\b' has a backslash in its name, which is a folder separator on Windows"),
-    (not_utf8, "the member '\\udcff' has a control or invisible character in its name"),
-    (no_manifest, "this folder is not a model archive: it has no MAR-INF/MANIFEST.json"),
-]
-
-
-@pytest.mark.parametrize(("spoil", "sentence"), BAD)
-def test_hostile_folders_are_refused(model, spoil, sentence):
-    spoil(model)
+@pytest.mark.parametrize("sentence", BAD)
+def test_hostile_folders_are_refused(model, sentence):
+    BAD[sentence](model)
     with pytest.raises(ArchiveError) as caught:
         open_archive(model)
-    assert caught.value.what == sentence
+    assert sentence in caught.value.what
     assert caught.value.where == str(model)
 
 
