@@ -347,76 +347,53 @@ def test_older_spellings_are_inside(text: str) -> None:
     assert symbolic_problem(text) is None
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "__import__('os').system('id')",
-        "Symbol('s0').__class__",
-        "s0.is_integer",
-        "().__class__.__base__.__subclasses__()",
-        "(lambda: 1)()",
-        "[s0 for s0 in (1,)]",
-        "[1][0]",
-        "{1: 2}",
-        "(1, 2)",
-        "s0 if s0 else s1",
-        "s0 and s1",
-        "(s0 := 1)",
-        "f'{s0}'",
-        "b'1'",
-        "'s0'",
-        "1j",
-        "...",
-        "None",
-        "sympify('1')",
-        "S('1')",
-        "parse_expr('1')",
-        "lambdify([], '1')",
-        "Function('f')(s0)",
-        "Symbol('__import__(\"os\")')",
-        "Symbol('a b')",
-        "Symbol(s0)",
-        "Symbol('s0', integer=s1)",
-        "Symbol('s0', cls=True)",
-        "Symbol('s0', **Max)",
-        "Max(*s0)",
-        "Max(1, key=s0)",
-        "Integer('1')",
-        "Float('x')",
-        "Float('1', precision=s0)",
-        "Max",
-        "os",
-        "eval",
-        "print(1)",
-        "exec('1')",
-        "s0; s1",
-        "s0\ns1",
-        "s0 # 1",
-        "s0 \\",
-        "s0!",
-        "await s0",
-        "s0 in s1",
-        "s0 is s1",
-        "s0 @ s1",
-        "",
-        " ",
-        "\uff2dax(1, 2)",
-        "9**9**9",
-        "Pow(10, Pow(10, 10))",
-        "2**65",
-        "PowByNatural(2, Integer(100000))",
-        "LShift(1, 1000000)",
-        "1 << 1000000",
-        "FloatPow(2.0, Float('1e300', precision=53))",
-        "Float('1e999999999')",
-        "2**(s0 + 1000)",
-        "Pow(Pow(Pow(Pow(s0, 9), 9), 9), 9)",
-        "1" * 40,
-        "(" * 200 + "s0" + ")" * 200,
-        "-" * 15_000 + "s0",
-        "+".join(["s0"] * 10_000),
-    ],
-)
+HOSTILE_SIZES = [
+    *"""
+    __import__('os').system('id') Symbol('s0').__class__ s0.is_integer ().__class__.__base__.__subclasses__()
+    [1][0] f'{s0}' b'1' 's0' 1j ... None sympify('1') S('1') parse_expr('1') Function('f')(s0) Symbol(s0)
+    Max(*s0) Integer('1') Float('x') Max os eval print(1) exec('1') s0! 9**9**9 2**65 Float('1e999999999')
+    """.split(),  # noqa: SIM905 - a list of words reads best as words
+    "(lambda: 1)()",
+    "[s0 for s0 in (1,)]",
+    "{1: 2}",
+    "(1, 2)",
+    "s0 if s0 else s1",
+    "s0 and s1",
+    "(s0 := 1)",
+    "lambdify([], '1')",
+    "Symbol('__import__(\"os\")')",
+    "Symbol('a b')",
+    "Symbol('s0', integer=s1)",
+    "Symbol('s0', cls=True)",
+    "Symbol('s0', **Max)",
+    "Max(1, key=s0)",
+    "Float('1', precision=s0)",
+    "s0; s1",
+    "s0\ns1",
+    "s0 # 1",
+    "s0 \\",
+    "await s0",
+    "s0 in s1",
+    "s0 is s1",
+    "s0 @ s1",
+    "",
+    " ",
+    "\uff2dax(1, 2)",
+    "Pow(10, Pow(10, 10))",
+    "PowByNatural(2, Integer(100000))",
+    "LShift(1, 1000000)",
+    "1 << 1000000",
+    "FloatPow(2.0, Float('1e300', precision=53))",
+    "2**(s0 + 1000)",
+    "Pow(Pow(Pow(Pow(s0, 9), 9), 9), 9)",
+    "1" * 40,
+    "(" * 200 + "s0" + ")" * 200,
+    "-" * 15_000 + "s0",
+    "+".join(["s0"] * 10_000),
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE_SIZES)
 def test_hostile_sizes_are_outside(text: str) -> None:
     assert symbolic_problem(text)
 
@@ -440,37 +417,28 @@ def test_guards_that_compare_are_inside(text: str) -> None:
     assert guard_problem(text) is None
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "__import__('os').system('id')",
-        "L['x'].size()[0] > 1 and exec('1')",
-        "L['x'].size()[0]) or print((1",
-        "L['x'].size()[0] == 3, print()",
-        "1 # comment",
-        "L['x'].__class__",
-        "L['x'].field.__init__.__globals__['os']",
-        "L['x'].data_ptr()",
-        "L['x'].size(L)",
-        "L[print()]",
-        "L",
-        "torch.load('x')",
-        "torch.ops",
-        "math.__loader__",
-        "math.ceil.__self__",
-        "open('x')",
-        "(lambda: 1)()",
-        "[1 for _ in L]",
-        "L['x'].size()[0] == \"a\"",
-        "L['\\x27'] == 1",
-        "L['x'].size()[0:1]",
-        "x == 1",
-        "int('1', base=2)",
-        "(x := 1)",
-        "2**10**10",
-        "L['x']\n",
-    ],
-)
+HOSTILE_GUARDS = [
+    *"""
+    __import__('os').system('id') L['x'].__class__ L['x'].field.__init__.__globals__['os'] L['x'].data_ptr()
+    L['x'].size(L) L[print()] L torch.load('x') torch.ops math.__loader__ math.ceil.__self__ open('x')
+    L['x'].size()[0:1] 2**10**10
+    """.split(),  # noqa: SIM905 - a list of words reads best as words
+    "L['x'].size()[0] > 1 and exec('1')",
+    "L['x'].size()[0]) or print((1",
+    "L['x'].size()[0] == 3, print()",
+    "1 # comment",
+    "(lambda: 1)()",
+    "[1 for _ in L]",
+    "L['x'].size()[0] == \"a\"",
+    "L['\\x27'] == 1",
+    "x == 1",
+    "int('1', base=2)",
+    "(x := 1)",
+    "L['x']\n",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE_GUARDS)
 def test_guards_that_run_code_are_outside(text: str) -> None:
     assert guard_problem(text)
 
