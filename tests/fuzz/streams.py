@@ -42,19 +42,7 @@ _QUOTED = [b"'%s'", b'"%s"', b"'%s", b"%s", b" '%s' ", b"'%s'\r", b"'%s\"", b"''
 _ESCAPED = [b"", b"a", b"os", b"\\x6fs", b"\\157s", b"\\q", b"\\", b"\\x", b"\\x4", b"\\'", b"'", b"\xe9", b"\\xe9",
             b"a\0b",
             b"\\0", b"\\777", b"\\8", b"\\n", b"\\N{DASH}", b"\\u0041"]  # fmt: skip
-_RAW = [
-    b"os",
-    b"\\u006fs",
-    b"\\U0000006fs",
-    b"\\u00",
-    b"\\",
-    b"\\\\u0041",
-    b"\xe9",
-    b"\\ud800",
-    b"\\U00110000",
-    b"",
-    b"a\0b",
-]
+_RAW = [*rb"os \u006fs \U0000006fs \u00 \ \\u0041".split(), b"\xe9", b"\\ud800", b"\\U00110000", b"", b"a\0b"]
 _UTF8 = [b"", b"a", "\xe9".encode(), b"\xed\xa0\x80", b"\xff", b"\xc3", "\U0001f600".encode(), b"x" * 300, b"y" * 5000,
          b"shape", b"dtype", b"f8", b"O8", b"V8", b"storage", b"cpu", b"append", b"__setstate__"]  # fmt: skip
 _FILES = [pickle.dumps([1], 2), b"\x80\x04N.", b"PK\3\4", b"\x80\x02cos\nsystem\n)R.", b"cos\nsystem\n)R."]
@@ -164,22 +152,7 @@ ON_RESULTS = [b"}b", b"Nb", b"K\1b", b"(NNu", b"Na", b"(Ne", b"(N\x90", b"NNs", 
               b"(u", b"(e",
               b"N}\x86b", b"}U\1aNsb", b"\x85", b"]\x86", b"U\6appendNs", b"h\0b", b"Q", b")\x81", b"p1\n",
               b"r\0\0\0\0"]  # fmt: skip
-ON_VALUES = [
-    b"q\0",
-    b"q\1",
-    b"\x94",
-    b"p0\n",
-    b"2",
-    b"2\x86",
-    b"\x85",
-    b"N\x86",
-    b"0",
-    b"Q",
-    b"(e",
-    b"(u",
-    b"h\0\x86",
-    b"h\0",
-]
+ON_VALUES = [*b"q\0 q\1 \x94".split(), b"p0\n", *b"2 2\x86 \x85 N\x86 0 Q (e (u h\0\x86 h\0".split()]
 
 
 WRAPPERS = [b"cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81"] * 4 + [
