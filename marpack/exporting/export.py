@@ -99,17 +99,17 @@ def export(
     if to in _WITH_IMAGE:
         with bar("resolving with pip", 0):
             planned = replaced(planned, image=prepare_image(planned))
-    made = TARGETS[to](planned)
+    files, commands = TARGETS[to](planned)
     output = folder or Path(f"{planned.slug}-{to}")
     _refuse_changed(output)
-    total = sum(len(data) if isinstance(data, bytes) else data.stat().st_size for data in made.files.values())
+    total = sum(len(data) if isinstance(data, bytes) else data.stat().st_size for data in files.values())
     is_empty = output.is_dir() and not any(output.iterdir())
     with (
         convert_os_errors(OutputError, "the export cannot be written", where=str(output)),
         staged_folder(output, replace=replace or is_empty, marker=MARKER) as staged,
         bar("exporting", total) as progress,
     ):
-        written = tuple(_write(staged, name, made.files[name], progress) for name in sorted(made.files))
+        written = tuple(_write(staged, name, files[name], progress) for name in sorted(files))
         marker = Marker(
             marpack=__version__, target=to, model=planned.name, files=written, content_digest=planned.content_digest
         )
@@ -122,7 +122,7 @@ def export(
         folder=str(output),
         files=written,
         findings=tuple(unsupported(planned, to)),
-        commands=made.commands,
+        commands=commands,
     )
 
 

@@ -44,7 +44,7 @@ def prepare_image(export: Export) -> Image:
     except PackageNotFoundError:
         what = "torch is not installed, so its version cannot be pinned"
         raise UsageError(what, hint="pip install torch") from None
-    requirements = (torch, *export.requirements.lines)
+    requirements = (torch, *export.requirements)
     own = wheel(options.wheel)
     index = CPU_INDEX if options.device == "cpu" else None
     lock, reason = None, "--no-lock"

@@ -47,14 +47,6 @@ class Image(Struct, frozen=True, kw_only=True):
     unlocked: str = ""  # the reason if the lock is missing
 
 
-class Requirements(Struct, frozen=True):
-    """The lines of requirements.txt and of the files that it includes."""
-
-    lines: tuple[str, ...] = ()  # each one requirement, without options
-    file: str = ""  # requirements.txt's name in the archive
-    left_out: tuple[str, ...] = ()  # files of the archive, pip's options, invalid lines
-
-
 class Export(Struct, frozen=True, kw_only=True):
     """An archive to export; every text in it is untrusted until a template has quoted it."""
 
@@ -64,7 +56,9 @@ class Export(Struct, frozen=True, kw_only=True):
     name: str  # the model's
     envelope: str | None
     content_digest: str | None  # of the archive's MAR-INF/marpack.json
-    requirements: Requirements
+    requirements: tuple[str, ...]  # of requirements.txt and of the files that it includes, without options
+    requirements_file: str  # its name in the archive
+    left_out: tuple[str, ...]  # other lines: files of the archive, pip's options, invalid lines
     config: dict[str, Any]  # Any: the model config, as its YAML says
     settings: ModelSettings  # workers, batch size, delay in ms, timeouts in s, as the server applies them
     needs_trust: bool  # its weights load only with --trust-pickle
@@ -77,11 +71,8 @@ class Export(Struct, frozen=True, kw_only=True):
 Content = bytes | Path  # a file's bytes, or the file to copy
 
 
-class Folder(Struct, frozen=True, kw_only=True):
-    """The folder of a target."""
-
-    files: dict[str, Content]  # by name, with "/"; README.md among them
-    commands: tuple[str, str, str]  # of its README, from building to the first response
+# The folder of a target: its files by name, with "/", and the commands of its README.
+Folder = tuple[dict[str, Content], tuple[str, str, str]]
 
 
 def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
@@ -98,6 +89,7 @@ def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
     slug = slug_of(model.name)
     config = facts.config.value if facts.config and isinstance(facts.config.value, dict) else {}
     packages = facts.vendored.packages if facts.vendored else ()
+    requirements, left_out = _read_requirements(archive)
     here = {(tag.interpreter, tag.abi) for tag in sys_tags()}  # on every machine
     return Export(
         archive=path,
@@ -106,7 +98,9 @@ def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
         name=model.name,
         envelope=model.envelope,
         content_digest=facts.content_digest,
-        requirements=_read_requirements(archive),
+        requirements=requirements,
+        requirements_file=model.requirements_file or "",
+        left_out=left_out,
         config=config,
         settings=ModelSettings().with_config(config),
         needs_trust=facts.pickles.verdict is not PickleVerdict.SAFE,
@@ -124,11 +118,11 @@ def slug_of(name: str) -> str:
     return slug or "model"
 
 
-def _read_requirements(archive: Archive) -> Requirements:
+def _read_requirements(archive: Archive) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the requirements of an archive, and the lines that no image can install."""
     first, index = archive.manifest.model.requirements_file, index_of(archive)
     if not first:  # vendored packages require packages of the server's, which marpack's images lack
-        return Requirements(index.vendored.server if index and index.vendored else ())
+        return (index.vendored.server if index and index.vendored else ()), ()
     read = list(read_requirements(first, lambda name: read_text(archive, name)))
     names = {line.name for _, line in read if line.name}
 
@@ -141,7 +135,7 @@ def _read_requirements(archive: Archive) -> Requirements:
     left_out = [line.text for _, line in read if line.sort not in carried and not is_limit(line)]
     named = [(line.text, beside(file, line.text)) for file, line in read if line.sort in _FILES]
     left_out += [text for text, name in named if read_text(archive, name) is None]
-    return Requirements(tuple(dict.fromkeys(lines)), first, tuple(dict.fromkeys(left_out)))
+    return tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(left_out))
 
 
 def _used_names(archive: Archive, vendored: Container[str]) -> frozenset[str]:

@@ -33,7 +33,7 @@ def docker(export: Export) -> Folder:
     run = f"docker run --rm -d {gpus}-p 8080:8080 {image}"
     commands = (f"docker build -t {image} .", run, f"curl {url} -T FILE")
     readme = render("docker/README.md.j2", export=export, commands=commands)
-    return Folder(files=image_files(export, with_archive=True) | {"README.md": readme}, commands=commands)
+    return image_files(export, with_archive=True) | {"README.md": readme}, commands
 
 
 def kserve(export: Export) -> Folder:
@@ -77,7 +77,7 @@ def kserve(export: Export) -> Folder:
             args=[] if export.envelope else ["--envelope", envelope, "--batch-size", "1"],
         )
     files |= {f"image/{name}": content for name, content in image_files(export).items()}
-    return Folder(files=files, commands=commands)
+    return files, commands
 
 
 def sagemaker(export: Export) -> Folder:
@@ -114,7 +114,7 @@ def sagemaker(export: Export) -> Folder:
     for name, call in calls.items():
         files[f"{name}.json"] = msgspec.json.format(msgspec.json.encode(call), indent=2) + b"\n"
     files |= {f"image/{name}": content for name, content in image_files(export).items()}
-    return Folder(files=files, commands=commands)
+    return files, commands
 
 
 def ray_serve(export: Export) -> Folder:
@@ -123,7 +123,7 @@ def ray_serve(export: Export) -> Folder:
     wheel_name, wheel_data = wheel(export.options.wheel)
     url = shlex.quote(f"http://127.0.0.1:8000/predictions/{export.slug}")
     commands = ("python -m pip install -r code/requirements.txt", "serve run config.yaml", f"curl {url} -T FILE")
-    requirements = (_WHEELS, f"marpack=={__version__}", _RAY, *export.requirements.lines)
+    requirements = (_WHEELS, f"marpack=={__version__}", _RAY, *export.requirements)
     config = render(
         "ray-serve/config.yaml.j2",
         application=export.slug,
@@ -144,7 +144,7 @@ def ray_serve(export: Export) -> Folder:
         f"code/{wheel_name}": wheel_data,
         export.file: export.archive,
     }
-    return Folder(files=files, commands=commands)
+    return files, commands
 
 
 _SETS_HEADERS = frozenset({"set_response_header", "set_response_headers"})
@@ -178,8 +178,8 @@ def unsupported(export: Export, to: str) -> list[Finding]:
             found.append(code.at(where, **values))
 
     report(export.needs_trust, codes.EXPORT_NEEDS_TRUST)
-    for line in export.requirements.left_out:
-        report(True, codes.EXPORT_REQUIREMENT_LEFT_OUT, f"{place}!{export.requirements.file}", line=line)
+    for line in export.left_out:
+        report(True, codes.EXPORT_REQUIREMENT_LEFT_OUT, f"{place}!{export.requirements_file}", line=line)
     for file in export.foreign:
         report(True, codes.EXPORT_VENDORED, wheel=file, version="{}.{}".format(*sys.version_info))
     wants_gpu = str(config.get("deviceType")).lower() == "gpu" or any(config.get(key) for key in _GPU_KEYS)

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -235,13 +235,13 @@ class Bundle(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
 class _Resource(Struct, frozen=True):
     name: str
     digest: _Sha256
-    algorithm: str
+    algorithm: Literal["sha256"]
     annotations: dict[str, Any] = {}  # Any: JSON of whoever signed
 
 
 class _Serialization(Struct, frozen=True):
-    method: str
-    hash_type: str
+    method: Literal["files"]
+    hash_type: Literal["sha256"]
 
 
 class _Predicate(Struct, frozen=True):
@@ -331,17 +331,10 @@ def _signed_resource(statement: Statement) -> _Resource:
         predicate = msgspec.convert(statement.predicate, _Predicate)
     except msgspec.ValidationError as error:
         raise SignatureError(f"its list of files cannot be read: {error}", hint=_OFFICIAL) from error
-    how = predicate.serialization
-    if (how.method, how.hash_type) != ("files", "sha256"):
-        what = f"it contains {how.hash_type} of {how.method}; marpack reads sha256 of files"
-        raise SignatureError(what, hint=_OFFICIAL)
     if len(predicate.resources) != 1:
         what = f"it covers {len(predicate.resources)} files of a folder, not one archive"
         raise SignatureError(what, hint=_OFFICIAL)
-    (resource,) = predicate.resources
-    if resource.algorithm != "sha256":
-        raise SignatureError(f"it declares sha256, but contains {resource.algorithm}")
-    return resource
+    return predicate.resources[0]
 
 
 def _member_differences(path: Path, signed: object) -> Iterator[Finding]:
