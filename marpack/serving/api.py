@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from marpack.errors import shortened
 from marpack.runner.results import Percentiles, Reservoir
-from marpack.serving.http import HttpRequest, Reply
+from marpack.serving.http import Headers, HttpRequest, Reply
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import ServedModel
 from marpack.serving.registry import Registry
@@ -100,6 +100,16 @@ class Call:
         self.model: ServedModel | None = None
         self.queue_ms: float | None = None
         self.handler_ms: float | None = None
+
+    def reply(self, body: bytes, content_type: str, *, status: int = 200, headers: Headers = ()) -> Reply:
+        """Return a response of the server's own."""
+        phrase = phrase_of(status)
+        response = Response(status=status, phrase=phrase, body=body, content_type=content_type, headers=headers)
+        return Reply(response=response, request_id=self.id)
+
+    def json(self, value: Any, *, status: int = 200) -> Reply:  # Any: JSON
+        """Return a JSON response as TorchServe formats it."""
+        return self.reply(json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n", JSON, status=status)
 
     def parameters(self, kind: type[T]) -> T:
         """Return the query as a struct of strings, integers and flags.
@@ -237,7 +247,7 @@ class Api:
 
     async def document(self, call: Call) -> Reply:
         """Describe the routes of this port."""
-        return json_reply(call, openapi_document(self.routes))
+        return call.json(openapi_document(self.routes))
 
 
 def check_escapes(target: str) -> None:
@@ -267,22 +277,6 @@ def method_not_allowed() -> RequestError:
 def bad_request(message: str) -> RequestError:
     """Return the error for a wrong parameter."""
     return RequestError(message, status=400, kind="BadRequestException")
-
-
-def reply_with(call: Call, body: bytes, content_type: str, *, status: int = 200) -> Reply:
-    """Return a response of the server's own."""
-    response = Response(status=status, phrase=phrase_of(status), body=body, content_type=content_type)
-    return Reply(response=response, request_id=call.id)
-
-
-def json_reply(call: Call, value: Any, *, status: int = 200) -> Reply:  # Any: JSON
-    """Return a JSON response as TorchServe formats it."""
-    return reply_with(call, json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n", JSON, status=status)
-
-
-def status_reply(call: Call, text: str, *, status: int = 200) -> Reply:
-    """Return the JSON response `{"status": text}`."""
-    return json_reply(call, {"status": text}, status=status)
 
 
 _PLACEHOLDER = re.compile(r"{(\w+)}")

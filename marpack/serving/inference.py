@@ -9,17 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.serving.access import Admission
-from marpack.serving.api import (
-    Api,
-    Call,
-    Route,
-    ServingCore,
-    bad_request,
-    check_escapes,
-    json_reply,
-    not_found,
-    openapi_document,
-)
+from marpack.serving.api import Api, Call, Route, ServingCore, bad_request, check_escapes, not_found, openapi_document
 from marpack.serving.http import Reply
 from marpack.serving.jobs import StreamedResponse
 from marpack.serving.models import ModelState, ServedModel
@@ -107,7 +97,7 @@ class InferenceApi(Api):
         """
         call.model = model = self.core.registry.find(model_name, model_version)
         if call.request.method == "OPTIONS":
-            return json_reply(call, openapi_document(self.routes, model=model_name))
+            return call.json(openapi_document(self.routes, model=model_name))
         query = _query_parts(call) if has_query else ()
         return await self._submit(call, model, model_version, await self._request(call, query, rest, explain))
 
@@ -120,7 +110,7 @@ class InferenceApi(Api):
         if model is None:
             raise bad_request("Parameter model_name is required.")
         if call.request.method == "OPTIONS":
-            return json_reply(call, openapi_document(self.routes, model=model.name))
+            return call.json(openapi_document(self.routes, model=model.name))
         return await self._submit(call, model, None, request)
 
     async def _request(
@@ -164,11 +154,11 @@ class InferenceApi(Api):
         """Return whether every model has loaded and has a ready worker."""
         registry = self.core.registry
         healthy = registry.is_healthy_for_torchserve if self.core.compat else registry.is_ready
-        return json_reply(call, {"status": "Healthy" if healthy else "Unhealthy"}, status=200 if healthy else 500)
+        return call.json({"status": "Healthy" if healthy else "Unhealthy"}, status=200 if healthy else 500)
 
     async def v1_models(self, call: Call) -> Reply:
         """List the models' names."""
-        return json_reply(call, {"models": sorted({model.name for model in self.core.registry})})
+        return call.json({"models": sorted({model.name for model in self.core.registry})})
 
     async def v2_server(self, call: Call) -> Reply:
         """Return the server's name and version."""
@@ -176,36 +166,36 @@ class InferenceApi(Api):
         extensions = ["kserve", "kubeflow"]
         name = "Torchserve" if self.core.compat else "marpack"
         known = {"name": name, "version": _TORCHSERVE, "extenstion": extensions}  # TorchServe's spelling
-        return json_reply(call, known if self.core.compat else {**known, "extensions": []})
+        return call.json(known if self.core.compat else {**known, "extensions": []})
 
     async def v2_live(self, call: Call) -> Reply:
         """Return that the server runs."""
         self._expect_open_inference()
-        return json_reply(call, {"live": True})
+        return call.json({"live": True})
 
     async def v2_ready(self, call: Call) -> Reply:
         """Return whether every model is ready."""
         self._expect_open_inference()
         ready = self.core.compat or self.core.registry.is_ready
-        return json_reply(call, {"ready": ready}, status=200 if ready else 503)
+        return call.json({"ready": ready}, status=200 if ready else 503)
 
     async def v2_model(self, call: Call, model_name: str, model_version: str | None = None) -> Reply:
         """Return a model's metadata; only its handler knows its inputs and outputs."""
         found = self.core.registry.find(model_name, model_version)
         versions = list(self.core.registry.versions(model_name))
         described: dict[str, Any] = {"name": found.name, "versions": versions}  # Any: JSON
-        return json_reply(call, {**described, "platform": "pytorch_mar", "inputs": [], "outputs": []})
+        return call.json({**described, "platform": "pytorch_mar", "inputs": [], "outputs": []})
 
     async def model_ready(self, call: Call, model_name: str, model_version: str | None = None) -> Reply:
         """Return whether a model is ready."""
         ready = self.core.registry.find(model_name, model_version).state is ModelState.READY
-        return json_reply(call, {"name": model_name, "ready": ready}, status=200 if ready else 503)
+        return call.json({"name": model_name, "ready": ready}, status=200 if ready else 503)
 
     async def v2_versions(self, call: Call, **given: str) -> Reply:
         """Refuse versions, as TorchServe does with the setting ts_open_inference_protocol."""
         if not self.core.open_inference or not any(piece.startswith("versions") for piece in given.values()):
             raise not_found()
-        return json_reply(call, {"error": "Model versioning is not yet supported."}, status=501)
+        return call.json({"error": "Model versioning is not yet supported."}, status=501)
 
     def _expect_open_inference(self) -> None:
         if self.core.compat and not self.core.open_inference:

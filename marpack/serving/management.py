@@ -15,18 +15,7 @@ from marpack.archive.protocol import quoted
 from marpack.errors import ArchiveError, MarpackError, OutputError, UsageError, first_line
 from marpack.project.source import ResolvedSource
 from marpack.serving.access import Admission, TokenKind
-from marpack.serving.api import (
-    JSON,
-    Api,
-    Call,
-    Operation,
-    Route,
-    ServingCore,
-    bad_request,
-    json_reply,
-    reply_with,
-    status_reply,
-)
+from marpack.serving.api import JSON, Api, Call, Operation, Route, ServingCore, bad_request
 from marpack.serving.http import Reply
 from marpack.serving.jobs import StreamedResponse
 from marpack.serving.loading import ModelLoader, ModelPlan, ModelStore, run_in_loading_thread
@@ -223,16 +212,16 @@ class ManagementApi(Api):
         names = sorted({model.name for model in registry})
         page = [{"modelName": name, "modelUrl": url_of(registry.find(name))} for name in names[start : start + limit]]
         token = {"nextPageToken": str(start + limit)} if start + limit <= len(names) else {}
-        return json_reply(call, {**token, "models": page})
+        return call.json({**token, "models": page})
 
     async def describe(self, call: Call, model_name: str, model_version: str | None = None) -> Reply:
         """Describe a version, by default the default one, or all; customized=true adds the handler's metadata."""
         registry = self.core.registry
         if model_version == "all":
-            return json_reply(call, [describe_model(each) for each in registry.versions(model_name).values()])
+            return call.json([describe_model(each) for each in registry.versions(model_name).values()])
         call.model = model = registry.find(model_name, model_version)
         if not call.parameters(_Describing).customized:
-            return json_reply(call, [describe_model(model)])
+            return call.json([describe_model(model)])
         sent = [pair for pair in read_headers(call.request.headers) if pair[0].lower() not in _SET_BY_US]
         headers = (("content-length", "0"), *sent, ("describe", "True"))
         job = model.submit(Request(id=call.id, parts=(), headers=headers), describes=True)
@@ -249,7 +238,7 @@ class ManagementApi(Api):
         except (ValueError, RecursionError):
             metadata = None
         described = {**describe_model(model), "customizedMetadata": metadata if isinstance(metadata, dict) else {}}
-        return json_reply(call, [described], status=response.status)
+        return call.json([described], status=response.status)
 
     async def describe_default(self, call: Call, model_name: str, model_version: str) -> Reply:  # noqa: ARG002 - any
         """Describe the default version."""
@@ -264,7 +253,7 @@ class ManagementApi(Api):
         """Return whether a model is ready."""
         model = self.core.registry.find(model_name)
         ready = bool(model.workers) if self.core.compat else model.state is ModelState.READY
-        return json_reply(call, {"name": model_name, "ready": ready})
+        return call.json({"name": model_name, "ready": ready})
 
     async def register(self, call: Call) -> Reply:
         """Register a model of the model store."""
@@ -279,11 +268,11 @@ class ManagementApi(Api):
         count = model.settings.min_workers
         registered = f'Model "{model.name}" Version: {model.version} registered with {count} initial workers'
         if not count:
-            return status_reply(call, f"{registered}. Use scale workers API to add workers for the model.")
+            return call.json({"status": f"{registered}. Use scale workers API to add workers for the model."})
 
         async def start() -> Reply:
             if await model.wait_until_ready():
-                return status_reply(call, registered)
+                return call.json({"status": registered})
             self.core.registry.discard(model)
             await model.stop()
             raise self._start_error(model, model.version)
@@ -291,7 +280,7 @@ class ManagementApi(Api):
         if asked.synchronous is not False:
             return await self._unless_ending(start())
         self._begin(start())
-        return status_reply(call, _IN_PROGRESS, status=202)
+        return call.json({"status": _IN_PROGRESS}, status=202)
 
     async def _add(self, asked: Registration) -> ServedModel:
         model_api, url = self._model_api, asked.url or ""
@@ -331,7 +320,7 @@ class ManagementApi(Api):
 
         async def stop() -> Reply:
             await model.stop(model.settings.leave_timeout)
-            return status_reply(call, f'Model "{model.name}" unregistered')
+            return call.json({"status": f'Model "{model.name}" unregistered'})
 
         return await self._finish(stop())
 
@@ -352,18 +341,18 @@ class ManagementApi(Api):
             if least and not await model.wait_until_ready():
                 raise self._start_error(model, version)
             named = f", version: {version}" if version else ""
-            return status_reply(call, f"Workers scaled to {least} for model: {model.name}{named}")
+            return call.json({"status": f"Workers scaled to {least} for model: {model.name}{named}"})
 
         if asked.synchronous:
             return await self._finish(self._unless_ending(scale()))
         self._begin(scale())
-        return status_reply(call, _IN_PROGRESS, status=202)
+        return call.json({"status": _IN_PROGRESS}, status=202)
 
     async def set_default(self, call: Call, model_name: str, model_version: str) -> Reply:
         """Make a version the default version."""
         self.core.registry.set_default(model_name, model_version)
         text = f'Default version successfully updated for model "{model_name}" to "{model_version}"'
-        return status_reply(call, text)
+        return call.json({"status": text})
 
     async def token(self, call: Call) -> Reply:
         """Put a new token into the key file; the caller needs the API key."""
@@ -374,7 +363,7 @@ class ManagementApi(Api):
             await asyncio.to_thread(tokens.renew, kind)
         except OutputError as error:
             raise RequestError(error.what, status=500, kind="InternalServerException") from None
-        return reply_with(call, b"\n", JSON)
+        return call.reply(b"\n", JSON)
 
     def _begin(self, work: _Work[Reply]) -> asyncio.Task[Reply | RequestError]:
         """Start work without waiting for it."""
@@ -421,4 +410,4 @@ class MetricsApi(Api):
     async def metrics(self, call: Call, rest: str = "") -> Reply:  # noqa: ARG002 - any path below /metrics
         """Show all metrics, or those that `name[]` names."""
         names = [value for name, value in parse_qsl(call.query, keep_blank_values=True) if name == "name[]"]
-        return reply_with(call, self.core.metrics.exposition(names), CONTENT_TYPE)
+        return call.reply(self.core.metrics.exposition(names), CONTENT_TYPE)

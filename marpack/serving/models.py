@@ -217,7 +217,7 @@ class WorkerSlot:
             return
         batch, *others = self.in_flight
         self.in_flight = deque((batch,))  # until it is answered: `_kill_worker` puts it back if it comes first
-        self._owner.put_back(others)
+        self._owner.queue.put_back(itertools.chain.from_iterable(others))
         self._owner.dispatch()
         outcome = await _run_in_thread(partial(worker.give_up, timed_out=self._late))
         self.in_flight.clear()
@@ -230,7 +230,7 @@ class WorkerSlot:
             self._ticking.cancel()
         if worker is not None:
             self._unwatch(worker)
-        self._owner.put_back(list(self.in_flight))
+        self._owner.queue.put_back(itertools.chain.from_iterable(self.in_flight))
         self.in_flight.clear()
         if worker is not None:
             await _run_in_thread(worker.kill)
@@ -508,10 +508,6 @@ class ServedModel:
                 _LOG.info(HandlerPrinted(self.label, worker.number, line))
         for trouble in () if self.is_silent else troubles:
             _LOG.warning(HandlerFailed(self.label, worker.number, trouble))
-
-    def put_back(self, batches: list[Batch]) -> None:
-        """Queue batches that a worker has not begun before all others."""
-        self.queue.put_back(itertools.chain.from_iterable(batches))
 
     def grow(self, count: int) -> None:
         """Start workers until there are so many."""

@@ -6,7 +6,6 @@ from typing import Self
 from urllib.parse import quote
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from marpack.archive.index import index_of
 from marpack.archive.protocol import Archive
@@ -18,7 +17,7 @@ from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input, type_of
 from marpack.runner.results import AnsweredInput, Result, results_of
 from marpack.serving.access import Admission, TokenKind
-from marpack.serving.api import JSON, Call, Route, ServingCore, method_not_allowed, not_found, reply_with
+from marpack.serving.api import JSON, Call, Route, ServingCore, method_not_allowed, not_found
 from marpack.serving.http import Reply
 from marpack.serving.jobs import StreamedResponse
 from marpack.serving.loading import run_in_loading_thread
@@ -238,6 +237,4 @@ def _sample_names(archive: Archive) -> list[str]:
 
 
 def _page_reply(call: Call, content_type: str, data: bytes, headers: Mapping[str, str] = PAGE_HEADERS) -> Reply:
-    reply = reply_with(call, data, content_type)
-    reply.response = replace(reply.response, headers=tuple(headers.items()))
-    return reply
+    return call.reply(data, content_type, headers=tuple(headers.items()))

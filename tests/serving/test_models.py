@@ -2,7 +2,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -29,7 +29,8 @@ class Owner:
         self.folder = folder
         self.waiting: list[Batch] = []
         self.outcomes: list[tuple[Batch, BatchResult]] = []
-        self.given_back: list[Batch] = []
+        self.given_back: list[Job] = []
+        self.queue = self  # of which a slot asks only `put_back`
         self.failures: list[MarpackError] = []
         self.bugs: list[Exception] = []  # to meet with the next answers
         self.worker = WorkerSlot(9000, self)
@@ -54,8 +55,8 @@ class Owner:
         if self.bugs:
             raise self.bugs.pop()
 
-    def put_back(self, batches: list[Batch]) -> None:
-        self.given_back += batches
+    def put_back(self, jobs: Iterable[Job]) -> None:
+        self.given_back += jobs
 
     def dispatch(self) -> None:
         while self.waiting and self.worker.has_room(full_batch=True):
@@ -140,7 +141,7 @@ async def test_what_a_stopped_worker_had_in_its_hands_goes_back(folder: Path):
     async with Owner(folder) as owner:
         batch = owner.ask("hang")
         await owner.worker.stop()
-        assert owner.given_back == [batch]
+        assert owner.given_back == [*batch]
 
 
 @pytest.mark.parametrize("turns", [0, 2])
@@ -154,7 +155,7 @@ async def test_a_worker_that_is_stopped_while_it_dies_leaves_nobody_waiting(fold
         for _ in range(turns):
             await asyncio.sleep(0)
         await owner.worker.stop()
-        assert owner.given_back == [batch] or batch[0].response.done()
+        assert owner.given_back == [*batch] or batch[0].response.done()
 
 
 @in_loop
