@@ -226,16 +226,9 @@ def served(
     forks: bool = True,
     **model: Any,
 ) -> Iterator[Served]:
-    """Yield a server whose model has loaded.
+    """Yield a server whose model, named probe, has loaded.
 
-    Args:
-        archive: The model, named probe.
-        environment: What to set in the server's.
-        max_memory: Bytes that a worker may have.
-        bug: The load at which the server meets a bug of its own.
-        front: Settings of its address.
-        forks: Whether its workers are forked: no children of its own then.
-        model: Settings of the model.
+    `bug` is the load at which the server meets a bug of its own; with `forks`, its workers are not its children.
     """
     settings = {"front": front or {}, "model": model, "bug": bug, "max_memory": max_memory}
     with Served(archive, settings, environment or {}, forks=forks) as server:

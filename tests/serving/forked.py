@@ -26,12 +26,7 @@ from msgspec import Struct
 from marpack.runner.client import Worker
 
 _TESTS = Path(__file__).parents[1]
-_MODULES = (
-    "marpack.cli.main",
-    "marpack.cli.serve",
-    "marpack.cli.serve_settings",
-    "serving.faulty",
-)
+_MODULES = ("marpack.cli.main", "marpack.cli.serve", "marpack.cli.serve_settings", "serving.faulty")
 
 
 class _Start(Struct, frozen=True):
@@ -67,12 +62,10 @@ class ForkedServer:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to the server, if it runs."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End the server at once."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -87,13 +80,7 @@ def start(
 ) -> ForkedServer:
     """Return a process that calls a module's `main` with the words of a command line.
 
-    Args:
-        module: Its name, of those that `main` imports.
-        words: In sys.argv, behind the program's name.
-        cwd: Its working directory; None: this process's.
-        environment: Its environment; None: this process's.
-        log: What it writes to stdout and stderr; None: pipes.
-        forks: Whether its workers are forked, too, and have no torch imported.
+    `log` gets its stdout and stderr, otherwise pipes do. With `forks`, its workers are also forked, without torch.
     """
     asked = _Start(
         module=module,

@@ -58,22 +58,10 @@ class Served:
         self.server = server
         self.log = log
 
-    @property
-    def inference(self) -> str:
-        """`host:port` of predictions."""
-        return self._place("inference")
-
-    @property
-    def management(self) -> str:
-        """`host:port` of the management API; that of predictions where they share it."""
-        return self._place("management")
-
-    @property
-    def metrics(self) -> str:
-        """`host:port` of the metrics."""
-        return self._place("metrics")
-
-    def _place(self, what: str) -> str:
+    def __getattr__(self, what: str) -> str:
+        """Return `host:port` of inference, management or metrics; that of predictions where they share it."""
+        if what not in {"inference", "management", "metrics"}:
+            raise AttributeError(what)
         addresses = self.log.addresses
         return addresses.get(what, addresses["inference"]).removeprefix("http://")
 
@@ -111,16 +99,7 @@ def served(
     default_workers: int = 0,
     **options: Any,
 ) -> Iterator[Served]:
-    """Serve archives on all three ports, or as the options say, until the block ends.
-
-    Args:
-        archives: Served from the start.
-        loader: Plans how.
-        loaded: Wait until they answer.
-        model_store: Models can be registered from it.
-        default_workers: Of a registered model.
-        options: Those of `ServerOptions` that differ.
-    """
+    """Serve archives on all ports, or as the options say, until the block ends; with `loaded`, once they answer."""
     log, box, done = Recorded(), list[Server](), threading.Event()
     http = HttpSettings(max_request_size=65_536, max_connections=100, drain=2.0)
     given = {"inference": ANYWHERE, "management": Address("127.0.0.2", 0), "metrics": Address("127.0.0.3", 0)} | options
