@@ -10,9 +10,10 @@ import struct
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import ExitStack
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
@@ -407,34 +408,28 @@ def _reset(request: web.BaseRequest) -> NoReturn:
 
 def _open_socket(address: Address) -> socket.socket:
     """Return a socket that listens on an address; raises UsageError for an address that is not available."""
+    family, place = socket.AF_UNIX, cast("Any", address.path)  # Any: each address family has its own type
     try:
-        if address.path is not None:
-            if Path(address.path).is_socket():
-                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-                    try:
-                        client.connect(address.path)
-                    except ConnectionRefusedError:  # of a server that was killed
-                        Path(address.path).unlink()
-            return _listen(socket.AF_UNIX, address.path)
-        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, place = min(found, key=lambda each: each[0] != socket.AF_INET)  # clients prefer IPv4
-        return _listen(family, place)
+        if address.path is None:
+            found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, *_, place = min(found, key=lambda each: each[0] != socket.AF_INET)  # clients prefer IPv4
+        elif Path(address.path).is_socket():
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+                try:
+                    client.connect(address.path)
+                except ConnectionRefusedError:  # of a server that was killed
+                    Path(address.path).unlink()
+        with ExitStack() as on_error:
+            sock = on_error.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(place)
+            sock.listen(_BACKLOG)  # with SO_REUSEADDR, a port in use may fail only here
+            on_error.pop_all()
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
         hint = "end what listens there, or choose another address" if taken else None
         code = "address-in-use" if taken else "address-not-available"
         raise UsageError(f"cannot listen on {address}: {describe_os_error(error)}", hint=hint, code=code) from error
-
-
-def _listen(family: int, place: Any) -> socket.socket:  # Any: each address family has its own type
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(place)
-        sock.listen(_BACKLOG)  # with SO_REUSEADDR, a port in use may fail only here
-    except OSError:
-        sock.close()
-        raise
     return sock
 
 

@@ -411,7 +411,7 @@ _FILE_ONLY = {
 _VARIABLE_NAMES = {"token_expiration_min": "TS_TOKEN_EXPIRATION_TIME_MIN"}
 
 # A comment, or a line that continues after each line end with a backslash before it.
-_LINE = re.compile(r"[ \t\f]*(?:[#!][^\r\n]*|((?:[^\\\r\n]|\\(?:\r\n|.|\Z))*))", re.DOTALL)
+_LINE = re.compile(r"(?:[ \t\f]|\\(?:\r\n|\r|\n))*(?:[#!][^\r\n]*|((?:[^\\\r\n]|\\(?:\r\n|.|\Z))*))", re.DOTALL)
 _CONTINUED = re.compile(r"\\(?:(?:\r\n|\r|\n)[ \t\f]*|\Z)|(\\.)", re.DOTALL)
 _ENTRY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -423,7 +423,7 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
     Raises UsageError for a \u without four hexadecimal digits.
     """
-    lines = [_CONTINUED.sub(r"\1", match[1] or "") for match in _LINE.finditer(data.decode("latin-1"))]
+    lines = [_CONTINUED.sub(r"\1", line) for line in _LINE.findall(data.decode("latin-1")) if line]
     entries = [_ENTRY.fullmatch(line) for line in lines if line]
     return {_unescape(entry[1]): _unescape(entry[2]) for entry in entries if entry}
 
