@@ -1,6 +1,5 @@
 """The pages of results on the console, line by line: their content, what is cut short, and after how many lines."""
 
-import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -226,7 +225,6 @@ def test_labels(labels: LabelFacts, text: str):
 @pytest.mark.parametrize(
     ("values", "lines"),
     [
-        ({}, ["  holds  no tensors"]),
         ({"problem": "it is cut"}, ["  broken it is cut"]),
         ({"kind": WeightsFormat.ONNX}, []),
         (
@@ -258,27 +256,27 @@ def test_what_weights_hold(values: dict[str, Any], lines: list[str]):
     assert page[begin : page.index("members  0, 0 bytes") - 1] == lines
 
 
-def test_pickles_that_were_not_fetched_are_counted():
-    safe = (pickle("w", PickleVerdict.SAFE),)
-    rest = "; 1,200 members of numbers and code, which torch never unpickles, not fetched"
-    assert shown(pickles=PickleScan(pickles=safe))[-2] == "pickles  safe, 1 read"
-    assert shown(pickles=PickleScan(pickles=safe, unfetched=1200))[-2] == f"pickles  safe, 1 read{rest}"
-    assert shown()[-2] == "pickles  none"
+CUT = PickleFacts(where="w", verdict=TRUST, opcodes=1, weights_only=False, runs_no_code=False, problem="cut off")
 
 
-def test_safe_says_what_it_covers():
-    assert shown()[-1].strip() == SAFE_COVERS
-    assert SAFE_COVERS not in "\n".join(shown(pickles=PickleScan(verdict=TRUST, pickles=(pickle("w"),))))
-
-
-def test_of_a_pickle_that_imports_nothing_it_is_told_why_it_needs_trust():
-    cut = PickleFacts(where="w", verdict=TRUST, opcodes=1, weights_only=False, runs_no_code=False, problem="cut off")
-    assert shown(pickles=PickleScan(verdict=TRUST, pickles=(cut,)))[-1].strip() == "cut off"
-
-
-def test_what_was_not_looked_into_is_counted_beside_what_was_read():
-    unread = PickleScan(verdict=TRUST, unscanned=(Unscanned("a", "why"), Unscanned("b", "why")))
-    assert re.fullmatch("pickles  needs trust, 0 read, 2 .*", shown(pickles=unread)[-1])
+@pytest.mark.parametrize(
+    ("values", "title", "last"),
+    [
+        ({}, "none", SAFE_COVERS),
+        ({"pickles": (pickle("w", PickleVerdict.SAFE),)}, "safe, 1 read", SAFE_COVERS),
+        (
+            {"pickles": (pickle("w", PickleVerdict.SAFE),), "unfetched": 1200},
+            "safe, 1 read; 1,200 members of numbers and code, which torch never unpickles, not fetched",
+            SAFE_COVERS,
+        ),
+        ({"verdict": TRUST, "pickles": (CUT,)}, "needs trust, 1 read", "cut off"),
+        ({"verdict": TRUST, "unscanned": (Unscanned("a", "b"),) * 2}, "needs trust, 0 read, 2 not scanned", None),
+    ],
+)
+def test_the_verdict_on_pickles(values: dict[str, Any], title: str, last: str | None):
+    page = shown(pickles=PickleScan(**values))
+    begin = page.index(f"pickles  {title}")
+    assert [line.strip() for line in page[begin + 1 :]][-1:] == ([last] if last else [])
 
 
 def test_labels_stand_back_and_what_matters_stands_out():
@@ -448,18 +446,6 @@ def test_the_whole_page_of_differences():
     assert lines == DIFFERENCES.splitlines()
 
 
-def test_what_is_the_same_says_so_and_nothing_else():
-    assert compared(same=True) == ["the same", "  -      a.mar", "  +      b.mar"]
-
-
-def test_what_was_added_is_green_and_what_is_gone_is_red():
-    changes = (differs("x", Change.REMOVED, 1), differs("y", Change.ADDED, None, 1), differs("z"))
-    gone, new, other = list(page_lines(diff_page(Diff(before="a", after="b", same=False, config=changes)), 80))[5:]
-    for line, name, value, colour in ((gone, "- x", "1", "red"), (new, "+ y", "1", "green")):
-        assert line == f"  {click.style(name, fg=colour)}  {click.style(value, fg=colour)}"
-    assert click.unstyle(other) == "  ~ z  null → null"
-
-
 # --- build and init ------------------------------------------------------------------------------------------------
 
 
@@ -506,6 +492,8 @@ def init_lines(folder: Path, **values: Any) -> list[str]:
 def test_the_files_and_the_next_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     twelve = ", ".join(names(12))
+    (line,) = init_lines(tmp_path / "new")[1:]
+    assert line == f"  next   cd {tmp_path / 'new'} && marpack build && marpack check"
     assert init_lines(tmp_path, written=names(12), replaced=names(13), skipped=("x", "y")) == [
         "project net, from template image",
         f"  wrote    {twelve}",
@@ -513,10 +501,6 @@ def test_the_files_and_the_next_commands(tmp_path: Path, monkeypatch: pytest.Mon
         "  skipped  x, y (they exist; --force replaces them)",
         "  next     marpack build && marpack check",
     ]
-
-
-def test_the_next_command_enters_the_projects_folder(tmp_path: Path):
-    assert init_lines(tmp_path)[1:] == [f"  next   cd {tmp_path} && marpack build && marpack check"]
 
 
 def test_without_samples_the_next_command_records_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
