@@ -19,6 +19,11 @@ def legible(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
+def is_number(value: object) -> bool:
+    """Return whether a JSON value is a number; true and false are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _legible(value: Any) -> Any:  # Any: JSON
     if isinstance(value, str):
         return legible(value)

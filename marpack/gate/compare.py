@@ -18,6 +18,7 @@ from msgspec import UNSET, Struct
 from marpack.archive.zip_format import NotZipError
 from marpack.errors import shortened
 from marpack.findings import Finding
+from marpack.json_text import is_number
 from marpack.project.schema import RANGE, Expectation, TextExpectation
 from marpack.runner.inputs import Input
 from marpack.runner.results import Result, answered_inputs
@@ -129,11 +130,6 @@ def _at_the_cut(key: str, left: dict[str, Any], right: dict[str, Any], tolerance
     if value is None or not is_number(value) or len(left) != len(right) or not all(map(is_number, right.values())):
         return False
     return _is_close(value, min(right.values()), tolerance)
-
-
-def is_number(value: object) -> bool:
-    """Return whether a JSON value is a number; true and false are not."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _agree(left: Any, right: Any, tolerance: float) -> bool:

@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
 from marpack.archive.index import Metadata
 from marpack.errors import ExitCode, did_you_mean, shortened
 from marpack.findings import Severity
+from marpack.json_text import is_number
 from marpack.protocol.targets import Target
 
 FILE_NAME = "marpack.yaml"
@@ -293,7 +294,7 @@ def _in_range(bounds: dict[str, Any], key: str) -> Iterator[Mistake]:  # Any: JS
     text = next((name for name, bound in bounds.items() if isinstance(bound, str) and _NUMBER.fullmatch(bound)), None)
     if text is not None:
         yield f"{key}.{text}", f"{text} is text; write the number without quotes"
-    if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in bounds.values()):
+    if not all(map(is_number, bounds.values())):
         return  # an object that happens to have these keys
     unreal = next((name for name, bound in bounds.items() if isinstance(bound, float) and math.isnan(bound)), None)
     if unreal is not None:

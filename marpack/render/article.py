@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from msgspec import Struct
 
 from marpack.errors import printable, shortened
-from marpack.gate.compare import is_number
+from marpack.json_text import is_number
 from marpack.project.scaffold.template import templates
 from marpack.render.console import visible
 from marpack.render.run import shown_frames

@@ -59,17 +59,7 @@ def project(
     entry: str = "handler.py",
     **keys: Any,
 ) -> Path:
-    """Write a project.
-
-    Args:
-        folder: Where to; made if need be.
-        handler: The source of handler.py.
-        samples: Their contents by name; None: three texts.
-        expect: What is expected of a sample's answer, by its name.
-        files: More files to pack.
-        entry: What the manifest calls the handler.
-        keys: Of marpack.yaml.
-    """
+    """Write a project; `expect` is by the sample's name, `files` are packed also, `keys` are those of marpack.yaml."""
     samples = SAMPLES if samples is None else samples
     contents = {"handler.py": handler, "labels.json": json.dumps(LABELS), **(files or {})}
     contents |= {f"samples/{name}": content for name, content in samples.items()}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from gate.archives import archive, examine, project
+from gate.archives import archive, examine, found, project
 from isal import isal_zlib
 
 import marpack
@@ -41,7 +41,7 @@ def unread(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pickles_of(path: Path, **options: Any) -> CheckResult:
     with Candidate(ResolvedSource(path=path), CheckOptions(**options)) as candidate:
         report = check(candidate, select_checks(["pickles"]))
-    return next(checked for checked in report.checks if checked.name == "pickles")
+    return found(report, "pickles")
 
 
 def test_programs_fail_only_where_that_is_asked_for(native: Path) -> None:

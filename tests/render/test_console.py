@@ -5,7 +5,6 @@ import io
 import os
 import sys
 import threading
-import time
 from pathlib import Path
 
 import click
@@ -22,7 +21,6 @@ from marpack.render.console import (
     fit,
     page_width,
     paragraph,
-    periodic_lines,
     plain,
     rows,
     show,
@@ -262,13 +260,3 @@ def test_a_short_wait_is_not_shown(monkeypatch: pytest.MonkeyPatch, tty: bool):
     with pytest.raises(KeyError), waiting("loading"):
         raise KeyError
     assert "loading" not in terminal.getvalue()
-
-
-def test_a_log_gets_a_line_now_and_then_until_the_end(monkeypatch: pytest.MonkeyPatch, capsys):
-    monkeypatch.setattr(console, "_LINE_EVERY", 0.01)
-    with periodic_lines(lambda: "loads"):
-        while "loads (0 s)" not in capsys.readouterr().err:
-            time.sleep(0.01)
-    capsys.readouterr()
-    time.sleep(0.05)
-    assert capsys.readouterr().err == ""
