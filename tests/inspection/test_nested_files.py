@@ -69,6 +69,12 @@ def test_what_is_compressed_is_expanded(name: str) -> None:
     assert problem is None
 
 
+@pytest.mark.parametrize("count", [18, 200_000])
+def test_zeros_are_empty_streams_and_hide_none(count: int) -> None:
+    assert unwrapped(bytes(count)) == ([], None)
+    assert unwrapped(bytes(count) + alone(TEXT)) == ([("lzma", TEXT, False)], None)
+
+
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, alone])
 def test_what_is_cut_off_or_damaged_is_not_passed_over(compress: Callable[[bytes], bytes]) -> None:
     content = bytearray(compress(NOISE))
