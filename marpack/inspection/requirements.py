@@ -26,9 +26,7 @@ _TRAILING = r"\s--(hash|config-settings?|global-option|install-option)\b.*$"
 _URL = r"(?i)^(\w+\+)?[a-z][a-z0-9+.-]*://"
 MAX_REQUIREMENTS = 1 << 20  # bytes of one file, for every reader
 _MAX_FILES = 100  # that one requirements file leads to
-_SDISTS = (".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz", ".tar")
-# Options of pip's that name a file: short, long, and the shortest that pip's parser takes for the long one.
-_NAMING = (("-r", "--requirement", "--requirem"), ("-c", "--constraint", "--c"), ("-e", "--editable", "--ed"))
+_SDIST = r"(.+)-\d[\w.!+]*\.(?:tgz|zip|tar(?:\.(?:gz|bz2|xz))?)"  # name-version.tar.gz
 
 
 class LineKind(StrEnum):
@@ -120,13 +118,12 @@ def _parse_line(number: int, text: str) -> Line:
 
 def _parse_option(number: int, text: str) -> Line:
     """Parse an option of pip: one that names a file or an editable package, or any other."""
-    word = re.split(r"[=\s]", text, maxsplit=1)[0]
-    for short, long, least in _NAMING:
-        is_long = long.startswith(word) and word.startswith(least)
-        if not is_long and (text.startswith("--") or not text.startswith(short)):
+    for short, long in (("-r", "--requirement"), ("-c", "--constraint"), ("-e", "--editable")):
+        option = re.match(rf"{long}(?=[=\s]|$)[=\s]?|{short}(?!-)", text)
+        if option is None:
             continue
         try:
-            value = next(iter(shlex.split(text[len(word) + 1 :] if is_long else text[len(short) :])), "")  # as pip does
+            value = next(iter(shlex.split(text[option.end() :])), "")  # as pip does
         except ValueError as error:
             return Line(number, LineKind.WRONG, text, reason=first_line(error))
         if not value:
@@ -147,17 +144,6 @@ def _name_in_url(text: str) -> str | None:
     if re.match(r"(?i)(git|hg|svn|bzr)\+", text):
         return None  # a repository and its distribution may have different names
     file = unquote(posixpath.basename(re.split(r"[?#]", text)[0]))
-    if file.endswith(".whl"):
-        name, dash, _ = file.partition("-")
-        return canonical(name) if dash and name else None
-    suffix = next((suffix for suffix in _SDISTS if file.endswith(suffix)), None)
-    name, _, version = file.removesuffix(suffix or "").rpartition("-")
-    if not suffix or not name:
-        return None
-    from packaging.version import InvalidVersion, Version  # noqa: PLC0415 - few archives need it
-
-    try:
-        Version(version)
-    except InvalidVersion:
-        return None
-    return canonical(name)
+    wheel, sdist = re.fullmatch(r"([^-]+)-.*\.whl", file), re.fullmatch(_SDIST, file)
+    found = wheel or sdist
+    return canonical(found[1]) if found else None

@@ -21,7 +21,7 @@ def names(files: dict[str, str]) -> list[str | None]:
 
 SPELLINGS = (
     *("-r more.txt", "-rmore.txt", "-r\tmore.txt", "--requirement more.txt", "--requirement=more.txt"),
-    *("--requireme more.txt", "-r 'more.txt'", '-r "more.txt"', "-r ./more.txt", "-r sub/../more.txt # why"),
+    *("-r 'more.txt'", '-r "more.txt"', "-r ./more.txt", "-r sub/../more.txt # why"),
 )
 
 
@@ -30,9 +30,7 @@ def test_a_file_of_requirements_is_read_however_it_is_spelt(line: str) -> None:
     assert names({"requirements.txt": f"numpy\n{line}\n", "more.txt": "shapely\n"}) == ["numpy", "shapely"]
 
 
-@pytest.mark.parametrize("line", [spelling.replace("requireme", "constr") for spelling in SPELLINGS[5:6]] + [
-    *("-c more.txt", "-cmore.txt", "--constraint more.txt", "--constraint=more.txt"),
-])  # fmt: skip
+@pytest.mark.parametrize("line", ["-c more.txt", "-cmore.txt", "--constraint more.txt", "--constraint=more.txt"])
 def test_a_file_of_constraints_requires_nothing(line: str) -> None:
     files = {"requirements.txt": f"numpy\n{line}\n", "more.txt": "shapely==2.0\n"}
     assert names(files) == ["numpy"]
