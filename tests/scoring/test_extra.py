@@ -19,7 +19,7 @@ def test_a_missing_package_is_named_with_its_extra(
     monkeypatch.delitem(sys.modules, room, raising=False)
     with pytest.raises(MissingExtraError, match=f" {package}") as caught:
         importlib.import_module(room)
-    assert caught.value.hint == f"pip install 'marpack[{extra}]'"
+    assert f"pip install 'marpack[{extra}]'" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(("package", "room", "extra"), ROOMS)
