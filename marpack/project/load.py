@@ -57,12 +57,7 @@ def read_document(path: Path) -> YamlDocument:
 
 
 def parse_document(text: str, *, file: str, as_text: bool = False) -> YamlDocument:
-    """Parse one YAML document with the safe loader.
-
-    Args:
-        text: The document.
-        file: Its path, for messages.
-        as_text: Whether every scalar stays the text it is written as: `no` is a label, not false.
+    """Parse one YAML document with the safe loader; with `as_text`, every scalar stays text: `no` is not false.
 
     Raises ProjectError if it is not YAML, repeats a key, or is too deep or too large.
     """

@@ -110,10 +110,7 @@ def local_modules(file: Path, roots: Iterable[Path]) -> Iterator[tuple[str, Path
     """Yield the files that a Python file imports, directly or through other files, each behind its name in the archive.
 
     A package is yielded whole, with its data files; of a folder without `__init__.py` only the imported modules.
-
-    Args:
-        file: A Python file; one that does not parse yields nothing.
-        roots: The folders in which Python finds local modules, in this order.
+    `roots` are the folders in which Python looks, in this order. A file that does not parse imports nothing.
     """
     finder = _FolderModules(f"{root}/" for root in dict.fromkeys(roots))
     seen, waiting = {file}, [file]
@@ -153,13 +150,8 @@ class MemberCollector:
     """Members by name, each name once, and the findings about them."""
 
     def __init__(self, home: Path | None = None, output: Path | None = None) -> None:
-        """Start with no members.
-
-        Args:
-            home: The folder that every file must be in, symlinks followed; None: files may be anywhere.
-            output: The archive to be written, which folders and patterns do not include.
-        """
-        self.home = home
+        """Start with no members; folders and patterns do not include `output`, the archive to be written."""
+        self.home = home  # every file must be in it, symlinks followed; None: files may be anywhere
         self._output = None if output is None else Path(os.path.realpath(output))
         self.findings: list[Finding] = []
         self.places: dict[str, str] = {}  # a member's name → its file, or the key that marpack makes it from
@@ -217,14 +209,9 @@ class MemberCollector:
         self.report(codes.NAME_COLLISION, where, message=message)
 
     def add_tree(self, name: str, files: Iterable[tuple[str, Path]], *, folder: Path, home: Path, where: str) -> None:
-        """Add a folder's files, below a name that may be empty.
+        """Add the files of `tree(folder)`, below a name that may be empty.
 
-        Args:
-            name: The folder's name in the archive.
-            files: From `tree(folder)`.
-            folder: The folder, for messages.
-            home: A symlink from this folder to a file outside of it gives a warning, unless it is an error.
-            where: The key or option that names the folder.
+        A symlink from `home` to a file outside of it gives a warning, unless it is an error.
         """
         try:
             found = list(files)

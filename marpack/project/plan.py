@@ -92,15 +92,9 @@ class Built(Struct, frozen=True, kw_only=True):
 
 
 def choose_output(output: str | Path | None, chosen: Format | None, *, name: str, folder: Path) -> tuple[Path, Format]:
-    """Return the archive's path and format, each from the other where only one is given.
+    """Return the archive's path and format, each from the other if only one is given; raises UsageError.
 
-    Args:
-        output: A path for the archive, or a folder (existing, or with a final slash) to put it in.
-        chosen: The requested format.
-        name: The model's name, which the archive is named after.
-        folder: The archive's folder without an output.
-
-    Raises UsageError when the two contradict each other.
+    `output` is a path for the archive, or a folder (existing, or with a final slash) to put it in.
     """
     form = chosen or Format.DEFAULT
     if output is None:
@@ -215,9 +209,7 @@ def _changed(where: str) -> BuildError:
 def pack(plan: Plan, progress: Progress | None = None) -> Built:
     """Write the archive of a plan, in a folder that may be new; it appears when it is complete, or not at all.
 
-    Args:
-        plan: The plan.
-        progress: Called with the number of bytes of each read.
+    `progress` is called with the number of bytes of each read.
 
     Raises OutputExistsError, UnsafeArchiveError for names that no archive may have, and BuildError for a source that
     cannot be read or changes, and for an output that cannot be written.

@@ -337,14 +337,9 @@ def _as_finding(error: MarpackError, code: Code) -> Finding:
 def _finish(
     result: PlanResult, places: Mapping[str, str], *, strict: bool, check: bool, home: Path | None = None
 ) -> PlanResult:
-    """Check a plan and its output, and return it if nothing stops it; see `plan_project`.
+    """Check a plan and its output, and return it if neither these findings nor those of `result` are errors.
 
-    Args:
-        result: The plan with the findings so far, errors among them.
-        places: A place in the archive (a member, `member:line`, a key of the manifest) → the author's place for it.
-        strict: Warnings stop the build too.
-        check: Run the static checks.
-        home: The project's folder, if there is one.
+    `places` maps a place in the archive (a member, `member:line`, a key of the manifest) to the author's place for it.
     """
     plan, findings, exists = result.plan, list(result.findings), None
     if check:
@@ -393,12 +388,11 @@ def _author_place(where: str | None, places: Mapping[str, str]) -> str | None:
 def _unpacked_files(plan: Plan, home: Path | None) -> Iterator[Finding]:
     """Yield the files beside the handler or in the project that its source names by path, and that are not packed."""
     handler = f"{HandlerName.parse(plan.manifest.model.handler).path.removesuffix('.py')}.py"
-    source = next((member.source for member in plan.members if member.name == handler), b"")
-    try:
-        parsed = Broken("it is not a file") if isinstance(source, bytes) else parse(source.read_bytes())
-    except OSError:
+    source = next((member.source for member in plan.members if member.name == handler), None)
+    if not isinstance(source, Path) or not os.access(source, os.R_OK):
         return
-    if isinstance(source, bytes) or isinstance(parsed, Broken):
+    parsed = parse(source.read_bytes())
+    if isinstance(parsed, Broken):
         return
     run = [node for node in parsed.body if not (isinstance(node, ast.If) and evaluate_condition(node.test) is False)]
     texts = sorted((text for node in run for text in texts_in(node)), key=lambda text: -text.lineno)

@@ -45,11 +45,7 @@ def flow(value: Any) -> str:  # Any: plain YAML values
 
 
 def update_samples(file: Path, samples: Mapping[str, Expected]) -> None:
-    """Write expectations into a marpack.yaml, and add the samples that it does not list yet.
-
-    Args:
-        file: A marpack.yaml that can be read.
-        samples: Expectation by the sample's `input`, as in the file.
+    """Write expectations, by the `input` of their samples, into a marpack.yaml; add samples that it does not list.
 
     Raises ProjectError, with the file unchanged, if it cannot be read, changed safely, or written.
     """

@@ -405,10 +405,7 @@ def _notes(
 def assemble(proposal: Proposal, convert: Convert, *, for_new: bool = True) -> dict[str, Source]:
     """Return every file of the project, by its name below the project's folder.
 
-    Args:
-        proposal: From `propose`.
-        convert: Writes the state_dict of a safetensors file, when the files are written.
-        for_new: Add samples and converted weights; an existing marpack.yaml does not name them.
+    `for_new` adds samples and converted weights, which an existing marpack.yaml does not name.
     """
     template, choice, is_toy = proposal.template, proposal.fit, proposal.toy
     values: dict[str, Any] = asdict(template) | asdict(proposal)  # Any: each variable of the templates has its type
