@@ -82,13 +82,9 @@ def article(
 ) -> str:
     """Return the HTML of one input with its response.
 
-    Args:
-        answered: The input and its result.
-        labels: The model's: {class index: label}.
-        handler: As the manifest names it.
-        side: Pixels of a picture's longer side, at most.
-        style: The attribute for places and colours; a page that forbids `style` copies them from another one.
-        rows: Maximum number of troubles, and of frames of each.
+    `labels` are the model's: {class index: label}. The longer side of a picture has `side` pixels at most. `style` is
+    the attribute for places and colours: a page that forbids `style` copies them from another one. `rows` bounds the
+    number of troubles, and of frames of each.
     """
     parts, result = answered.input.request.parts, answered.result
     pictures = (
@@ -195,11 +191,7 @@ class Drawing(Struct, frozen=True, kw_only=True):
 def drawing_of(result: Result, picture: Picture | None, labels: Mapping[str, str], crop: float | None) -> Drawing:
     """Return how to show a result: as boxes, bars, an overlay or a picture if it has their form, otherwise as text.
 
-    Args:
-        result: The result.
-        picture: That of the request.
-        labels: The model's: {class index: label}.
-        crop: Share of the picture's shorter side that the handler uses, in the middle; None: all of it.
+    `crop` is the share of the picture's shorter side that the handler uses, in the middle; None: all of it.
     """
     if result.body_encoding == "base64":
         drawn = picture_of(result.raw)

@@ -95,14 +95,6 @@ class HtmlReport:
 
     def end(self, summary: Summary, *, interrupted: bool = False, trace: Trace | None = None) -> None:
         """Write the totals of the run."""
-        initialize, head, trace = summary.load.get("initialize"), self._head, trace or Trace()
-        facts = {
-            "file": head.archive,
-            "content digest": head.content_digest or "none",
-            "target": head.target,
-            "handler": head.loaded.handler,
-            "device": head.loaded.device or "unknown",
-        }
         environment = {
             "python": platform.python_version(),
             "system": platform.platform(),
@@ -111,18 +103,17 @@ class HtmlReport:
         for package in _PACKAGES:
             with suppress(metadata.PackageNotFoundError):
                 environment[package] = metadata.version(package)
+        trace = trace or Trace()
         self._write(
             "foot.html.j2",
+            head=self._head,
             summary=summary,
             interrupted=interrupted,
-            hermetic=trace.hermetic,
+            trace=trace,
             needs=needs_of(trace.touched),
             stages=summary.stages,
             course=self._course,
-            initialize=None if initialize is None else f"{initialize / 1000:.2f} s",
-            facts=facts.items(),
-            environment=environment.items(),
-            findings=head.findings,
+            environment=environment,
             version=__version__,
             moment=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         )

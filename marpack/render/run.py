@@ -173,13 +173,9 @@ def _stage_table(stages: Mapping[str, Percentiles], title: str = "") -> Table:
 def trouble_lines(
     trouble: Trouble, *, note: bool = False, again: bool = False, width: int | None = None
 ) -> Iterator[str]:
-    """Yield what happened, where in the author's files, and what to do.
+    """Yield the message of a trouble, its places in the author's files, and what to do.
 
-    Args:
-        trouble: The trouble.
-        note: Whether it is beside a response that succeeded.
-        again: Whether it was shown in full just before.
-        width: Columns of a terminal, where code is cut.
+    `note`: it is beside a successful response; `again`: it was just shown in full; `width`: columns, where code is cut.
     """
     stage = f"{trouble.stage}: " if trouble.stage else ""
     kind = click.style(f"{visible(stage)}{visible(trouble.kind)}:", fg="yellow" if note else "red")
