@@ -260,7 +260,6 @@ def _open_folder(root: Path) -> Path | None:
 
 
 def _remove(folder: Path, stamp: Path | None = None) -> bool:
-    """Remove a folder, and the stamp that points at it, unless a process uses it."""
     try:
         with (folder / "lock").open("rb") as lock:
             flock(lock, LOCK_EX | LOCK_NB)
@@ -275,7 +274,6 @@ def _remove(folder: Path, stamp: Path | None = None) -> bool:
 
 
 def _delete(path: Path) -> None:
-    """Remove a file, a link or a folder, as far as it can be removed."""
     with suppress(OSError, RecursionError):  # the latter for folders nested beyond reason
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

@@ -104,8 +104,6 @@ _BUDGET: ContextVar[WaitBudget] = ContextVar("budget")  # of the request that is
 
 
 class _TimedReader(io.RawIOBase):
-    """The bytes of a connection, as long as the budget lasts."""
-
     def __init__(self, sock: socket.socket, budget: WaitBudget) -> None:
         self._raw = sock.makefile("rb", buffering=0)
         self._sock = sock
@@ -128,8 +126,6 @@ class _TimedReader(io.RawIOBase):
 
 
 class _TimedResponse(http.client.HTTPResponse):
-    """A response whose head and body are read within the budget of its request."""
-
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:  # Any: http.client's
         super().__init__(sock, *args, **options)
         self.fp.close()
@@ -253,7 +249,6 @@ class HttpClient:
     """Requests over kept connections; several threads may share a client. Close it, or use it in a `with`."""
 
     def __init__(self, *, proxies: bool = True, is_allowed: IsAllowed | None = None) -> None:
-        """Take whether the environment's proxies are used, and which IP addresses may be connected to."""
         self._proxies = proxies
         self._is_allowed = is_allowed
         self._managers: dict[tuple[str, str | None], urllib3.PoolManager] = {}
@@ -390,7 +385,6 @@ def trusted_certificates(bundle: str | None) -> ssl.SSLContext:
 
 
 def _proxy_for(url: str) -> str | None:
-    """Return the proxy that the environment names for an address."""
     parts, proxies = urlsplit(url), getproxies()
     found = proxies.get(parts.scheme) or proxies.get("all")
     if not found or proxy_bypass(parts.netloc.rpartition("@")[2]):

@@ -174,7 +174,6 @@ def _kind(value: object) -> str:
 
 
 def _tree(value: Manifest | ManifestModel) -> _Object:
-    """Return a struct as a JSON object, absent values left out."""
     fields = {key: getattr(value, name) for key, name in _keys(type(value)).items()}
     tree = {key: item for key, item in fields.items() if item is not None}
     if isinstance(value, Manifest):

@@ -255,7 +255,6 @@ class HttpFetch:
     """Ranges over http and https; see `Fetch`. Its methods raise NotAnArchiveError and DamagedArchiveError."""
 
     def __init__(self, address: str, budget: WaitBudget) -> None:
-        """Take the address, and the time to wait for it; nothing is requested yet."""
         self._where = public_address(address)
         self._budget = budget
         self._client = HttpClient()

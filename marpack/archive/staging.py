@@ -153,7 +153,6 @@ def _parents(folder: Path) -> Iterator[None]:
 
 
 def _temporary_path(target: Path) -> Path:
-    """Return a new name in the target's folder, which `_sweep` recognizes."""
     return target.parent / f"{_prefix(target)}{os.urandom(4).hex()}{TEMPORARY}"
 
 
@@ -162,7 +161,6 @@ def _prefix(target: Path) -> str:
 
 
 def _sweep(target: Path) -> None:
-    """Remove temporary files and folders of the same target that killed builds have left."""
     with suppress(OSError):  # the folder cannot be listed
         for path in target.parent.iterdir():
             if path.name.startswith(_prefix(target)) and path.name.endswith(TEMPORARY):
@@ -177,7 +175,6 @@ def _sweep(target: Path) -> None:
 
 
 def _move_folder(temporary: Path, target: Path) -> None:
-    """Rename a complete folder; an existing one is moved aside for it, and deleted."""
     with suppress(OSError):  # raised if there is a folder with something in it
         temporary.rename(target)
         return

@@ -247,7 +247,6 @@ class TarArchive(Archive):
     form = ArchiveForm.TGZ
 
     def __init__(self, source: str, data: ByteSource, *, limits: Limits, cache: Cache) -> None:
-        """Take the file; the first use finds its problems."""
         self.source = source
         self._data = data
         self._limits = limits

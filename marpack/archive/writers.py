@@ -55,8 +55,6 @@ class Writer(Protocol):
 
 
 class _Record(Struct, frozen=True):
-    """What both headers of a member say about it."""
-
     name: bytes
     flags: int
     crc: int

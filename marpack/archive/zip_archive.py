@@ -178,7 +178,6 @@ class _StoredMember:
         self._summed = 0  # bytes from the beginning that are in the CRC
 
     def readinto_at(self, offset: int, view: memoryview) -> int:
-        """Fill the view's beginning; return how many bytes came."""
         count = self._data.readinto_at(self._member.data_offset + offset, view)
         new = offset + count - self._summed
         if offset <= self._summed and new > 0:  # the block continues the bytes that the CRC covers

@@ -279,7 +279,6 @@ def _unsafe(header: Header, why: str, hint: str | None = None) -> UnsafeArchiveE
 
 
 def _check_kind(header: Header) -> None:
-    """Refuse members that are not files or folders."""
     try:
         header.raw_name.decode("utf-8")  # as the server reads it, whether or not a flag says so
     except UnicodeDecodeError:

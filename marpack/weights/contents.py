@@ -139,7 +139,6 @@ def _describe(root: object) -> dict[str, str]:
 
 
 def _package_facts(file: TorchZip) -> dict[str, str]:
-    """Return an AOTInductor package's facts, as its compiler noted them beside the library."""
     name = next((name for name in file.members if name.endswith("_metadata.json")), None)
     if name is None:
         return {}

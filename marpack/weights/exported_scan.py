@@ -235,7 +235,6 @@ class _Members:
         return [Problem(entry.name, f"its example inputs cannot be read: {reason}", False)]
 
     def _open(self, entry: ZipEntry) -> BinaryIO:
-        """Open a member. Raises NotZipError."""
         if entry.encrypted:
             raise NotZipError("it is encrypted")
         if entry.method != STORED:

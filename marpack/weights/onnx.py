@@ -68,8 +68,6 @@ def _varint(stream: ByteStream) -> int:
 
 
 class _Message:
-    """The fields of one message."""
-
     def __init__(self, file: BinaryIO, start: int, end: int) -> None:
         """Read the fields, but no bytes in them. Raises ProtobufError."""
         self._file = file
@@ -78,11 +76,9 @@ class _Message:
             raise ProtobufError(f"a message of over {_PART_LIMIT:,} parts")
 
     def number(self, number: int) -> int:
-        """Return the first number of a field, or 0."""
         return next((field.value for field in self.fields if field.number == number and field.wire == VARINT), 0)
 
     def data(self, number: int) -> ProtoField | None:
-        """Return the first of a field's bytes, or None."""
         return next((field for field in self.fields if field.number == number and field.wire == BYTES), None)
 
     def text(self, number: int) -> str:
@@ -94,7 +90,6 @@ class _Message:
         return self._file.read(min(found.value, _NAME_LIMIT)).decode("utf-8", "replace")
 
     def inside(self, number: int) -> Iterator["_Message"]:
-        """Yield the messages of a field. Raises ProtobufError."""
         for field in self.fields:
             if field.number == number:
                 if field.wire != BYTES:

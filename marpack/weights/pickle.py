@@ -416,7 +416,6 @@ class _Machine(ByteStream):
         self.framed = _NO_FRAME  # where the frame ends
 
     def run(self, limit: int) -> Stream:
-        """Execute up to STOP, or `limit` opcodes."""
         stream, used, count = self.stream, bytearray(256), 0
         try:
             while self.running and count < limit:
@@ -579,7 +578,6 @@ class _Machine(ByteStream):
         return line.decode("utf-8")
 
     def import_name(self, module: object, name: object) -> object:
-        """Return what an import would give."""
         stream = self.stream
         if isinstance(module, str) and isinstance(name, str):
             new = NAME_MAPPING.get((module, name)) or (IMPORT_MAPPING.get(module, module), name)  # as Python 3 has it

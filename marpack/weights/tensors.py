@@ -225,7 +225,6 @@ def in_folder(placed: StoredTensor, folder: str, prefix: str = "") -> StoredTens
 
 
 def _children(name: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yield what may hold tensors, under its name."""
     if isinstance(value, PickledDict):
         yield from ((_joined(name, key), item) for key, item in value.items if isinstance(item, _HOLDERS))
     elif isinstance(value, list | tuple):
@@ -245,7 +244,6 @@ def _joined(name: str, key: object) -> str:
 
 
 def _tensor(name: str, value: object) -> StoredTensor | None:
-    """Return the tensor that a call of torch's rebuilds, or None for anything else."""
     for _ in range(8):  # a parameter of a subclass of a device tensor: wrappers, never many
         if not isinstance(value, PickledCall) or not isinstance(value.function, Global):
             return None

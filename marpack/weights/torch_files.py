@@ -164,7 +164,6 @@ class _Size(Struct):
 
     @property
     def known(self) -> int | str:
-        """The size, or its symbol."""
         if self.as_int is not None:
             return self.as_int
         return _SYMBOL.sub(r"\1", str((self.as_expr or {}).get("expr_str", "?")))

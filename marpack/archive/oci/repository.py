@@ -309,8 +309,6 @@ def _placed(response: HttpResponse, start: int, where: str) -> tuple[int, int | 
 
 
 class _BlobCopy:
-    """The state of a copy over several attempts."""
-
     def __init__(self, session: RegistrySession, size: int, destination: BinaryIO, progress: Progress | None) -> None:
         self._where, self._size, self._destination, self._progress = session.where, size, destination, progress
         self.done = self.furthest = 0  # bytes of this attempt, and of the best one

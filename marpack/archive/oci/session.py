@@ -74,7 +74,6 @@ class RegistrySession:
     """Requests to one repository of a registry. Close it, or use it in a `with`."""
 
     def __init__(self, reference: Reference, *, plain_http: bool = False) -> None:
-        """Take the repository, and whether plain http is allowed beyond this machine; nothing is requested yet."""
         self.reference = reference
         self.where = str(reference)
         self.base = reference.base(plain_http=plain_http)
@@ -205,7 +204,6 @@ class RegistrySession:
         return self._authorization is not None and self._authorization != before
 
     def _refused(self, response: HttpResponse, method: str) -> MarpackError:
-        """Return the error for a response of an unexpected status."""
         status, host, problem = response.status, self.reference.host, _Problem()
         try:  # the first problem of the registry's list (OCI distribution, "Error Codes")
             if method != "HEAD":
