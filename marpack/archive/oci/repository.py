@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from marpack.archive.http import HttpResponse, WaitBudget
 from marpack.archive.index import Size
-from marpack.archive.oci import Attachment, AttachmentKind
+from marpack.archive.oci import Attachment
 from marpack.archive.oci.session import CutError, RegistrySession
-from marpack.archive.protocol import ArchiveForm, Progress
-from marpack.errors import DamagedArchiveError, NotAnArchiveError, RegistryError, UsageError, shortened
+from marpack.archive.protocol import Progress
+from marpack.errors import DamagedArchiveError, NotAnArchiveError, RegistryError, shortened
 
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 LIST_TYPE = "application/vnd.oci.image.index.v1+json"
@@ -31,14 +31,8 @@ LAYER_TYPES = {  # media type of an archive's bytes → its suffix, by which the
     "application/vnd.marpack.mar.v1": ".mar",
     "application/vnd.marpack.mar.v1.tar+gzip": ".tar.gz",
 }
-LAYER_OF = dict(zip((ArchiveForm.MAR, ArchiveForm.TGZ), LAYER_TYPES, strict=True))
 TITLE = "org.opencontainers.image.title"  # the file's name, as oras and others write it
-MODEL_NAME, MODEL_VERSION = "org.marpack.model.name", "org.marpack.model.version"
-CONTENT_DIGEST = "org.marpack.content-digest"
 MAX_MANIFEST = 4 << 20  # bytes, which every registry accepts by the specification
-MAX_ATTACHMENT = 64 << 20  # bytes; attestations have some thousand
-_SIGSTORE = "application/vnd.dev.sigstore.bundle"
-_STATEMENT = "https://in-toto.io/Statement/"
 _LISTED = "the list of referrers"
 _NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="?next"?')
 _MAX_PAGES = 16
@@ -96,12 +90,6 @@ class ListedReferrer(Struct, frozen=True, rename="camel"):
     artifact_type: str | None = None
 
 
-EMPTY = b"{}"  # the config of an artifact without one
-EMPTY_CONFIG = Descriptor(
-    media_type="application/vnd.oci.empty.v1+json", digest=f"sha256:{hashlib.sha256(EMPTY).hexdigest()}", size=2
-)
-
-
 def describe(data: bytes, media_type: str, **further: Any) -> Descriptor:  # Any: fields of a descriptor
     """Return the descriptor of some bytes."""
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
@@ -111,28 +99,6 @@ def describe(data: bytes, media_type: str, **further: Any) -> Descriptor:  # Any
 def encoded(manifest: Struct) -> bytes:
     """Return a manifest's bytes, always the same for the same values."""
     return msgspec.json.encode(manifest, order="deterministic")
-
-
-def kind_of(data: bytes, where: str) -> AttachmentKind:
-    """Return the kind of a file beside an archive, by its content, never by its name. Raises UsageError."""
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
-        content = None
-    if isinstance(content, dict):
-        if str(content.get("mediaType")).startswith(_SIGSTORE):
-            return AttachmentKind.SIGNATURE
-        is_envelope = {"payload", "payloadType", "signatures"} <= content.keys()
-        if is_envelope or str(content.get("_type")).startswith(_STATEMENT):
-            return AttachmentKind.ATTESTATION
-        if content.get("bomFormat") == "CycloneDX":
-            return AttachmentKind.SBOM
-    raise UsageError(
-        "not a signature, attestation or SBOM",
-        where=where,
-        hint="attach a Sigstore bundle, an in-toto statement or its DSSE envelope, or CycloneDX, each as JSON",
-        code="unknown-attachment",
-    )
 
 
 def _decoded(data: bytes | Raw, kind: type[_Kind], what: str, where: str, hint: str | None = None) -> _Kind:

@@ -1,6 +1,8 @@
 """Archives pushed to and pulled from a registry, with their signatures, attestations and SBOMs."""
 
+import hashlib
 import io
+import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -18,15 +20,8 @@ from marpack.archive.index import content_digest
 from marpack.archive.oci import Attachment, AttachmentKind, PullReport, PushReport
 from marpack.archive.oci.repository import (
     ARCHIVE_TYPE,
-    CONTENT_DIGEST,
-    EMPTY,
-    EMPTY_CONFIG,
-    LAYER_OF,
     LAYER_TYPES,
     MANIFEST_TYPE,
-    MAX_ATTACHMENT,
-    MODEL_NAME,
-    MODEL_VERSION,
     TITLE,
     Descriptor,
     ImageManifest,
@@ -37,14 +32,13 @@ from marpack.archive.oci.repository import (
     encoded,
     fetch_manifest,
     find_archive,
-    kind_of,
     put_manifest,
     put_referrer,
     referrers,
     upload,
 )
 from marpack.archive.oci.session import RegistrySession
-from marpack.archive.protocol import Bar, Limits, check_member_name, no_progress
+from marpack.archive.protocol import ArchiveForm, Bar, Limits, check_member_name, no_progress
 from marpack.archive.reader import open_archive
 from marpack.archive.remote import FetchedRange, RemoteFile
 from marpack.archive.staging import staged_file
@@ -59,6 +53,16 @@ from marpack.errors import (
     located,
 )
 
+_LAYER_OF = dict(zip((ArchiveForm.MAR, ArchiveForm.TGZ), LAYER_TYPES, strict=True))
+_MODEL_NAME, _MODEL_VERSION = "org.marpack.model.name", "org.marpack.model.version"
+_CONTENT_DIGEST = "org.marpack.content-digest"
+_MAX_ATTACHMENT = 64 << 20  # bytes; attestations have some thousand
+_SIGSTORE = "application/vnd.dev.sigstore.bundle"
+_STATEMENT = "https://in-toto.io/Statement/"
+EMPTY = b"{}"  # the config of an artifact without one
+_EMPTY_CONFIG = Descriptor(
+    media_type="application/vnd.oci.empty.v1+json", digest=f"sha256:{hashlib.sha256(EMPTY).hexdigest()}", size=2
+)
 _MAX_ATTACHMENTS = 64
 _BY_RANGE = ".mar"  # the form with a directory of its members
 
@@ -158,8 +162,8 @@ def plan_push(path: Path, attach: Sequence[Path] = (), *, beside: bool = True, b
         raise UsageError(what, where=str(path), hint="name a .mar or a .tar.gz; marpack build makes one")
     with open_archive(path) as archive:
         form, model = archive.form, archive.manifest.model
-        known = {MODEL_NAME: model.name, MODEL_VERSION: model.version, CONTENT_DIGEST: content_digest(archive)}
-    suffix = LAYER_TYPES[LAYER_OF[form]]
+        known = {_MODEL_NAME: model.name, _MODEL_VERSION: model.version, _CONTENT_DIGEST: content_digest(archive)}
+    suffix = LAYER_TYPES[_LAYER_OF[form]]
     if not path.name.endswith(suffix) or path.name.startswith("."):
         hint = f"rename it: {path.name.lstrip('.').split('.')[0] or 'model'}{suffix}"
         raise UsageError(f"the name of an archive of this form must end in {suffix}", where=str(path), hint=hint)
@@ -172,7 +176,7 @@ def plan_push(path: Path, attach: Sequence[Path] = (), *, beside: bool = True, b
     return PushPlan(
         path=path,
         layer=Descriptor(
-            media_type=LAYER_OF[form], annotations={TITLE: path.name}, size=path.stat().st_size, digest=digest
+            media_type=_LAYER_OF[form], annotations={TITLE: path.name}, size=path.stat().st_size, digest=digest
         ),
         annotations={name: str(value) for name, value in known.items() if value is not None},
         attachments=tuple(map(_read_attachment, files)),
@@ -185,11 +189,26 @@ def _read_attachment(path: Path) -> tuple[Attachment, bytes]:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise UsageError("not a file", where=where, hint="name the signature, attestation or SBOM itself")
-        if status.st_size > MAX_ATTACHMENT:
-            what = f"it has {status.st_size:,} bytes; the maximum is {MAX_ATTACHMENT:,}"
+        if status.st_size > _MAX_ATTACHMENT:
+            what = f"it has {status.st_size:,} bytes; the maximum is {_MAX_ATTACHMENT:,}"
             raise UsageError(what, where=where, code="attachment-too-large")
         data = path.read_bytes()
-    kind = kind_of(data, where)
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        content = {}
+    if str(content.get("mediaType")).startswith(_SIGSTORE):
+        kind = AttachmentKind.SIGNATURE
+    elif {"payload", "payloadType", "signatures"} <= content.keys() or str(content.get("_type")).startswith(_STATEMENT):
+        kind = AttachmentKind.ATTESTATION
+    elif content.get("bomFormat") == "CycloneDX":
+        kind = AttachmentKind.SBOM
+    else:
+        what = "not a signature, attestation or SBOM"
+        hint = "attach a Sigstore bundle, an in-toto statement or its DSSE envelope, or CycloneDX, each as JSON"
+        raise UsageError(what, where=where, hint=hint, code="unknown-attachment")
     found = describe(data, kind)
     return Attachment(kind=kind, file=str(path), digest=found.digest, size=found.size), data
 
@@ -210,7 +229,7 @@ def push(session: RegistrySession, plan: PushPlan, *, bar: Bar = no_progress) ->
         schema_version=2,
         media_type=MANIFEST_TYPE,
         artifact_type=ARCHIVE_TYPE,
-        config=EMPTY_CONFIG,
+        config=_EMPTY_CONFIG,
         layers=(plan.layer,),
         annotations=plan.annotations,
     )
@@ -226,7 +245,7 @@ def push(session: RegistrySession, plan: PushPlan, *, bar: Bar = no_progress) ->
 
     with bar("pushing", plan.layer.size) as progress:
         sent = upload(session, plan.layer, opened, progress)
-    sent += upload(session, EMPTY_CONFIG, lambda: io.BytesIO(EMPTY))
+    sent += upload(session, _EMPTY_CONFIG, lambda: io.BytesIO(EMPTY))
     put_manifest(session, manifest, subject.digest, MANIFEST_TYPE)
     for attachment, data in plan.attachments:
         layer = describe(data, attachment.kind, annotations={TITLE: Path(attachment.file).name})
@@ -235,7 +254,7 @@ def push(session: RegistrySession, plan: PushPlan, *, bar: Bar = no_progress) ->
             schema_version=2,
             media_type=MANIFEST_TYPE,
             artifact_type=layer.media_type,
-            config=EMPTY_CONFIG,
+            config=_EMPTY_CONFIG,
             layers=(layer,),
             subject=subject,
         )
@@ -341,8 +360,8 @@ def _find_attachments(
         if len(manifest.layers) != 1:
             raise DamagedArchiveError(f"it has {len(manifest.layers)} files; an attachment has one", where=where)
         layer = manifest.layers[0]
-        if layer.size > MAX_ATTACHMENT:
-            raise DamagedArchiveError(f"it has {layer.size:,} bytes; the maximum is {MAX_ATTACHMENT:,}", where=where)
+        if layer.size > _MAX_ATTACHMENT:
+            raise DamagedArchiveError(f"it has {layer.size:,} bytes; the maximum is {_MAX_ATTACHMENT:,}", where=where)
         if layer.digest in found:
             continue
         count = sum(each.kind is kind for each in found.values()) + 1

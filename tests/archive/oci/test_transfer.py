@@ -13,9 +13,9 @@ from registries import Asked, FakeRegistry, Reply, log_in, served, sha256
 
 from marpack.archive.addresses import Reference
 from marpack.archive.oci import AttachmentKind, PullReport, PushReport
-from marpack.archive.oci.repository import ARCHIVE_TYPE, EMPTY, TITLE
+from marpack.archive.oci.repository import ARCHIVE_TYPE, TITLE
 from marpack.archive.oci.session import RegistrySession
-from marpack.archive.oci.transfer import plan_push, pull, push
+from marpack.archive.oci.transfer import EMPTY, plan_push, pull, push
 from marpack.errors import (
     DamagedArchiveError,
     LimitExceededError,
