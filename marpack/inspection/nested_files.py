@@ -32,12 +32,18 @@ from marpack.inspection.pickles import (
     is_packed,
     judge,
 )
-from marpack.weights.contents import Recognized
+from marpack.weights.contents import (
+    Recognized,
+    TorchZip,
+    end_of_legacy_storages,
+    is_legacy,
+    plain_members,
+    read_legacy_pickles,
+)
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle import OPCODE_LIMIT, OPCODES, Arrays, OpcodeBudget, Stream
 from marpack.weights.programs import FIRST_BYTES, Program, ProgramKind, package_kind, program_kind
 from marpack.weights.tensors import is_exact_safetensors
-from marpack.weights.torch_files import TorchZip, end_of_legacy_storages, is_legacy, plain_members, read_legacy_pickles
 
 HEAD = 512  # first bytes of a file, which show whether it wraps others
 _CHUNK = 64 * 1024  # bytes read at once

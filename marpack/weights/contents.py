@@ -1,28 +1,367 @@
-"""A weights file's format, by its content and never by its name, and the facts in its headers."""
+"""Weights files: their formats, by content and never by name, and the facts in their headers."""
 
-from typing import BinaryIO
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from struct import unpack_from
+from typing import BinaryIO, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from marpack.archive.zip_format import NotZipError
+from marpack.archive.bytesource import read_at
+from marpack.archive.zip_format import NotZipError, ZipEntry, open_entry, read_directories
 from marpack.weights import onnx
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import ProtobufError
-from marpack.weights.pickle import ALLOWED, Global, OpcodeBudget, PickledCall, PickledDict, Stream
-from marpack.weights.tensors import WeightsSummary, in_folder, is_safetensors, placed_tensors, read_safetensors
-from marpack.weights.torch_files import (
-    TorchZip,
-    is_legacy,
-    legacy_object,
-    library_facts,
-    place_legacy_tensors,
-    read_legacy_pickles,
-    read_program,
-    saved_kind,
-    script_methods,
-    script_tensors,
+from marpack.weights.pickle import (
+    ALLOWED,
+    Global,
+    OpcodeBudget,
+    PickledCall,
+    PickledDict,
+    Stream,
+    disallowed,
+    read_pickle,
 )
+from marpack.weights.tensors import (
+    EXPORT_DTYPES,
+    ITEM_SIZES,
+    Port,
+    ScriptMethod,
+    StoredTensor,
+    Tensor,
+    WeightsSummary,
+    in_folder,
+    is_safetensors,
+    placed_tensors,
+    read_safetensors,
+    storage_width,
+)
+
+T = TypeVar("T")
+_User = dict[str, object]  # "arg": one of a dozen kinds, by its name
+_AOT_LIBRARY = re.compile(r"(?:^|/)data/aotinductor/[^/]+/.+\.(?:so|pyd|dll|dylib)$")
+_STORAGES = {"data.pkl": "data/", "constants.pkl": "constants/", "traced_inputs.pkl": "traced_inputs/"}
+_EXPORTED = re.compile(r"(?:^|/)models/[^/]+\.json$")
+# torch looks members up without regard to case, under the folder of the first one.
+_EXPORT_MARK = re.compile(r"(?:[^/]*/archive_format|serialized_exported_program\.json)", re.IGNORECASE)
+_CODE_LIMIT = 8 * 1024 * 1024  # bytes of one file of code
+_METHOD = re.compile(r"^  def (\w+)\(", re.MULTILINE)
+_MAX_LENGTH = 8192  # characters of a signature
+_MAX_COUNT = 1000  # methods
+_SELF = re.compile(r"^\w+: [\w.]+(?:, *|(?=\)))")
+_JSON_LIMIT = 64 * 1024 * 1024  # bytes; of a larger description only the tensors are read
+_SYMBOL = re.compile(r"Symbol\('(\w+)'[^()]*\)")  # as sympy writes one
+_OLD_PROGRAM = "serialized_exported_program.json"  # up to torch 2.7
+_OLD_TENSORS = ("serialized_state_dict.pt", "serialized_constants.pt")
+_MACHINES = {0x03: "x86", 0x28: "arm", 0x3E: "x86-64", 0xB7: "aarch64", 0xF3: "riscv"}
+_TYPES = {1: "object file", 2: "executable", 3: "shared object"}
+_MAGIC = 0x1950A86A20F9469CFC6C
+_COUNT = 8  # bytes before each storage: how many elements it has
+_PICKLES = 5  # magic number, protocol, system, object, storage keys
+
+
+class TorchZip:
+    """The members of a zip that torch wrote, without their common folder."""
+
+    def __init__(self, file: BinaryIO, budget: OpcodeBudget | None = None) -> None:
+        """Read the zip's directory; its pickles are read within a budget, or one of their own. Raises NotZipError."""
+        directories = read_directories(file)
+        self._file = file
+        self._budget = budget or OpcodeBudget()
+        self.entries = entries = tuple(dict.fromkeys(entry for each in directories for entry in each))
+        self.is_ambiguous = len(directories) > 1  # readers find different members
+        tops = {entry.name.partition("/")[0] for entry in entries}
+        root = f"{min(tops, default='')}/"  # torch names the one folder of all members after the file
+        self.root = root if len(tops) == 1 and all(entry.name.startswith(root) for entry in entries) else ""
+        self.members = {entry.name.removeprefix(self.root): entry for entry in reversed(entries)}
+        self._streams: dict[str, Stream] = {}
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a member by its name without the common folder. Raises KeyError, NotZipError."""
+        return open_entry(self._file, self.members[name])
+
+    def open_entry(self, entry: ZipEntry) -> BinaryIO:
+        """Open one of the entries, also one that another of its name hides. Raises NotZipError."""
+        return open_entry(self._file, entry)
+
+    def pickle(self, name: str) -> Stream:
+        """Read the first pickle of a member, at the first call. Raises KeyError, NotZipError."""
+        if name not in self._streams:
+            self._streams[name] = self._budget.read(self.open(name))
+        return self._streams[name]
+
+    def read_already(self, name: str, entry: ZipEntry) -> Stream | None:
+        """Return the pickle of a member if `pickle` has read it."""
+        return self._streams.get(name) if self.members.get(name) is entry else None
+
+    @property
+    def kind(self) -> WeightsFormat:
+        """The format, by the members that each of torch's writers leaves."""
+        if any(_AOT_LIBRARY.search(name) for name in self.members):
+            return WeightsFormat.AOTI_PACKAGE
+        if "serialized_exported_program.json" in self.members:  # torch.export.save up to torch 2.7
+            return WeightsFormat.TORCH_EXPORT
+        if "archive_format" in self.members:
+            exported = any(_EXPORTED.search(name) for name in self.members)
+            return WeightsFormat.TORCH_EXPORT if exported else WeightsFormat.UNKNOWN
+        if "data.pkl" not in self.members:
+            return WeightsFormat.UNKNOWN
+        if "constants.pkl" in self.members:
+            return WeightsFormat.TORCHSCRIPT
+        try:
+            return saved_kind(self.pickle("data.pkl"))
+        except NotZipError:
+            return WeightsFormat.UNKNOWN
+
+    @property
+    def is_exported(self) -> bool:
+        """Return whether torch.export.load accepts it as a program, whatever else it is."""
+        return any(_EXPORT_MARK.fullmatch(entry.name) for entry in self.entries)
+
+
+def saved_kind(stream: Stream) -> WeightsFormat:
+    """Return what torch.save wrote, by its pickle."""
+    if stream.problem is not None and not stream.unfollowed:
+        return WeightsFormat.UNKNOWN
+    return WeightsFormat.PICKLED_MODULE if disallowed(stream.imports) or stream.computed else WeightsFormat.STATE_DICT
+
+
+def plain_members(file: TorchZip) -> frozenset[ZipEntry]:
+    """Return the members that torch reads as numbers, or as TorchScript code: it unpickles none of them."""
+    names: set[str] = set()
+    for pickle, folder in _STORAGES.items():
+        with suppress(KeyError, NotZipError):
+            names.update(f"{folder}{key}" for key in file.pickle(pickle).storages)
+    if file.kind is WeightsFormat.TORCHSCRIPT:
+        names.update(name for name in file.members if name.startswith("code/"))
+    return frozenset(file.members[name] for name in names if name in file.members)
+
+
+def script_methods(file: TorchZip) -> tuple[ScriptMethod, ...]:
+    """Return the methods of the model's own class, `forward` first. Raises KeyError, NotZipError."""
+    root = file.pickle("data.pkl").root
+    if not isinstance(root, PickledCall) or not isinstance(root.function, Global):
+        return ()
+    owner = root.function
+    with file.open(f"code/{owner.module.replace('.', '/')}.py") as code:
+        text = code.read(_CODE_LIMIT).decode("utf-8", "replace")
+    _, _, rest = text.partition(f"class {owner.name}(")
+    body = re.split(r"^(?=class )", rest, maxsplit=1, flags=re.MULTILINE)[0]
+    found = []
+    for match in islice(_METHOD.finditer(body), _MAX_COUNT):
+        signature, _, _ = body[match.end() : match.end() + _MAX_LENGTH].partition(":\n")
+        args = _SELF.sub("", " ".join(signature.split()))  # on one line, without self and common prefixes
+        found.append(ScriptMethod(match[1], f"({args}".replace("__torch__.", "")))
+    return tuple(sorted(found, key=lambda method: (method.name != "forward", method.name)))
+
+
+def script_tensors(file: TorchZip) -> tuple[StoredTensor, ...]:
+    """Return a model's parameters and buffers, then the constants that freezing turned some of them into.
+
+    Raises KeyError, NotZipError.
+    """
+    constants = placed_tensors(file.pickle("constants.pkl").root)
+    return (
+        *(in_folder(placed, "data/") for placed in placed_tensors(file.pickle("data.pkl").root)),
+        *(in_folder(placed, "constants/", "constants.") for placed in constants),
+    )
+
+
+class _Size(Struct):
+    as_int: int | None = None
+    as_expr: dict[str, object] | None = None
+
+    @property
+    def known(self) -> int | str:
+        if self.as_int is not None:
+            return self.as_int
+        return _SYMBOL.sub(r"\1", str((self.as_expr or {}).get("expr_str", "?")))
+
+
+class _Meta(Struct):
+    dtype: int
+    sizes: list[_Size]
+    strides: list[_Size] = []
+    storage_offset: _Size = field(default_factory=_Size)
+
+
+class _Graph(Struct):
+    tensor_values: dict[str, _Meta] = {}
+
+
+class _Spec(Struct):
+    user_input: _User | None = None
+    user_output: _User | None = None
+
+
+class _Signature(Struct):
+    input_specs: list[_Spec] = []
+    output_specs: list[_Spec] = []
+
+
+class _Module(Struct):
+    graph: _Graph
+    signature: _Signature
+
+
+class _Program(Struct):
+    graph_module: _Module
+    opset_version: dict[str, int] = {}
+    torch_version: str | None = None
+
+
+class _Stored(Struct):
+    path_name: str
+    tensor_meta: _Meta | None = None
+
+
+class _Config(Struct):
+    config: dict[str, _Stored]
+
+
+def read_program(file: TorchZip) -> WeightsSummary:
+    """Read the description of an exported program. Raises KeyError, ValueError, NotZipError when it is not one."""
+    name = next((name for name in file.members if name.startswith("models/") and name.endswith(".json")), _OLD_PROGRAM)
+    tensors = tuple(_old_tensors(file) if name == _OLD_PROGRAM else _exported_tensors(file))
+    if file.members[name].size > _JSON_LIMIT:
+        return WeightsSummary(kind=WeightsFormat.TORCH_EXPORT, tensors=tensors)
+    program = _decode(file, name, _Program)
+    known = program.graph_module.graph.tensor_values
+    signature = program.graph_module.signature
+    return WeightsSummary(
+        kind=WeightsFormat.TORCH_EXPORT,
+        inputs=tuple(_ports((spec.user_input for spec in signature.input_specs), known)),
+        outputs=tuple(_ports((spec.user_output for spec in signature.output_specs), known)),
+        tensors=tensors,
+        facts={"torch": program.torch_version} if program.torch_version else {},
+    )
+
+
+def _decode(file: TorchZip, name: str, kind: type[T]) -> T:
+    with file.open(name) as member:
+        return msgspec.json.decode(member.read(), type=kind)
+
+
+def _ports(users: Iterable[_User | None], known: dict[str, _Meta]) -> Iterator[Port]:
+    for user in users:
+        arg = user.get("arg") if user else None
+        if not isinstance(arg, dict):
+            continue
+        kind, value = next(iter(arg.items()), ("", None))
+        name = value.get("name") if isinstance(value, dict) else None
+        if kind == "as_tensor" and name in known:
+            meta = known[name]
+            yield Port(name=name, dtype=EXPORT_DTYPES.get(meta.dtype), shape=tuple(size.known for size in meta.sizes))
+        else:
+            yield Port(name=str(name or value), dtype=None)
+
+
+def _exported_tensors(file: TorchZip) -> Iterator[StoredTensor]:
+    for config in file.members:
+        if not (config.startswith(("data/weights/", "data/constants/")) and config.endswith("_config.json")):
+            continue
+        folder = config.rpartition("/")[0]
+        for key, stored in _decode(file, config, _Config).config.items():
+            meta, member = stored.tensor_meta, f"{folder}/{stored.path_name}"
+            if meta is None:
+                continue
+            dtype = EXPORT_DTYPES.get(meta.dtype, "unknown")
+            yield StoredTensor(
+                tensor=Tensor(name=key, dtype=dtype, shape=tuple(size.as_int or 0 for size in meta.sizes)),
+                storage=member,
+                inside=member,
+                storage_bytes=file.members[member].size if member in file.members else 0,
+                offset=(meta.storage_offset.as_int or 0) * ITEM_SIZES.get(dtype, 0),
+                stride=tuple(size.as_int or 0 for size in meta.strides),
+            )
+
+
+def _old_tensors(file: TorchZip) -> Iterator[StoredTensor]:
+    """Yield the tensors of the torch.save files inside, without places: each is a zip of its own."""
+    for name in _OLD_TENSORS:
+        if name in file.members and file.members[name].size:
+            with file.open(name) as inner:
+                for placed in placed_tensors(TorchZip(inner).pickle("data.pkl").root):
+                    yield StoredTensor(tensor=placed.tensor, storage_bytes=placed.storage_bytes)
+
+
+def library_facts(file: BinaryIO) -> dict[str, str]:
+    """Return what an ELF header says about machine and type; nothing for another format."""
+    file.seek(0)
+    head = file.read(20)
+    if len(head) < 20 or not head.startswith(b"\x7fELF"):
+        return {}
+    kind, machine = unpack_from(">HH" if head[5] == 2 else "<HH", head, 16)
+    bits = "64 bit" if head[4] == 2 else "32 bit"
+    return {
+        "machine": f"{_MACHINES.get(machine, f'machine {machine}')}, {bits}",
+        "type": _TYPES.get(kind, f"type {kind}"),
+    }
+
+
+def is_legacy(file: BinaryIO, head: bytes) -> bool:
+    """Return whether torch.save before 1.6 wrote a file that begins with `head`: its first pickle is a magic number."""
+    return head[:1] in (b"\x80", b"L") and read_pickle(file, limit=4).root == _MAGIC
+
+
+def read_legacy_pickles(file: BinaryIO, budget: OpcodeBudget) -> list[Stream]:
+    """Read the five pickles at the file's beginning in order; fewer when one of them breaks off."""
+    streams: list[Stream] = []
+    end = 0
+    for _ in range(_PICKLES):
+        streams.append(budget.read(file, end))
+        end = streams[-1].end
+        if streams[-1].problem is not None:
+            break
+    return streams
+
+
+def legacy_object(streams: Sequence[Stream]) -> Stream | None:
+    """Return the pickle of the saved object itself."""
+    return streams[3] if len(streams) > 3 else None
+
+
+def _legacy_storages(streams: Sequence[Stream]) -> tuple[list[tuple[str, int, int, int]], bool]:
+    """Return the storages behind the pickles (key, offset, elements, bytes), and whether they are all known."""
+    found: list[tuple[str, int, int, int]] = []
+    saved = legacy_object(streams)
+    keys = streams[4].root if len(streams) == _PICKLES else None  # in the order of the storages in the file
+    if saved is None or not isinstance(keys, list):
+        return found, False
+    at = streams[-1].end
+    for key in keys:
+        if not isinstance(key, str) or key not in saved.storages:
+            return found, False
+        kind, count = saved.storages[key]
+        found.append((key, at + _COUNT, count, count * storage_width(kind)))
+        at = found[-1][1] + found[-1][3]
+    return found, True
+
+
+def end_of_legacy_storages(file: BinaryIO, streams: Sequence[Stream]) -> int | None:
+    """Return where the storages behind the pickles end, if all of them are complete; otherwise None."""
+    storages, are_known = _legacy_storages(streams)
+    noted = (read_at(file, begin - _COUNT, _COUNT) for _, begin, _, _ in storages)
+    counts = (int.from_bytes(data, "little") if len(data) == _COUNT else None for data in noted)
+    if not are_known or any(count != storage[2] for count, storage in zip(counts, storages, strict=True)):
+        return None
+    end = storages[-1][1] + storages[-1][3] if storages else streams[-1].end
+    return end if end <= file.seek(0, 2) else None
+
+
+def place_legacy_tensors(streams: Sequence[Stream], tensors: Iterable[StoredTensor]) -> Iterator[StoredTensor]:
+    """Yield tensors with their offsets in the file, as far as the sizes of the storages before them are known."""
+    begins = {key: begin for key, begin, _, _ in _legacy_storages(streams)[0]}
+    for placed in tensors:
+        if placed.storage in begins:
+            yield replace(placed, offset=begins[placed.storage] + placed.offset)
+        else:
+            yield replace(placed, storage=None)
+
 
 _LIBRARIES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")  # Linux, macOS
 _KEYS = 12  # of a checkpoint

@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from marpack.archive.zip_format import STORED, NotZipError, ZipEntry
+from marpack.weights.contents import TorchZip
 from marpack.weights.pickle import OpcodeBudget, PickledCall, PickledDict
-from marpack.weights.torch_files import TorchZip
 
 JSON_LIMIT = 64 * 1024 * 1024  # bytes of one description
 _MAX_PROBLEMS = 10  # of one member and kind

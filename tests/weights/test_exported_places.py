@@ -11,9 +11,9 @@ import pytest
 from lazy import torch
 from weights.exports import changed, description_of
 
+from marpack.weights.contents import TorchZip
 from marpack.weights.exported_scan import scan_exported
 from marpack.weights.pickle import OpcodeBudget
-from marpack.weights.torch_files import TorchZip
 
 # Texts that make a folder: evaluated as they are, or pasted behind quotes of either kind.
 RUN = "__import__('os').mkdir({!r})"

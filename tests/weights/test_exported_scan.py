@@ -24,6 +24,7 @@ from weights.exports import (
 )
 
 from marpack.weights import exported_scan
+from marpack.weights.contents import TorchZip
 from marpack.weights.exported_scan import (
     ExportedScan,
     OperatorKind,
@@ -34,7 +35,6 @@ from marpack.weights.exported_scan import (
     symbolic_problem,
 )
 from marpack.weights.pickle import OpcodeBudget
-from marpack.weights.torch_files import TorchZip
 
 
 def scan(path: Path, **options: Any) -> ExportedScan:

@@ -15,6 +15,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from marpack.weights.contents import TorchZip
 from marpack.weights.pickle import (
     ALLOWED,
     OPCODES,
@@ -33,7 +34,6 @@ from marpack.weights.pickle import (
     loads_weights_only,
     read_pickle,
 )
-from marpack.weights.torch_files import TorchZip
 
 # Empty bytes are pickled as a call of builtins.bytes, which torch refuses, and so it is said.
 PLAIN = st.one_of(

@@ -12,8 +12,8 @@ import pytest
 from isal import isal_zlib
 from lazy import torch
 
+from marpack.weights.contents import TorchZip
 from marpack.weights.programs import FIRST_BYTES, ProgramKind, named_kind, package_kind, program_kind
-from marpack.weights.torch_files import TorchZip
 
 NATIVE, BYTECODE = ProgramKind.NATIVE, ProgramKind.BYTECODE
 

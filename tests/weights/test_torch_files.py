@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from marpack.weights import torch_files
-from marpack.weights.contents import read_contents, recognize
+from marpack.weights import contents
+from marpack.weights.contents import TorchZip, library_facts, read_contents, read_program, recognize
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle import OpcodeBudget
 from marpack.weights.tensors import Port, WeightsSummary
-from marpack.weights.torch_files import TorchZip, library_facts, read_program
 
 
 def zipped(members: dict[str, Any]) -> io.BytesIO:
@@ -98,9 +97,9 @@ def test_tensors_lie_in_the_members_that_the_config_names() -> None:
 def test_a_description_is_read_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     file = TorchZip(program({"x": meta()}, [{"as_tensor": {"name": "x"}}]))
     size = file.members["models/model.json"].size
-    monkeypatch.setattr(torch_files, "_JSON_LIMIT", size)
+    monkeypatch.setattr(contents, "_JSON_LIMIT", size)
     assert read_program(file).inputs
-    monkeypatch.setattr(torch_files, "_JSON_LIMIT", size - 1)
+    monkeypatch.setattr(contents, "_JSON_LIMIT", size - 1)
     assert not read_program(file).inputs
 
 
@@ -192,6 +191,6 @@ def test_a_storage_of_impossible_size_has_no_end(count: int) -> None:
     for value in (0x1950A86A20F9469CFC6C, 1001, {}, [...], ["0"]):
         Pickler(file, 2).dump(value)
     file.write(bytes(8))
-    pickles = torch_files.read_legacy_pickles(file, OpcodeBudget())
+    pickles = contents.read_legacy_pickles(file, OpcodeBudget())
     assert len(pickles) == 5
-    assert torch_files.end_of_legacy_storages(file, pickles) is None
+    assert contents.end_of_legacy_storages(file, pickles) is None

@@ -21,11 +21,11 @@ from torch.serialization import get_unsafe_globals_in_checkpoint
 from marpack.errors import HandlerError, WeightsError
 from marpack.protocol.messages import Explained, note
 from marpack.torchserve.entry_point import list_classes_from_module
+from marpack.weights.contents import TorchZip
 from marpack.weights.exported_scan import scan_exported
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import ProtobufError, read_header
 from marpack.weights.pickle import OpcodeBudget
-from marpack.weights.torch_files import TorchZip
 
 _ZIP = b"PK\x03\x04"
 _MAX_NAMES = 5  # of a pickle's globals in a note
