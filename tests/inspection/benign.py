@@ -23,7 +23,6 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 import torch
 from inspection.benign_contents import FOLDER, HANDLERS, HEADS, IMPORTING, OPENINGS, UNICODE, WORDS
-from PIL import Image
 from torch import nn
 
 PROTOCOLS = range(6)
@@ -156,25 +155,6 @@ def _written(save: Callable[..., object], *args: Any, **options: Any) -> bytes:
 
 
 # --- Files of other programs -------------------------------------------------------------------------------------
-
-
-def pictures() -> Family:
-    """What Pillow writes: most formats begin with a letter or two that are opcodes."""
-    formats = "PNG JPEG GIF BMP TIFF WEBP ICO PPM PCX TGA DIB SGI PDF EPS JPEG2000 XBM MSP DDS QOI"
-    for name in formats.split():
-        yield f"pictures/{name}.{name.lower()}", partial(_picture, name)
-    yield "pictures/grey.pgm", b"P5\n16 16\n255\n" + bytes(range(256))
-    yield "pictures/grey_ascii.pgm", "P2\n2 2\n255\n0 1\n2 3\n"
-    yield "pictures/bits_ascii.pbm", "P1\n2 2\n0 1\n1 0\n"
-    yield "pictures/float.pfm", b"Pf\n2 2\n-1.0\n" + struct.pack("<4f", 1, 2, 3, 4)
-    yield "pictures/big_endian.tiff", b"MM\0*\0\0\0\x08" + bytes(40)
-    yield "pictures/heif.heic", b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(40)
-
-
-def _picture(name: str) -> bytes:
-    mode = {"XBM": "1", "MSP": "1"}.get(name, "RGB")
-    image = Image.frombytes("RGB", (16, 16), _noise(7, 768)).convert(mode)
-    return _written(image.save, format=name)
 
 
 def data_files() -> Family:
@@ -470,7 +450,7 @@ def _deep(depth: int) -> list[object]:
 # --- All of them -------------------------------------------------------------------------------------------------
 
 FAMILIES = (texts, openings, importing_texts, long_lines, walked_texts, random_texts, random_bytes, first_bytes,
-            raw_numbers, pictures, data_files, containers, tensors, checkpoints, vocabularies, programs, exported,
+            raw_numbers, data_files, containers, tensors, checkpoints, vocabularies, programs, exported,
             pickles, odd_pickles)  # fmt: skip
 
 

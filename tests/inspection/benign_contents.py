@@ -212,6 +212,12 @@ UNICODE = {
 
 # First bytes of tables, databases, indices and programs, some of them opcodes.
 HEADS = {
+    "grey.pgm": b"P5\n16 16\n255\n",
+    "grey_ascii.pgm": b"P2\n2 2\n255\n0 1\n2 3\n",
+    "bits_ascii.pbm": b"P1\n2 2\n0 1\n1 0\n",
+    "float.pfm": b"Pf\n2 2\n-1.0\n",
+    "big_endian.tiff": b"MM\0*\0\0\0\x08",
+    "heif.heic": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic",
     "data.h5": b"\x89HDF\r\n\x1a\n\0\0\0\0\0\x08\x08\0",
     "data.parquet": b"PAR1\x15\x04\x15\x10",
     "data.arrow": b"ARROW1\0\0\xff\xff\xff\xff",

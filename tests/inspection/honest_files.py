@@ -298,6 +298,9 @@ PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "cmyk.jpeg": ("CMYK", {}), "palette.gif": ("P", {}), "bits.bmp": ("1", {}), "grey.bmp": ("L", {}),
     "colour.bmp": ("RGB", {}), "alpha.bmp": ("RGBA", {}), "plain.tiff": ("RGB", {}),
     "lzw.tiff": ("RGB", {"compression": "tiff_lzw"}), "deflate.tiff": ("L", {"compression": "tiff_deflate"}),
+    "colour.ppm": ("RGB", {}), "colour.pcx": ("RGB", {}), "colour.tga": ("RGB", {}), "colour.dib": ("RGB", {}),
+    "colour.sgi": ("RGB", {}), "colour.pdf": ("RGB", {}), "colour.eps": ("RGB", {}), "colour.jpeg2000": ("RGB", {}),
+    "bits.xbm": ("1", {}), "bits.msp": ("1", {}), "colour.dds": ("RGB", {}), "colour.qoi": ("RGB", {}),
     "lossy.webp": ("RGB", {}), "lossless.webp": ("RGBA", {"lossless": True}), "favicon.ico": ("RGBA", {}),
 }  # fmt: skip
 
