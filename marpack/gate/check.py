@@ -122,7 +122,7 @@ class _Examination:
     def run(self) -> None:
         """Open the archive, whichever checks were selected, then run them in order."""
         candidate = self._candidate
-        if any(each.asks for each in self._checks if each.name in self._choice):
+        if any(each.loads for each in self._checks if each.name in self._choice):
             candidate.prepare(hermetic=HERMETIC in self._choice)
         try:
             _ = candidate.archive
@@ -161,7 +161,7 @@ class _Examination:
         broken = [name for name in each.needs if self._done[name].verdict is Verdict.FAILED]
         if each.name == PROOF:  # after another failure, a missing proof is not reported
             broken = self._blocking or broken
-        return f"{broken[0]} failed" if broken else self._stopped if each.asks or _OPENS.name in each.needs else None
+        return f"{broken[0]} failed" if broken else self._stopped if each.loads or _OPENS.name in each.needs else None
 
     @property
     def _blocking(self) -> list[str]:
@@ -175,7 +175,7 @@ class _Examination:
             raise  # they say nothing about the archive
         except MarpackError as error:
             outcome = judge("", [problem_of(error)])
-        if each.asks and self._candidate.sample_runner.lost:  # the model could not be loaded, or not once more
+        if each.loads and self._candidate.sample_runner.lost:  # the model could not be loaded, or not once more
             self._stopped = outcome.reason if outcome.verdict is Verdict.SKIPPED else f"{each.name} failed"
         return outcome
 

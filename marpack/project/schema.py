@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
+from msgspec.structs import asdict
 
 from marpack.archive.index import Metadata
 from marpack.errors import ExitCode, did_you_mean, shortened
@@ -38,8 +39,8 @@ class Check(Struct, frozen=True):
     optional: bool = False  # runs only if an option requires it
 
     @property
-    def asks(self) -> bool:
-        """Whether the model is loaded for it."""
+    def loads(self) -> bool:
+        """Whether it needs the loaded model."""
         return "loads" in (self.name, *self.needs)
 
 
@@ -120,14 +121,14 @@ MetadataMistake = tuple[str, str, str | None]  # the key, dotted, a sentence, an
 
 
 class ProjectMetadata(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the author says of the model; it is recorded in the archive."""
+    """Facts about the model, recorded in the archive."""
 
     license: Annotated[
         str | None, Meta(description="The model's licence as an SPDX expression: Apache-2.0, LicenseRef-Ours.")
     ] = None
-    authors: Annotated[list[str], Meta(description="Who made the model, each as a name or as Name <name@host>.")] = []
+    authors: Annotated[list[str], Meta(description="The authors, each as a name or as Name <name@host>.")] = []
     description: Annotated[str | None, Meta(description="What the model does, in a few sentences.")] = None
-    homepage: Annotated[str | None, Meta(description="Where to read more of it: an http or https address.")] = None
+    homepage: Annotated[str | None, Meta(description="A page about the model: an http or https address.")] = None
 
 
 class FileMapping(Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,14 +139,14 @@ class FileMapping(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TextExpectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What an answer's body, read as UTF-8 text, must hold."""
+    """Conditions on the body of a response, read as UTF-8 text."""
 
     contains: Annotated[str | list[str] | None, Meta(description="Text that must be in the body.")] = None
     regex: Annotated[str | None, Meta(description="A Python regular expression that must match somewhere.")] = None
 
 
 class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the server must answer to a sample; `marpack check` replays it."""
+    """The expected response to a sample; `marpack check` compares with it."""
 
     status: Annotated[int | None, Meta(description="The HTTP status, from 100 to 599.")] = None
     body: Annotated[str | None, Meta(description="The exact body, as text.")] = None
@@ -160,7 +161,7 @@ class SampleSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     """One recorded input, packed under MAR-INF/samples/, and the expected response."""
 
     input: Annotated[str, Meta(description="The file whose bytes are the request's body.")]
-    expect: Annotated[Expectation | None, Meta(description="What the answer must be.")] = None
+    expect: Annotated[Expectation | None, Meta(description="The expected response.")] = None
     generated: Annotated[
         _GeneratedMark | None,
         Meta(
@@ -171,7 +172,7 @@ class SampleSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
 
 class VendorPlatform(StrEnum):
-    """What vendored native code is for."""
+    """The platform of vendored native code."""
 
     LINUX_X86_64 = "linux_x86_64"
     LINUX_AARCH64 = "linux_aarch64"
@@ -235,7 +236,7 @@ class ProjectFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     metadata: Annotated[
         ProjectMetadata, Meta(description="Licence, authors, description and homepage, recorded in the archive.")
     ] = ProjectMetadata()
-    samples: Annotated[list[SampleSpec], Meta(description="Inputs with the answers they must get.")] = []
+    samples: Annotated[list[SampleSpec], Meta(description="Inputs with the expected responses.")] = []
     stand_ins: Annotated[
         bool | Literal["auto"],
         Meta(description="Whether `marpack check` generates requests if the project has no samples, to show failures."),
@@ -332,13 +333,8 @@ def recorded_metadata(given: ProjectMetadata) -> Metadata | UnsetType:
 def valid_metadata(found: Metadata) -> Metadata:
     """Return an archive's metadata without values that are not valid in a project."""
     given = ProjectMetadata(found.license, list(found.authors), found.description, found.homepage)
-    wrong = {key for key, _, _ in metadata_mistakes(given)}
-    return Metadata(
-        license=None if "license" in wrong else found.license,
-        authors=() if any(key.startswith("authors") for key in wrong) else found.authors,
-        description=None if "description" in wrong else found.description,
-        homepage=None if "homepage" in wrong else found.homepage,
-    )
+    wrong = {key.partition("[")[0] for key, _, _ in metadata_mistakes(given)}
+    return Metadata(**{key: value for key, value in asdict(found).items() if key not in wrong})
 
 
 def canonical_license(text: str) -> str | None:

@@ -257,7 +257,7 @@ DOCUMENT = (Path(__file__).parents[2] / "docs" / "check.md").read_text()
 def test_the_table_is_printed_from_the_registry():
     rows = re.findall(r"^\| \[.*\|$", DOCUMENT.partition("<!-- table ")[2].partition("<!-- end")[0], re.MULTILINE)
     assert rows == [
-        f"| [{each.name}](#{each.name}) | {each.title} | {'✓' if each.asks else ''} | {int(each.exit_code)} |"
+        f"| [{each.name}](#{each.name}) | {each.title} | {'✓' if each.loads else ''} | {int(each.exit_code)} |"
         for each in CHECKS
     ]
 
