@@ -20,7 +20,8 @@ from marpack.api.options import Above0
 from marpack.errors import UsageError, describe_os_error, first_line, located, shortened
 from marpack.protocol.messages import Trouble
 from marpack.runner.inputs import Input, RequestDefaults, as_utf8, received, request_id, type_of
-from marpack.torchserve.http import MAX_BODY, Part
+from marpack.torchserve import MAX_BODY
+from marpack.torchserve.http import Part
 
 if TYPE_CHECKING:
     from marpack.api.session_options import CheckOptions, RunOptions

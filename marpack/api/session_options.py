@@ -16,7 +16,7 @@ from marpack.api.options import (
     OptionalSource,
     OutsideOption,
 )
-from marpack.torchserve.http import MAX_BODY
+from marpack.torchserve import MAX_BODY
 
 _Model = partial(Option, group="Model")
 _Workers = partial(Option, group="Workers")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -335,6 +334,8 @@ def _password(named: str) -> str | None:
         return password
     if named.startswith(_ENVIRONMENT) or not sys.stdin.isatty():
         return None
+    from pathlib import Path
+
     from marpack.trust.keys import needs_password
     from marpack.trust.signatures import read_bounded
 

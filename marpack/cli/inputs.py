@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
@@ -80,6 +79,8 @@ def _name_filter(kind: str | None) -> NameFilter | None:
     """Return the test of a file's name for a type such as `image`, `image/png`, `png` or `.png`."""
     if kind is None:
         return None
+    from pathlib import PurePath
+
     from marpack.runner.inputs import type_of_suffix
 
     suffix = "." + kind.lstrip(".").lower()

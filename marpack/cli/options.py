@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import click
@@ -250,6 +249,8 @@ def _complete_template(_context: click.Context, _parameter: click.Parameter, inc
 
 def _complete_source(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer archives and folders."""
+    from pathlib import Path
+
     from click.shell_completion import CompletionItem
 
     head, slash, stem = incomplete.rpartition("/")
@@ -264,6 +265,8 @@ def _complete_source(_context: click.Context, _parameter: click.Parameter, incom
 
 def _complete_member(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the members of the archive on the command line."""
+    from pathlib import Path
+
     from click.shell_completion import CompletionItem
 
     from marpack.archive.reader import open_archive

@@ -8,7 +8,6 @@ import time
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import chain, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import click
@@ -267,6 +266,8 @@ def watch(options: RunCommandOptions, inputs: InputOptions) -> int:
 
     The worker of the next round imports torch during this round.
     """
+    from pathlib import Path
+
     from marpack.render.console import talk
     from marpack.runner.client import Worker
     from marpack.runner.pool import SpareWorkers
@@ -297,6 +298,7 @@ def _run_until_change(
 ) -> list[str]:
     """Run every input once, and return the files that changed since; a change ends the run early."""
     import select
+    from pathlib import Path
 
     from marpack.render.console import show_error, talk
 
@@ -380,6 +382,8 @@ def recorder_of(
     Without inputs, the samples of the project become the inputs. Raises UsageError if there are none, ProjectError if
     the source is not a project, ArchiveError for an archive that cannot become one.
     """
+    from pathlib import Path
+
     from marpack.archive.reader import open_archive
     from marpack.gate.recording import NewProject, Recorder
     from marpack.project.load import load_project

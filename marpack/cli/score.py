@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import click
@@ -123,4 +122,6 @@ def _show_load_error(error: LoadError, options: ScoreCommandOptions) -> int:
 
 
 def _has_parts(options: ScoreCommandOptions) -> bool:
+    from pathlib import Path
+
     return any(Path(str(options.output)).glob("part-*"))

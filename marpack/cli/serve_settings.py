@@ -34,7 +34,7 @@ from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import log_failure
 from marpack.serving.server import ReloadableModel, Reloader, ServerOptions
 from marpack.serving.settings import Address, MetricsMode, ModelSettings, ModelTuning, ServerConfig
-from marpack.torchserve.http import MAX_BODY
+from marpack.torchserve import MAX_BODY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -18,7 +18,8 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from marpack.protocol.targets import Target
-from marpack.torchserve.http import MAX_BODY, Request, Response, ResponseChunk
+from marpack.torchserve import MAX_BODY
+from marpack.torchserve.http import Request, Response, ResponseChunk
 
 DATA = "[DATA]"  # begins a line of `--show-data`
 METRICS = "[METRICS]"  # begins a metric's line

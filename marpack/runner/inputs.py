@@ -25,8 +25,9 @@ from marpack.findings import Finding
 from marpack.json_text import legible
 from marpack.protocol.messages import Trouble
 from marpack.runner.client import BatchResult
+from marpack.torchserve import MAX_BODY
 from marpack.torchserve.forms import FORM_TYPE, OCTETS, bare_type, receive
-from marpack.torchserve.http import MAX_BODY, HeadError, Part, Request, RequestError, Response, TooLargeError
+from marpack.torchserve.http import HeadError, Part, Request, RequestError, Response, TooLargeError
 
 # Types that the standard table of suffixes lacks or that systems disagree on, both ways.
 _TYPES = {

@@ -16,7 +16,8 @@ from msgspec.structs import fields
 from marpack.errors import UsageError, did_you_mean, first_line, shortened
 from marpack.json_text import legible
 from marpack.protocol.messages import Trouble
-from marpack.torchserve.http import MAX_BODY, Response
+from marpack.torchserve import MAX_BODY
+from marpack.torchserve.http import Response
 
 INPUT, ROW = "input", "row"
 _SOURCES = ("body", "text", "json", "json_object", "path", "url")

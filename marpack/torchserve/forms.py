@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from urllib.parse import unquote_plus, unquote_to_bytes
 
-from marpack.torchserve.http import MAX_BODY, HeadError, Part, Request, RequestError, TooLargeError, is_header_name
+from marpack.torchserve import MAX_BODY
+from marpack.torchserve.http import HeadError, Part, Request, RequestError, TooLargeError, is_header_name
 
 MULTIPART = "multipart/form-data"
 FORM_TYPE = f"{MULTIPART}; boundary=0123456789abcdef"  # of a form whose client is not known

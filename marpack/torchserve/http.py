@@ -6,7 +6,6 @@ from http import HTTPStatus
 
 from msgspec import Struct
 
-MAX_BODY = 6_553_500  # bytes: the server's max_request_size and max_response_size, where its operator sets no others
 _NOT_IN_A_NAME = set("\0\t\n\x0b\x0c\r ,:;=")
 _BODILESS = {204, 205, 304}
 # Headers that the frontend sets itself, in place of the handler's.

@@ -17,9 +17,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from marpack.torchserve import MAX_BODY
 from marpack.torchserve.context import Context
 from marpack.torchserve.http import (
-    MAX_BODY,
     Response,
     ResponseChunk,
     error_response,

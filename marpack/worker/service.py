@@ -15,10 +15,11 @@ from msgspec.structs import replace
 
 from marpack.protocol import messages
 from marpack.protocol.messages import Answered, Trouble, milliseconds_since
+from marpack.torchserve import MAX_BODY
 from marpack.torchserve import response as encoding
 from marpack.torchserve.context import Context, Handle, Row, processor_of, row_of
 from marpack.torchserve.entry_point import HandlerEntry, loses_requests
-from marpack.torchserve.http import MAX_BODY, Request, Response, ResponseChunk, error_response, no_answer
+from marpack.torchserve.http import Request, Response, ResponseChunk, error_response, no_answer
 from marpack.torchserve.model_config import Sequences
 from marpack.worker.stages import StageClock
 from marpack.worker.trouble import flatten, last_words, note_labels_gap

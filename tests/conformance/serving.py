@@ -29,7 +29,7 @@ from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import ServedModel
 from marpack.serving.server import Listening, Server, ServerOptions
 from marpack.serving.settings import Address, MetricsMode, ModelSettings
-from marpack.torchserve.http import MAX_BODY
+from marpack.torchserve import MAX_BODY
 
 HOST = "127.0.0.1"
 SECONDS = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from conformance.probe import Batch, Call, Field, Form, Probe
 from conformance.requests import multipart
 
-from marpack.torchserve.http import MAX_BODY
+from marpack.torchserve import MAX_BODY
 
 _HANDLER = """
 from ts.handler_utils.utils import send_intermediate_predict_response
