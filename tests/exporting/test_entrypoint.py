@@ -37,19 +37,17 @@ def start(make_mar: MakeMar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 FIXED = ["--host", "0.0.0.0", "--port", "8080", "--no-page", "--device", "cuda"]
 
 
-@pytest.mark.parametrize(
-    ("words", "environment", "further", "name"),
-    [
+def test_the_three_ways(start: Start, tmp_path: Path):
+    ways = [
         ((), {}, [], ""),
         (("serve",), {}, [], ""),
         (("--model-name", "net"), {}, [], "net="),
         (("--model_name=net", "--envelope", "kserve"), {}, ["--envelope", "kserve"], "net="),
         ((), {"MODEL_NAME": "net"}, [], "net="),
         (("serve", "--workers", "2"), {}, ["--workers", "2"], ""),
-    ],
-)  # fmt: skip
-def test_the_three_ways(words, environment, further, name, start: Start, tmp_path: Path):
-    assert start(*words, **environment) == [*FIXED, *further, f"{name}{tmp_path}/docker/model/probe.mar"]
+    ]
+    for words, environment, further, name in ways:
+        assert start(*words, **environment) == [*FIXED, *further, f"{name}{tmp_path}/docker/model/probe.mar"]
 
 
 def test_the_port(start: Start):

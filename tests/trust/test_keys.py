@@ -39,37 +39,26 @@ def test_a_key_with_a_password():
     assert PrivateKey.from_pem(vouched.private_pem(vouched.new_key()), where="k", password=b"secret")  # needs none
 
 
-@pytest.mark.parametrize(
-    ("pem", "what"),
-    [
-        (lambda: b"", "not a private key in PEM form"),
-        (lambda: b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "cannot be read"),
-        (lambda: vouched.public_pem(vouched.new_key()), "a public key, which cannot sign"),
-        (lambda: vouched.private_pem(vouched.rsa_key()), "not on an elliptic curve"),
-        (lambda: vouched.private_pem(vouched.new_key(ec.SECP256K1)), "on the curve secp256k1"),
-    ],
-    ids=["empty", "garbled", "public", "rsa", "curve"],
-)
-def test_what_cannot_sign(pem, what):
-    with pytest.raises(UsageError, match=what) as refused:
-        PrivateKey.from_pem(pem(), where="signer.pem")
-    assert refused.value.where == "signer.pem"
-
-
-@pytest.mark.parametrize(
-    ("pem", "what"),
-    [
-        (lambda: b"", "not a public key in PEM form"),
-        (lambda: vouched.private_pem(vouched.new_key()), "this is a private key"),
-        (lambda: vouched.public_pem(vouched.rsa_key()), "not on an elliptic curve"),
-        (lambda: vouched.public_pem(vouched.new_key(ec.SECP224R1)), "on the curve secp224r1"),
-        (lambda: b"-----BEGIN CERTIFICATE-----\n", "a certificate, not a public key"),
-    ],
-    ids=["empty", "private", "rsa", "curve", "certificate"],
-)
-def test_what_cannot_verify(pem, what):
-    with pytest.raises(UsageError, match=what):
-        PublicKey.from_pem(pem(), where="signer.pub")
+def test_what_cannot_sign_or_verify():
+    cannot_sign = {
+        "not a private key in PEM form": b"",
+        "cannot be read": b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+        "a public key, which cannot sign": vouched.public_pem(vouched.new_key()),
+        "not on an elliptic curve": vouched.private_pem(vouched.rsa_key()),
+        "on the curve secp256k1": vouched.private_pem(vouched.new_key(ec.SECP256K1)),
+    }
+    cannot_verify = {
+        "not a public key in PEM form": b"",
+        "this is a private key": vouched.private_pem(vouched.new_key()),
+        "not on an elliptic curve": vouched.public_pem(vouched.rsa_key()),
+        "on the curve secp224r1": vouched.public_pem(vouched.new_key(ec.SECP224R1)),
+        "a certificate, not a public key": b"-----BEGIN CERTIFICATE-----\n",
+    }
+    for kind, cases in ((PrivateKey, cannot_sign), (PublicKey, cannot_verify)):
+        for what, pem in cases.items():
+            with pytest.raises(UsageError, match=what) as refused:
+                kind.from_pem(pem, where="key.pem")
+            assert refused.value.where == "key.pem"
 
 
 def issued(**changes):
