@@ -70,7 +70,7 @@ class PageState(Struct, frozen=True):
     models: tuple[PageModel, ...]
 
 
-class TriedResponse(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TriedResponse(Struct, frozen=True, kw_only=True):
     """The response to an input tried on the page."""
 
     status: int  # 0: none came
@@ -78,20 +78,14 @@ class TriedResponse(Struct, frozen=True, kw_only=True, omit_defaults=True):
     headers: tuple[tuple[str, str], ...]
     content_type: str | None
     milliseconds: float  # from the request's last byte to the response
+    queue_milliseconds: float  # part of `milliseconds`
     html: str  # from `PageRenderer.draw`
     text: str | None  # a body that is text
     troubles: tuple[Trouble, ...]
-    queue_milliseconds: float | None = None  # part of `milliseconds`
 
     @classmethod
     def of(
-        cls,
-        result: Result,
-        html: str,
-        *,
-        headers: Iterable[tuple[str, str]],
-        milliseconds: float,
-        queue_milliseconds: float | None = None,
+        cls, result: Result, html: str, headers: Iterable[tuple[str, str]], milliseconds: float, queue_ms: float
     ) -> Self:
         """Return a result with its HTML, and the headers and times of its response."""
         return cls(
@@ -100,10 +94,10 @@ class TriedResponse(Struct, frozen=True, kw_only=True, omit_defaults=True):
             headers=tuple(headers),
             content_type=result.content_type,
             milliseconds=round(milliseconds, 3),
+            queue_milliseconds=round(queue_ms, 3),
             html=html,
             text=result.body if result.body_encoding == "text" else None,
             troubles=result.troubles,
-            queue_milliseconds=None if queue_milliseconds is None else round(queue_milliseconds, 3),
         )
 
 
@@ -197,9 +191,7 @@ class PageApi:
         headers = response.headers
         if response.content_type is not None:
             headers = (("content-type", response.content_type), *headers)
-        tried = TriedResponse.of(
-            answered.result, html, headers=headers, milliseconds=job.milliseconds, queue_milliseconds=job.queue_ms
-        )
+        tried = TriedResponse.of(answered.result, html, headers, job.milliseconds, job.queue_ms)
         return _page_reply(call, JSON, to_json(tried))
 
     def _state(self) -> PageState:

@@ -162,7 +162,7 @@ def test_the_policies():
 
 @pytest.mark.parametrize(("answer", "text"), [(result("{}"), "{}"), (result("AAAA", body_encoding="base64"), None)])
 def test_what_is_told_of_an_answer(answer: Result, text: str | None):
-    told = TriedResponse.of(answer, "<p>", headers=[("A", "1"), ("A", "2")], milliseconds=1.23456)
+    told = TriedResponse.of(answer, "<p>", [("A", "1"), ("A", "2")], 1.23456, 0.5)
     assert (told.status, told.phrase, told.html, told.text) == (200, "OK", "<p>", text)
     assert told.headers == (("A", "1"), ("A", "2"))
-    assert (told.milliseconds, told.queue_milliseconds) == (1.235, None)
+    assert (told.milliseconds, told.queue_milliseconds) == (1.235, 0.5)

@@ -17,14 +17,7 @@ from marpack.render.serve import page_renderer
 from marpack.runner.inputs import RequestDefaults
 from marpack.runner.results import AnsweredInput, Result, body_of
 from marpack.serving.models import ModelState
-from marpack.serving.page import (
-    PAGE_HEADERS,
-    SAMPLE_HEADERS,
-    PageModel,
-    PageSample,
-    PageState,
-    TriedResponse,
-)
+from marpack.serving.page import PAGE_HEADERS, SAMPLE_HEADERS, PageModel, PageSample, PageState, TriedResponse
 
 HOSTILE = """<img src=x onerror="document.title='taken'">'; $(touch taken) &amp; a/b\n"""
 PARTS = {"name": str, "version": str}
@@ -152,9 +145,7 @@ class PageServer:
         answered = AnsweredInput(RequestDefaults().input("input", 0, kind, body), _answer(name, body))
         html = self._page.draw(answered, {"1": "tree", "2": "<em>car</em>"}, "image_segmenter")
         headers = [("x-request-id", "8c1f"), ("X-Odd", "<s>")]
-        return _json(
-            TriedResponse.of(answered.result, html, headers=headers, milliseconds=12.34, queue_milliseconds=1.5)
-        )
+        return _json(TriedResponse.of(answered.result, html, headers, 12.34, 1.5))
 
     async def _wait(self) -> None:
         try:
