@@ -131,9 +131,9 @@ def inspection_page(facts: Inspection) -> Page:
         _pickles_table(facts.pickles),
     ]
     if facts.programs:
-        note = Cell(f"{len(facts.programs):,}")
-        programs = (facts.programs, lambda each: Row.of(Cell(each.where, kind="name"), each.kind))
-        tables.append(Table.of(*programs, "programs", most=_FEW, note=note))
+        rows = [Row.of(Cell(each.where, kind="name"), each.kind) for each in facts.programs[:_FEW]]
+        more, note = max(0, len(facts.programs) - _FEW), Cell(f"{len(facts.programs):,}")
+        tables.append(Table(title="programs", note=note, rows=tuple(rows), more=more))
     return Page(
         title=f"{model['modelName']} {model.get('modelVersion') or ''}".strip(),
         facts=tuple(_list_facts(facts)),
