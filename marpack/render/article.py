@@ -157,14 +157,6 @@ class Overlay(Struct, frozen=True):
     legend: tuple[Mapping[str, str | float], ...] = ()  # label, colour and share (percent) of each class
 
 
-class Bar(Struct, frozen=True):
-    """One class."""
-
-    label: str
-    value: float
-    share: float  # percent of the bar's full length
-
-
 class Box(Struct, frozen=True):
     """One thing found in a picture; places are percent of its width and height."""
 
@@ -180,7 +172,7 @@ class Box(Struct, frozen=True):
 class Drawing(Struct, frozen=True, kw_only=True):
     """How a response is shown; empty parts are left out."""
 
-    bars: tuple[Bar, ...] = ()
+    bars: tuple[tuple[str, float], ...] = ()  # label and share (percent) of each class
     boxes: tuple[Box, ...] = ()
     overlay: Overlay | None = None
     picture: Picture | None = None
@@ -221,7 +213,7 @@ def _draw_bars(answer: Any, labels: Mapping[str, str]) -> Drawing | None:  # Any
     is_drawable = all(label is not None and is_number(value) and 0 <= value <= 1.001 for label, value in pairs)
     if not pairs or not is_drawable:
         return None
-    bars = tuple(Bar(str(label), float(value), round(100 * min(value, 1), 2)) for label, value in pairs[:_MAX_BARS])
+    bars = tuple((str(label), round(100.0 * min(value, 1), 2)) for label, value in pairs[:_MAX_BARS])
     return Drawing(bars=bars, more=max(0, len(pairs) - _MAX_BARS))
 
 
