@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from marpack.gate.recording import NewProject, Recorder
     from marpack.project.source import ResolvedSource
     from marpack.runner.client import Worker
-    from marpack.runner.pool import PoolSettings, SpareWorkers
+    from marpack.runner.pool import PoolSettings
     from marpack.runner.results import AnsweredInput, Result
     from marpack.runner.session import PoolMaker, PreparedModel, Session
     from marpack.runner.watching import Watch
@@ -270,7 +270,7 @@ def watch(options: RunCommandOptions, inputs: InputOptions) -> int:
 
     from marpack.render.console import talk
     from marpack.runner.client import Worker
-    from marpack.runner.pool import SpareWorkers
+    from marpack.runner.pool import spare_workers
     from marpack.runner.session import Device
     from marpack.runner.watching import Watch
 
@@ -280,11 +280,11 @@ def watch(options: RunCommandOptions, inputs: InputOptions) -> int:
     paths = [Path(options.path or "."), *(path for path in named if path.is_file())]
     watched = Watch(paths, without=[Path(options.report)] if options.report else ())
     spawn = partial(Worker.spawn, environment=environment, max_memory=options.max_memory, preload=True)
-    with SpareWorkers(spawn, options.workers) as spares:
+    with spare_workers(spawn, options.workers) as take_worker:
         try:
             since = None
             while True:
-                changed = _run_until_change(options, inputs, watched, spares, since)
+                changed = _run_until_change(options, inputs, watched, take_worker, since)
                 since = time.monotonic()
                 names = ", ".join(os.path.relpath(path) for path in changed[:3])
                 more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
@@ -294,7 +294,11 @@ def watch(options: RunCommandOptions, inputs: InputOptions) -> int:
 
 
 def _run_until_change(
-    options: RunCommandOptions, inputs: InputOptions, watched: Watch, spares: SpareWorkers, since: float | None
+    options: RunCommandOptions,
+    inputs: InputOptions,
+    watched: Watch,
+    take_worker: Callable[[], Worker],
+    since: float | None,
 ) -> list[str]:
     """Run every input once, and return the files that changed since; a change ends the run early."""
     import select
@@ -319,7 +323,7 @@ def _run_until_change(
             raise BrokenPipeError
 
     try:
-        if answer(options, inputs, until=has_changed, launch=spares.take) == ExitCode.INTERRUPTED:
+        if answer(options, inputs, until=has_changed, launch=take_worker) == ExitCode.INTERRUPTED:
             raise KeyboardInterrupt
     except MarpackError as error:
         if since is None and error.exit_code is ExitCode.USAGE and not Path(options.path or ".").is_dir():

@@ -7,7 +7,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -94,24 +94,19 @@ class PoolSettings(Struct, frozen=True, kw_only=True):
         return Zygote(self.environment) if is_ours and uses_torch(folder) else None
 
 
-class SpareWorkers:
-    """Workers that import torch before a model is assigned to them."""
+@contextmanager
+def spare_workers(spawn: Callable[[], Worker], count: int) -> Iterator[Callable[[], Worker]]:
+    """Keep workers that import torch before they have a model; yield a function that takes one and starts another."""
+    spares = deque(spawn() for _ in range(count))
 
-    def __init__(self, spawn: Callable[[], Worker], count: int) -> None:
-        """Start the first `count` of them with `spawn`."""
-        self._spawn = spawn
-        self._spares = deque(spawn() for _ in range(count))
+    def take() -> Worker:
+        spares.append(spawn())
+        return spares.popleft()
 
-    def take(self) -> Worker:
-        """Return a worker that waits for a model, and start the one that will follow it."""
-        self._spares.append(self._spawn())
-        return self._spares.popleft()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for spare in self._spares:
+    try:
+        yield take
+    finally:
+        for spare in spares:
             spare.kill()
 
 
