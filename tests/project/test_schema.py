@@ -11,25 +11,20 @@ from marpack.project.schema import (
     mistakes,
 )
 
+# An expectation → the key and a word of each mistake.
 WRONG: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
-    ({"status": 99}, [("status", "99 is not an HTTP status")]),
-    ({"status": 600}, [("status", "600 is not an HTTP status")]),
-    ({"text": {"regex": "["}}, [("text.regex", "the regular expression does not compile: unterminated character set")]),
-    ({"shape": [2, -1]}, [("shape", "a shape holds lengths, which are not negative")]),
-    ({"json": {"cat": {"min": "0.9"}}}, [("json.cat.min", "min is text; write the number without quotes")]),
-    ({"json": {"cat": {"tolerance": 0.1}}}, [("json.cat.tolerance", "tolerance requires approx")]),
-    ({"json": {"cat": {"approx": 1, "tolerance": -1}}}, [("json.cat.tolerance", "a tolerance is not negative")]),
-    ({"json": {"min": math.nan}}, [("json.min", "nan cannot be compared with")]),
+    ({"status": 99}, [("status", "99")]),
+    ({"status": 600}, [("status", "600")]),
+    ({"text": {"regex": "["}}, [("text.regex", "unterminated")]),
+    ({"shape": [2, -1]}, [("shape", "negative")]),
+    ({"json": {"cat": {"min": "0.9"}}}, [("json.cat.min", "quotes")]),
+    ({"json": {"cat": {"tolerance": 0.1}}}, [("json.cat.tolerance", "approx")]),
+    ({"json": {"cat": {"approx": 1, "tolerance": -1}}}, [("json.cat.tolerance", "negative")]),
+    ({"json": {"min": math.nan}}, [("json.min", "nan")]),
     ({"json": {"min": 10**400}}, []),
-    ({"json": [1, {"min": 2, "max": 1}]}, [("json[1].min", "no number is at least 2 and at most 1")]),
-    (
-        {"json": {"min": 2, "max": 1, "approx": 1, "tolerance": 1}},
-        [("json.min", "no number is at least 2 and at most 1")],
-    ),
-    (
-        {"json": {"a": [{"b": {"min": "1", "max": "x"}}]}},
-        [("json.a[0].b.min", "min is text; write the number without quotes")],
-    ),
+    ({"json": [1, {"min": 2, "max": 1}]}, [("json[1].min", "at least 2")]),
+    ({"json": {"min": 2, "max": 1, "approx": 1, "tolerance": 1}}, [("json.min", "at most 1")]),
+    ({"json": {"a": [{"b": {"min": "1", "max": "x"}}]}}, [("json.a[0].b.min", "quotes")]),
 ]
 RIGHT: list[dict[str, Any]] = [
     {},
@@ -47,10 +42,11 @@ RIGHT: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("told", "said"), WRONG)
-def test_what_is_wrong(told: dict[str, Any], said: list[tuple[str, str]]):
+@pytest.mark.parametrize(("told", "expected"), WRONG)
+def test_mistakes_are_reported_at_their_keys(told: dict[str, Any], expected: list[tuple[str, str]]):
     found = list(mistakes(msgspec.convert(told, Expectation)))
-    assert [(key, message.partition(" at position")[0]) for key, message in found] == said
+    assert [key for key, _ in found] == [key for key, _ in expected]
+    assert all(word in message for (_, message), (_, word) in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize("told", RIGHT)

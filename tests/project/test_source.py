@@ -1,8 +1,7 @@
 """SOURCE: archives pass, projects are built when they must be, and only then."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,11 @@ from marpack.archive.cache import Cache
 from marpack.archive.oci.session import RegistrySession
 from marpack.archive.oci.transfer import plan_push, push
 from marpack.archive.reader import open_archive
-from marpack.errors import LimitExceededError, MarpackError, NoProjectError
+from marpack.errors import LimitExceededError, MarpackError, NoProjectError, ProjectError, UsageError
 from marpack.project.load import load_project
 from marpack.project.plan import pack
 from marpack.project.planning import plan_project
-from marpack.project.source import ResolvedSource, resolve
+from marpack.project.source import ResolvedSource, resolve, unpacked
 
 HEAD = "name: tiny\nversion: '1.0'\nhandler: handler.py\n"
 EVERYTHING = HEAD + "labels: labels.txt\nconfig: {batchSize: 2}\nfiles: [big.bin, data]\nsamples: [{input: s.png}]\n"
@@ -143,22 +142,6 @@ def test_archives_and_model_folders_pass(project: Path, tmp_path: Path) -> None:
     assert resolve(str(tmp_path / "not.an.archive")) == ResolvedSource(path=tmp_path / "not.an.archive")
 
 
-def test_progress_counts_every_byte(project: Path) -> None:
-    counted: list[int] = []
-    announced: list[tuple[str, int]] = []
-
-    @contextmanager
-    def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-        announced.append((what, total))
-        yield counted.append
-
-    resolve(str(project), bar=bar)
-    assert announced == [("packing", sum(counted))]
-    assert sum(counted) >= 2 << 20
-    resolve(str(project), bar=bar)  # it is there now
-    assert len(announced) == 1
-
-
 def test_what_is_no_source(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(source: str | None) -> MarpackError:
         with pytest.raises(MarpackError) as caught:
@@ -195,3 +178,25 @@ def test_an_archive_of_a_registry_is_fetched(fake: FakeRegistry, make_mar: Calla
     assert found.reference == sent.reference
     with pytest.raises(LimitExceededError):
         resolve(address, cache=Cache(tmp_path / "other"), maximum=10)
+
+
+def test_a_project_is_laid_out_as_its_archive_would_be(project: Path) -> None:
+    with unpacked(str(project)) as resolved:
+        found = {str(path.relative_to(resolved.path)) for path in resolved.path.rglob("*") if path.is_file()}
+        members = {"handler.py", "near.py", "index_to_name.json", "model-config.yaml", "big.bin", "data/x.json"}
+        assert found == members | {"MAR-INF/MANIFEST.json", "MAR-INF/samples/s.png"}
+        assert (resolved.path / "handler.py").resolve() == project / "handler.py"
+        assert resolved.project is not None
+    assert not resolved.path.exists()
+
+
+def test_a_model_folder_is_used_itself_and_others_are_refused(make_folder, make_mar, tmp_path: Path) -> None:
+    folder = make_folder("")
+    with unpacked(str(folder)) as resolved:
+        assert resolved.path == folder
+    with pytest.raises(UsageError) as caught, unpacked(str(make_mar(""))):
+        pass
+    assert caught.value.code == "source-not-a-folder"
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ProjectError), unpacked(str(tmp_path / "empty")):
+        pass

@@ -126,20 +126,18 @@ def test_a_picture_stands_in_where_the_handler_takes_one(template: str, fits: di
     assert samples(template, **fits) == (["samples/stand-in.png"], {"samples/stand-in.png": content}, True)
 
 
-@pytest.mark.parametrize(("template", "fits"), [("custom", {}), ("function", {"pictures": True}), ("onnx", {})])
-def test_a_row_of_numbers_stands_in_elsewhere(template: str, fits: dict[str, bool]) -> None:
-    own = weights(SCRIPT, LINEAR)
-    listed, brought, stand_ins = samples(template, own, ["a.png"], **fits)
-    assert (listed, stand_ins) == (["samples/stand-in.json"], True)
-    assert json.loads(brought["samples/stand-in.json"]) == [0.5] * 13
-
-
-def test_a_text_or_two_rows_stand_in_where_the_handler_takes_those() -> None:
-    (name,), brought, _ = samples("text_classifier")
+def test_numbers_or_a_text_stand_in_elsewhere() -> None:
+    row, own = [0.5] * 13, weights(SCRIPT, LINEAR)
+    for template, pictures, value in (
+        ("custom", False, row),
+        ("function", True, row),
+        ("streaming", False, [row, row]),
+    ):
+        listed, brought, stand_ins = samples(template, own, ["a.png"], pictures=pictures)
+        assert (listed, stand_ins) == (["samples/stand-in.json"], True)
+        assert json.loads(brought["samples/stand-in.json"]) == value
     text = load_template("text_classifier")
-    assert (name, brought[name]) == ("samples/stand-in.txt", text.read(text.samples[0].input))
-    _, brought, _ = samples("streaming", weights(SCRIPT, (2, 2)))
-    assert json.loads(brought["samples/stand-in.json"]) == [[0.5, 0.5], [0.5, 0.5]]
+    assert samples("text_classifier")[1] == {"samples/stand-in.txt": text.read(text.samples[0].input)}
 
 
 @pytest.mark.parametrize(

@@ -36,18 +36,12 @@ def test_a_file_that_is_gone_is_named(tmp_path):
     assert isinstance(caught.value.__cause__, FileNotFoundError)
 
 
-def test_what_is_there_stays_and_is_named(tmp_path):
+@pytest.mark.parametrize("replace", [False, True])
+def test_existing_files_are_replaced_only_when_asked(tmp_path, replace):
     (tmp_path / "x").write_bytes(b"old")
-    placed = write_files(tmp_path, {"x": b"new", "y": b"2"}, replace=False)
-    assert tree(tmp_path) == {"x": b"old", "y": b"2"}
-    assert (placed.written, placed.replaced, placed.skipped) == (("y",), (), ("x",))
-
-
-def test_what_is_there_is_replaced_only_when_asked(tmp_path):
-    (tmp_path / "x").write_bytes(b"old")
-    placed = write_files(tmp_path, {"x": b"new", "y": b"2"}, replace=True)
-    assert tree(tmp_path) == {"x": b"new", "y": b"2"}
-    assert (placed.written, placed.replaced, placed.skipped) == (("y",), ("x",), ())
+    placed = write_files(tmp_path, {"x": b"new", "y": b"2"}, replace=replace)
+    assert tree(tmp_path) == {"x": b"new" if replace else b"old", "y": b"2"}
+    assert (placed.written, placed.replaced, placed.skipped) == (("y",), *((("x",), ()) if replace else ((), ("x",))))
 
 
 def test_a_link_is_something_that_is_there(tmp_path):
@@ -80,17 +74,14 @@ def test_a_failure_while_moving_puts_everything_back(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x"]
 
 
-def test_a_folder_in_a_files_place_is_told(tmp_path):
+def test_a_folder_or_a_file_in_the_way_is_reported(tmp_path):
     (tmp_path / "marpack.yaml").mkdir()
-    with pytest.raises(ScaffoldError) as caught:
-        write_files(tmp_path, {"marpack.yaml": b"", "x": b""}, replace=True)
-    assert (caught.value.code, caught.value.where) == ("not-a-file", str(tmp_path / "marpack.yaml"))
-    assert not (tmp_path / "x").exists()
-
-
-def test_a_file_in_a_folders_place_is_told(tmp_path):
     (tmp_path / "samples").touch()
-    with pytest.raises(ScaffoldError) as caught:
-        write_files(tmp_path, {"x": b"", "samples/a.png": b""}, replace=True)
-    assert (caught.value.code, caught.value.where) == ("not-a-folder", str(tmp_path / "samples"))
-    assert not (tmp_path / "x").exists()
+    for name, place, code in (
+        ("marpack.yaml", "marpack.yaml", "not-a-file"),
+        ("samples/a.png", "samples", "not-a-folder"),
+    ):
+        with pytest.raises(ScaffoldError) as caught:
+            write_files(tmp_path, {"x": b"", name: b""}, replace=True)
+        assert (caught.value.code, caught.value.where) == (code, str(tmp_path / place))
+        assert not (tmp_path / "x").exists()
