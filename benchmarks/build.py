@@ -34,7 +34,7 @@ with open_archive(sys.argv[1], cache=Cache(Path(sys.argv[2]))) as archive:
 print(time.perf_counter() - started)
 """
 ZIPFILE = "import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extractall(sys.argv[2])"
-# Prints its own peak memory: the system counts that of a process's maker, too.
+# Prints its own peak memory: the system's figure includes that of the parent process.
 PEAK = "import resource, runpy, sys; sys.argv[0] = 'marpack'\ntry: runpy.run_module('marpack', run_name='__main__')\n"
 PEAK += "finally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
 

@@ -58,7 +58,7 @@ with torch.inference_mode(), pq.ParquetWriter(sys.argv[3], pa.schema(fields)) as
         writer.write_table(pa.Table.from_batches(waiting))
 print(time.perf_counter() - started)
 """
-# The command, which prints its own peak memory at the end: the system counts that of a process's maker, too.
+# The command prints its own peak memory: the system's figure includes that of the parent process.
 MEASURED = """
 import sys
 from pathlib import Path

@@ -79,7 +79,7 @@ def main() -> int:
         return 0
     if options.case:
         return inspect(options.case)
-    # The memory of a process that starts another counts as that one's, too: each has a small parent of its own.
+    # The system adds the memory of a parent to its child's, so each process has a small parent.
     again = [sys.executable, "-m", "benchmarks.security", "--case"]
     codes = [subprocess.run([*again, name], check=False).returncode for name in CASES if options.only in name]
     return max([*codes, count_verdicts() if options.corpus else 0])

@@ -25,7 +25,7 @@ from pathlib import Path
 from benchmarks.servers import Body, Load, Server, marpack, send_steadily, torchserve
 from benchmarks.timing import DIGITS, MARPACK, NO_OP, ROOT, busy, parse, run, show
 
-_WARM_UP = 10  # seconds: the JVM compiles what is called often
+_WARM_UP = 10  # seconds: the JVM compiles frequent calls
 _STARTS = 3
 _SLOW = 1500  # connections that are idle or slow
 _SETTLED = 30.0  # seconds for the zygote to be ready
@@ -219,7 +219,7 @@ def digits(folder: Path, options: Namespace, threads: str, others: int) -> bool:
     pace = {name: [load.pace for load in taken] for name, taken in loads.items()}
     met = True
     at = f", {threads} thread" if threads else ", busy" if others else ""
-    # A bare loop has no client beside it: on two cores it has no bound.
+    # A bare loop runs without a client, so on two cores it has no bound.
     for name, label, least in (("silent", "TorchServe, logs off", 2), ("bare", "bare loop", None)):
         if name in pace:
             texts = [f"{statistics.median(pace[side]):,.0f}/s" for side in ("ours", name)]

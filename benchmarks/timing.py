@@ -1,6 +1,6 @@
 """Shared parts of the benchmarks: options, contenders that run in turn, figures with bounds, and busy processes.
 
-Each figure has the system's load average of the last minute beside it.
+Each figure is printed with the load average of the last minute.
 """
 
 import argparse
