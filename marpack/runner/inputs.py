@@ -7,6 +7,7 @@ import heapq
 import json
 import mimetypes
 import os
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -283,10 +284,15 @@ def paths_of(sources: Iterable[str], *, name_filter: NameFilter | None = None, s
             continue
         what, code, hint = "the folder holds no such files", "no-matching-input", f"List the files: ls {source}"
         paths: Iterator[str] = iter(())
-        if os.path.isdir(source):  # noqa: PTH112 - a Path for each of a million is slow
+        try:
+            mode = os.stat(source).st_mode  # noqa: PTH116 - a Path for each of a million is slow
+        except (OSError, ValueError):  # ValueError: no path has a zero byte
+            mode = 0
+        if stat.S_ISDIR(mode):
             paths = _below(source, name_filter)
-        elif "\0" not in source and os.path.exists(source):  # noqa: PTH110 - as above
-            paths = iter((source,))
+        elif mode:
+            yield source
+            continue
         elif set(source) & _GLOB:
             matches = glob.iglob(source, recursive=True)  # noqa: PTH207 - patterns may be absolute
             paths, what = in_order(filter(os.path.isfile, matches)), "the pattern matches no file"
