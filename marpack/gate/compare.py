@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from marpack.archive.zip_format import NotZipError
 from marpack.errors import shortened
@@ -402,9 +403,17 @@ class VariantRunner:
     """Compares the responses of two variants as they come."""
 
     def __init__(self, one: Session, other: Session, names: tuple[str, str], tolerance: float = TOLERANCE) -> None:
-        self._sessions = one, other
-        self._digests = one.content_digest, other.content_digest  # read now: an interrupt must not read them later
-        self._names = names
+        self._pools = one.pool, other.pool
+        self._sides = [  # read now: an interrupt must not read digests later
+            Variant(
+                name=name,
+                archive=str(session.resolved.path),
+                content_digest=session.content_digest,
+                handler=session.loaded.handler,
+                device=session.loaded.device,
+            )
+            for name, session in zip(names, (one, other), strict=True)
+        ]
         self._tolerance = tolerance
         self._seconds: tuple[list[float], list[float]] = [], []  # of each response
         self._done: list[InputComparison] = []
@@ -414,7 +423,7 @@ class VariantRunner:
 
         Raises LoadError and WorkerError when a worker that died cannot be started again.
         """
-        pairs = zip(*(answered_inputs(session.pool, inputs) for session in self._sessions), strict=True)
+        pairs = zip(*(answered_inputs(pool, inputs) for pool in self._pools), strict=True)
         for one, other in ((one.result, other.result) for one, other in pairs):
             for seconds, result in zip(self._seconds, (one, other), strict=True):
                 seconds.append(result.seconds)
@@ -423,23 +432,14 @@ class VariantRunner:
 
     def stop(self) -> None:
         """End the workers of both variants at once."""
-        for session in self._sessions:
-            session.pool.kill()
+        for pool in self._pools:
+            pool.kill()
 
     def comparison(self, *, findings: tuple[Finding, ...] = (), interrupted: bool = False) -> Comparison:
         """Return the sum of the comparisons so far."""
         one, other = (
-            Variant(
-                name=name,
-                archive=str(session.resolved.path),
-                content_digest=digest,
-                handler=session.loaded.handler,
-                device=session.loaded.device,
-                milliseconds=round(median(seconds) * 1000, 3) if seconds else 0.0,
-            )
-            for name, session, digest, seconds in zip(
-                self._names, self._sessions, self._digests, self._seconds, strict=True
-            )
+            replace(side, milliseconds=round(median(seconds) * 1000, 3) if seconds else 0.0)
+            for side, seconds in zip(self._sides, self._seconds, strict=True)
         )
         return Comparison(
             sides=(one, other),
