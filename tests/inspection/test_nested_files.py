@@ -51,6 +51,7 @@ COMPRESSED = {
     "gzip": gzip.compress(TEXT),
     "two gzips": gzip.compress(TEXT[:50]) + gzip.compress(TEXT[50:]),
     "gzip, padded": gzip.compress(TEXT) + bytes(100),
+    "two gzips, far apart": gzip.compress(TEXT[:50]) + bytes(500_000) + gzip.compress(TEXT[50:]),
     "bz2": bz2.compress(TEXT),
     "xz": lzma.compress(TEXT),
     "two xz": lzma.compress(TEXT[:50]) + lzma.compress(TEXT[50:]),
@@ -245,6 +246,11 @@ def test_what_follows_a_compressed_stream_is_another_one_or_not_scanned(compress
     second[-6] ^= 1  # its checksum
     assert unwrapped(compress(TEXT) + bytes(second))[1]
     assert unwrapped(compress(TEXT) + b"trailing bytes")[1]
+
+
+def test_zeros_are_not_streams_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nested_files, "_MAX_STREAMS", 2)
+    assert unwrapped(bytes(2_000_000)) == ([], None)  # as LZMA, an empty stream every 18 bytes
 
 
 def test_python_2s_long_numbers_are_numbers() -> None:
