@@ -132,10 +132,6 @@ class RangeFile(io.RawIOBase):
         """Return True."""
         return True
 
-    def tell(self) -> int:
-        """Return the position in bytes."""
-        return self._place
-
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         """Move, and return the new position in bytes."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size}[whence]
