@@ -61,6 +61,9 @@ _MACHINES = {0x03: "x86", 0x28: "arm", 0x3E: "x86-64", 0xB7: "aarch64", 0xF3: "r
 _TYPES = {1: "object file", 2: "executable", 3: "shared object"}
 _MAGIC = 0x1950A86A20F9469CFC6C
 _COUNT = 8  # bytes before each storage: how many elements it has
+_LIBRARIES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")  # Linux, macOS
+_KEYS = 12  # of a checkpoint
+_METADATA_LIMIT = 1 << 20  # bytes
 _PICKLES = 5  # magic number, protocol, system, object, storage keys
 
 
@@ -361,11 +364,6 @@ def place_legacy_tensors(streams: Sequence[Stream], tensors: Iterable[StoredTens
             yield replace(placed, offset=begins[placed.storage] + placed.offset)
         else:
             yield replace(placed, storage=None)
-
-
-_LIBRARIES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")  # Linux, macOS
-_KEYS = 12  # of a checkpoint
-_METADATA_LIMIT = 1 << 20  # bytes
 
 
 class Recognized(Struct, frozen=True, kw_only=True):
