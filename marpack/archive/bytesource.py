@@ -19,6 +19,7 @@ _OPEN = reduce(or_, (getattr(os, name, 0) for name in _FLAGS), os.O_RDONLY)
 _SEEKING = Lock()
 _IN_MEMORY = 1 << 26  # decompressed bytes, beyond which they are in a file
 BLOCK = 1 << 16  # bytes; larger writes need larger runs of free memory for the page cache, and wait for them
+_SMALLEST, _LARGEST = 256, 16 * 1024  # bytes per read: short after a jump, longer the longer one reads on
 
 
 class ByteSource(Protocol):
@@ -203,9 +204,6 @@ class Spool:
     def close(self) -> None:
         """Delete the bytes."""
         self._file.close()
-
-
-_SMALLEST, _LARGEST = 256, 16 * 1024  # bytes per read: short after a jump, longer the longer one reads on
 
 
 def reaches(file: BinaryIO, place: int) -> bool:

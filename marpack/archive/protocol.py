@@ -15,11 +15,19 @@ from marpack.archive.manifest import MAX_BYTES, Manifest
 from marpack.errors import ManifestError, UnsafeArchiveError
 from marpack.findings import Finding
 
+Progress = Callable[[int], object]  # takes the number of bytes just read or written
+# Takes a label ("packing") and the total of bytes; gives a function that reports bytes, or None.
+Bar = Callable[[str, int], AbstractContextManager[Progress | None]]
+MANIFEST_NAME = "MAR-INF/MANIFEST.json"
+INDEX_NAME = "MAR-INF/marpack.json"
+REGISTRY = "oci://"  # what the address of an archive in a registry begins with
+_MIB = 1 << 20
+_GIB = 1 << 30
+_REBUILD = "build the archive again: marpack build"
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-.]*")  # contract §1; match it whole
 MAX_NAME = 1024  # bytes of UTF-8; PATH_MAX is 4096 and the cache's own path needs room
 MAX_COMPONENT = 255  # bytes of UTF-8; what ext4, XFS, APFS and NTFS can hold
 MAX_DEPTH = 64
-
 _DRIVE = re.compile(r"[A-Za-z]:")
 _UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # controls, bidi and invisible marks, half surrogates
 _DOTS = frozenset(". ")
@@ -118,17 +126,6 @@ def folded(name: str) -> str:
     if name.isascii():
         return name.lower()
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-
-
-Progress = Callable[[int], object]  # takes the number of bytes just read or written
-# Takes a label ("packing") and the total of bytes; gives a function that reports bytes, or None.
-Bar = Callable[[str, int], AbstractContextManager[Progress | None]]
-MANIFEST_NAME = "MAR-INF/MANIFEST.json"
-INDEX_NAME = "MAR-INF/marpack.json"
-REGISTRY = "oci://"  # what the address of an archive in a registry begins with
-_MIB = 1 << 20
-_GIB = 1 << 30
-_REBUILD = "build the archive again: marpack build"
 
 
 def no_progress(_what: str, _total: int) -> AbstractContextManager[None]:
