@@ -38,5 +38,5 @@ def predict(worker: Worker, requests: tuple[Request, ...], *, timeout: float | N
         if outcome is not None:
             return outcome
         if not wait((worker,), timeout):
-            return worker.give_up(timed_out=True)
-    return worker.outcome() or worker.give_up()
+            return worker.abort_batch(timed_out=True)
+    return worker.outcome() or worker.abort_batch()

@@ -270,7 +270,7 @@ def watch(options: RunCommandOptions, inputs: InputOptions) -> int:
 
     from marpack.render.console import talk
     from marpack.runner.client import Worker
-    from marpack.runner.pool import spare_workers
+    from marpack.runner.pool import keep_spare_workers
     from marpack.runner.session import Device
     from marpack.runner.watching import Watch
 
@@ -280,7 +280,7 @@ def watch(options: RunCommandOptions, inputs: InputOptions) -> int:
     paths = [Path(options.path or "."), *(path for path in named if path.is_file())]
     watched = Watch(paths, without=[Path(options.report)] if options.report else ())
     spawn = partial(Worker.spawn, environment=environment, max_memory=options.max_memory, preload=True)
-    with spare_workers(spawn, options.workers) as take_worker:
+    with keep_spare_workers(spawn, options.workers) as take_worker:
         try:
             since = None
             while True:

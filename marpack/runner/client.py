@@ -310,7 +310,7 @@ class Worker:
                 )
         return None
 
-    def give_up(self, *, timed_out: bool = False) -> BatchResult:
+    def abort_batch(self, *, timed_out: bool = False) -> BatchResult:
         """End a worker that died or took too long; return the result of its batch. Later batches are lost."""
         requests, dying = self._waiting.popleft(), self._dying
         # Only a signal from outside counts: a worker that marpack kills did not run out of memory.

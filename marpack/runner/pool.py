@@ -95,7 +95,7 @@ class PoolSettings(Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def spare_workers(spawn: Callable[[], Worker], count: int) -> Iterator[Callable[[], Worker]]:
+def keep_spare_workers(spawn: Callable[[], Worker], count: int) -> Iterator[Callable[[], Worker]]:
     """Keep workers that import torch before they have a model; yield a function that takes one and starts another."""
     spares = deque(spawn() for _ in range(count))
 
@@ -235,7 +235,7 @@ class LocalPool:
         for slot in fallen:
             # Its oldest batch has failed; a new worker gets the others.
             self._note_memory(slot.worker)
-            self._settle(slot.forget_oldest(), slot.worker.give_up(timed_out=not slot.worker.over))
+            self._settle(slot.forget_oldest(), slot.worker.abort_batch(timed_out=not slot.worker.over))
             self.restarts += 1
             slot.lost = True
             self._restart_lost()

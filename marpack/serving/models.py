@@ -219,7 +219,7 @@ class WorkerSlot:
         self.in_flight = deque((batch,))  # until it is answered: `_kill_worker` puts it back if it comes first
         self._owner.queue.put_back(itertools.chain.from_iterable(others))
         self._owner.dispatch()
-        outcome = await _run_in_thread(partial(worker.give_up, timed_out=self._late))
+        outcome = await _run_in_thread(partial(worker.abort_batch, timed_out=self._late))
         self.in_flight.clear()
         self._owner.answered(self, batch, outcome)
 

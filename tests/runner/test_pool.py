@@ -7,7 +7,7 @@ from workers import launch
 from marpack.errors import ClosedError
 from marpack.protocol.messages import Load
 from marpack.runner.client import LoadError
-from marpack.runner.pool import LocalPool, PoolSettings, spare_workers
+from marpack.runner.pool import LocalPool, PoolSettings, keep_spare_workers
 from marpack.torchserve.http import Part, Request
 
 HANDLER = textwrap.dedent(
@@ -111,7 +111,7 @@ def test_a_closed_pool_starts_no_worker(make_folder):
 
 def test_a_spare_worker_is_there_for_each_that_is_taken(make_folder):
     load = Load(model_dir=str(make_folder(HANDLER)))
-    with spare_workers(launch, 2) as take:
+    with keep_spare_workers(launch, 2) as take:
         with LocalPool(load, PoolSettings(workers=2, launch=take)) as pool:
             pool.start()
             outcomes = list(pool.outcomes(batches(["a", "exit", "b"])))
