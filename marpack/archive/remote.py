@@ -318,5 +318,5 @@ class HttpFetch:
             yield
         except HttpError as error:
             code = _CODES.get(error.code, error.code)
-            hint = error.hint or (_DOWNLOAD if code == "too-slow" else "check the address")
+            hint = _DOWNLOAD if code == "too-slow" else error.hint
             raise NotAnArchiveError(error.what, where=self._where, hint=hint, code=code) from None

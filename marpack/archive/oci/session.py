@@ -152,9 +152,8 @@ class RegistrySession:
         except HttpError as error:
             if error.code in ("connection-failed", "timed-out"):
                 raise CutError(error.what, where=self.where) from None
-            hint = error.hint
-            if error.code == "tls-failed":
-                hint = "trust the registry's certificate with REQUESTS_CA_BUNDLE; --plain-http needs none"
+            tls_hint = "trust the registry's certificate with REQUESTS_CA_BUNDLE; --plain-http needs none"
+            hint = tls_hint if error.code == "tls-failed" else error.hint
             raise RegistryError(error.what, where=self.where, hint=hint, code=error.code) from None
 
     def _is_own(self, url: str) -> bool:
