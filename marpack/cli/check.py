@@ -140,7 +140,7 @@ def variants_of(options: CheckCommandOptions, pair: str | None) -> list[Variant]
         where = f"--{pair} {_two_valued(options)[pair]}"
         hint = f"Give two different values, such as --{pair} {'cpu,cuda' if pair == 'device' else 'on,off'}."
         raise UsageError("expected two different values", where=where, hint=hint)
-    switches = values if pair == "compile" else [options.compile_switch or "on"]
+    switches = values if pair == "compile" else ["on" if options.compile_switch is None else options.compile_switch]
     unknown = next((switch for switch in switches if switch not in ("on", "off")), None)
     if unknown is not None:
         raise UsageError(f"{unknown!r} is not on or off", where=f"--compile {unknown}", hint="Use --compile off.")
