@@ -8,7 +8,7 @@ from enum import StrEnum
 from io import BytesIO, FileIO
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any
+from typing import Any, BinaryIO
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -219,8 +219,18 @@ def pack(plan: Plan, progress: Progress | None = None) -> Built:
     if plan.output.exists() and (source := _replaced_source(plan)):
         what = f"the output would replace {source}, which goes into it"
         raise OutputExistsError(what, where=str(plan.output), hint="choose another output")
+    is_folder = plan.format is Format.NO_ARCHIVE
+    staged: AbstractContextManager[Path | BinaryIO] = (staged_folder if is_folder else staged_file)(
+        plan.output, replace=plan.replace
+    )
     try:
-        with Copier() as copier, _writer(plan, copier) as writer:
+        with Copier() as copier, staged as place:
+            if isinstance(place, Path):
+                writer: Writer = FolderWriter(place, copier)
+            elif plan.format is Format.TGZ:
+                writer = TarWriter(place, copier, root=plan.manifest.model.name)
+            else:
+                writer = ZipWriter(place, copier)
             digest = _write(plan, writer, progress)
     except OSError as error:
         hint = "choose another output, or change its permissions"
@@ -236,17 +246,6 @@ def pack(plan: Plan, progress: Progress | None = None) -> Built:
         members=len(plan.members) + 2,
         seconds=time.perf_counter() - started,
     )
-
-
-@contextmanager
-def _writer(plan: Plan, copier: Copier) -> Iterator[Writer]:
-    if plan.format is Format.NO_ARCHIVE:
-        with staged_folder(plan.output, replace=plan.replace) as folder:
-            yield FolderWriter(folder, copier)
-        return
-    with staged_file(plan.output, replace=plan.replace) as file:
-        is_tar = plan.format is Format.TGZ
-        yield TarWriter(file, copier, root=plan.manifest.model.name) if is_tar else ZipWriter(file, copier)
 
 
 def _write(plan: Plan, writer: Writer, progress: Progress | None) -> str:

@@ -99,13 +99,19 @@ def scan_folder(folder: Path) -> FolderScan:
     others = [name for name in names if name not in known and _is_foreign(folder / name)]
     others.sort(key=lambda name: (name.count("/"), "model" not in name.lower()))
     configs = [name for name in names if _is_config(folder / name)]
+    labels = [
+        LabelsFile(name=name, count=count, named=bool(_LABELS.search(Path(name).stem)))
+        for name in names
+        if name.lower().endswith(LABEL_SUFFIXES) and name not in configs and not _NO_LABELS.fullmatch(Path(name).name)
+        if (count := count_labels(folder / name))
+    ]
     data = (name for name in names if Path(name).suffix.lower() in _DATA and not _NO_LABELS.fullmatch(Path(name).name))
     return FolderScan(
         weights=tuple(weights),
         foreign=tuple(each for name in others if (each := read_weights(folder / name, name))),
         handlers=tuple(_list_handlers(folder, code)) or tuple(filter(_HANDLER.fullmatch, code)),
         model_files=tuple(name for name in code if _defines_one_module(folder / name)),
-        labels=tuple(_list_labels(folder, [name for name in names if name not in configs])),
+        labels=tuple(labels),
         configs=tuple(sorted(configs, key=lambda name: not _CONFIG.search(Path(name).stem))),
         requirements=REQUIREMENTS if REQUIREMENTS in names else None,
         vocabulary=next(iter(vocabularies), None),
@@ -203,14 +209,6 @@ def model_files_for(folder: Path, found: FolderScan, weights: Weights) -> tuple[
         name for name, module in modules if module and not any(check_state_keys(Classes(files), module, keys, name))
     )
     return tuple(fitting) or found.model_files
-
-
-def _list_labels(folder: Path, names: list[str]) -> Iterator[LabelsFile]:
-    for name in names:
-        path = folder / name
-        is_possible = path.suffix.lower() in LABEL_SUFFIXES and path.name != FILE_NAME
-        if is_possible and not _NO_LABELS.fullmatch(path.name) and (count := count_labels(path)):
-            yield LabelsFile(name=name, count=count, named=path.name == LABELS_NAME or bool(_LABELS.search(path.stem)))
 
 
 def _is_config(file: Path) -> bool:

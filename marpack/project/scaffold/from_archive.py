@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -73,11 +74,15 @@ def _sample_place(name: str) -> str:
 
 def _values(archive: Archive, index: Index, places: dict[str, str]) -> dict[str, Any]:  # Any: YAML
     """Return the keys of marpack.yaml; those of files that are missing are None."""
-    model = archive.manifest.model
+    model, labels = archive.manifest.model, None
+    if LABELS_NAME in archive.entries:
+        with archive.open(LABELS_NAME) as data, suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            # A build packs a JSON object unchanged.
+            labels = LABELS_NAME if isinstance(msgspec.json.decode(data.read()), dict) else None
     named = {
         "weights": model.serialized_file,
         "model_file": model.model_file,
-        "labels": LABELS_NAME if _holds_object(archive, LABELS_NAME) else None,
+        "labels": labels,
         "requirements": model.requirements_file,
         "config_file": model.config_file,
     }
@@ -101,17 +106,6 @@ def _values(archive: Archive, index: Index, places: dict[str, str]) -> dict[str,
         "metadata": msgspec.to_builtins(valid_metadata(index.metadata or Metadata())),
         "samples": [{**sample, "input": _sample_place(sample["input"])} for sample in samples],
     }
-
-
-def _holds_object(archive: Archive, name: str) -> bool:
-    """Return whether a member is a JSON object, which a build packs unchanged."""
-    if name not in archive.entries:
-        return False
-    with archive.open(name) as file:
-        try:
-            return isinstance(msgspec.json.decode(file.read()), dict)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return False
 
 
 def _file_entries(members: list[str], places: dict[str, str]) -> Iterator[str | dict[str, str]]:
