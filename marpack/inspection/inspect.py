@@ -17,7 +17,7 @@ from marpack.errors import DamagedArchiveError
 from marpack.finding_codes import MEMBER_UNREADABLE, WEIGHTS_PICKLED
 from marpack.findings import Finding, Severity
 from marpack.inspection.facts import HandlerFacts, Inspection, MemberFacts, TensorFacts, Verified, WeightsFacts
-from marpack.inspection.lint.handler import Classes, EntryKind, LocalClass, find_entry, search_path
+from marpack.inspection.lint.handler import Classes, LocalClass, find_entry, search_path
 from marpack.inspection.lint.source import Files
 from marpack.inspection.members import (
     UNLIKE,
@@ -203,7 +203,7 @@ def handler_facts(archive: Archive) -> HandlerFacts:
     try:
         entry = find_entry(classes, archive.manifest)
         facts = replace(facts, file=entry.member)
-        if entry.kind is EntryKind.FUNCTION:
+        if entry.is_function:
             return replace(facts, function=entry.name)
         if entry.member is None:
             return facts

@@ -141,11 +141,8 @@ def label_facts(archive: Archive) -> LabelFacts | None:
     parsed = parse_labels(data)
     if parsed.problem is not None:
         return LabelFacts(problem=parsed.problem)
-
-    def by_index(key: str) -> tuple[int, str]:
-        return (int(key), "") if key.isdecimal() and len(key) < 12 else (1 << 60, key)
-
-    labels = [parsed.names[key] for key in sorted(parsed.names, key=by_index)]
+    keys = sorted(parsed.names, key=lambda key: (int(key) if key.isdecimal() and len(key) < 12 else 1 << 60, key))
+    labels = [parsed.names[key] for key in keys]
     wrong = next((label for label in labels if not isinstance(label, str)), None)
     problem = None if wrong is None else f"a label is not a string: {wrong!r:.60}"
     return LabelFacts(count=len(labels), first=tuple(str(label) for label in labels[:_SHOWN_LABELS]), problem=problem)

@@ -3,7 +3,6 @@
 import ast
 import builtins
 from collections.abc import Iterator
-from enum import StrEnum
 from functools import cached_property
 from itertools import islice
 
@@ -237,19 +236,10 @@ def own_classes(scope: Scope) -> OwnClasses:
 # The entry point
 
 
-class EntryKind(StrEnum):
-    """What the server calls."""
-
-    FUNCTION = "function"
-    CLASS = "class"
-    NOTHING = "nothing"  # certainly
-    UNKNOWN = "unknown"  # the source alone does not show it
-
-
 class Entry(Struct, frozen=True, kw_only=True):
-    """The entry point, with the findings about it."""
+    """The entry point, as far as the source shows it, with the findings about it."""
 
-    kind: EntryKind = EntryKind.UNKNOWN
+    is_function: bool = False  # the server calls a function of the module
     member: str | None = None  # the packed source file, parsed or not
     module: Module | None = None
     name: str = "handle"  # of the function
@@ -277,7 +267,7 @@ def find_entry(classes: Classes, manifest: Manifest) -> Entry:
             return Entry(findings=(_missing_handler(files, name),))
         needed = ts.needs_of(built_in.module)
         notes = [codes.HANDLER_NEEDS_ENGINE.at(_MANIFEST, name=built_in.name, needed=needed)] if needed else []
-        return Entry(kind=EntryKind.CLASS, cls=ServerClass(built_in.dotted), findings=tuple(notes))
+        return Entry(cls=ServerClass(built_in.dotted), findings=tuple(notes))
     if located.kind is Found.NAMESPACE:
         return Entry(findings=(codes.HANDLER_FOLDER.at(_MANIFEST, name=dotted),))
     shadows = [codes.HANDLER_SHADOWS.at(located.member, name=dotted)] if dotted in ts.BUILT_INS else []
@@ -317,18 +307,18 @@ def read_entry(classes: Classes, module: Module, function: str | None = None) ->
         found, where = classes.files.definition(module, name), module.at(module.scope.names[name].line)
         match found.value:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-                return Entry(kind=EntryKind.FUNCTION, module=module, name=name, function=found)
+                return Entry(is_function=True, module=module, name=name, function=found)
             case ast.ClassDef():
                 finding = codes.HANDLER_CLASS_NOT_CALLABLE.at(where, name=name)
             case ast.Constant() | ast.List() | ast.Dict() | ast.Tuple() | ast.Set() | ast.JoinedStr():
                 finding = codes.HANDLER_NOT_CALLABLE.at(where, name=name)
             case value:
-                return Entry(kind=EntryKind.FUNCTION if value else EntryKind.UNKNOWN, module=module, name=name)
-        return Entry(kind=EntryKind.NOTHING, module=module, findings=(finding,))
+                return Entry(is_function=value is not None, module=module, name=name)
+        return Entry(module=module, findings=(finding,))
     own = own_classes(module.scope)
     if own.only is not None:
         findings = (codes.HANDLER_FUNCTION_MISSING.at(_MANIFEST, name=function),) if function else ()
-        return Entry(kind=EntryKind.CLASS, module=module, cls=LocalClass(module, own.only), findings=findings)
+        return Entry(module=module, cls=LocalClass(module, own.only), findings=findings)
     if module.scope.dynamic or not (own.exact or len(own.certain) > 1):
         return Entry(module=module)
     findings = (codes.HANDLER_NO_FUNCTION.at(module.member, name=function),) if function else ()
@@ -337,7 +327,7 @@ def read_entry(classes: Classes, module: Module, function: str | None = None) ->
         finding = codes.HANDLER_MANY_CLASSES.at(where, count=len(own.certain), names=own.listing())
     else:
         finding = _no_entry(classes, module)
-    return Entry(kind=EntryKind.NOTHING, module=module, findings=(*findings, finding))
+    return Entry(module=module, findings=(*findings, finding))
 
 
 def _no_entry(classes: Classes, module: Module) -> Finding:

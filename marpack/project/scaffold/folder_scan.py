@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from msgspec import Struct
 
 from marpack.inspection.lint.config import FRONTEND_KEYS, WORKER_KEYS
-from marpack.inspection.lint.handler import Classes, EntryKind, LocalClass, find_loader, own_classes, read_entry
+from marpack.inspection.lint.handler import Classes, LocalClass, find_loader, own_classes, read_entry
 from marpack.inspection.lint.source import Files, Found, Located, Module, parse, texts_in, walk
 from marpack.inspection.lint.weights import check_state_keys
 from marpack.project.load import LABEL_SUFFIXES, count_labels
@@ -178,7 +178,7 @@ def _list_handlers(folder: Path, code: list[str]) -> Iterator[str]:
             continue
         try:
             nodes = own_classes(module.scope).certain.values()
-            is_function = read_entry(classes, module).kind is EntryKind.FUNCTION
+            is_function = read_entry(classes, module).is_function
             if is_function or sum(classes.has_handle(LocalClass(module, node)) for node in nodes) == 1:
                 yield name
                 continue
