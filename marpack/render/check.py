@@ -23,7 +23,6 @@ from marpack.gate.verdicts import (
     LEFT_OUT,
     CheckProgress,
     CheckResult,
-    Cost,
     Costs,
     GateReport,
     GateVerdict,
@@ -197,14 +196,13 @@ def describe_verdict(report: GateReport) -> str:
 
 def cost_table(costs: Costs) -> Table:
     """Return a row for each figure: name, old, new, ratio, and its bounds."""
-
-    def show_cost(cost: Cost) -> Row:
+    rows = []
+    for cost in costs.figures:
         is_size = cost.unit == "bytes"
         old, new = (decimal(int(each)) if is_size else duration(1000 * each) for each in (cost.old, cost.new))
-        return Row.of(cost.name, *map(number, (old, new, f"{cost.ratio:.3f}", cost.bounds)))
-
+        rows.append(Row.of(cost.name, *map(number, (old, new, f"{cost.ratio:.3f}", cost.bounds))))
     head = Row.of("beside the other", *map(number, ("other", "this one", "times", "99 % sure")))
-    return Table.of(costs.figures, show_cost, head=head.cells)
+    return Table(head=head.cells, rows=tuple(rows))
 
 
 def show_verdict(report: GateReport) -> None:

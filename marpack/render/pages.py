@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from marpack.exporting.export import Exported
     from marpack.gate.verdicts import GateReport
     from marpack.inspection.diff import Diff, FieldDifference
-    from marpack.inspection.facts import HandlerFacts, Inspection, MemberFacts, TensorFacts, WeightsFacts
+    from marpack.inspection.facts import HandlerFacts, Inspection, MemberFacts, WeightsFacts
     from marpack.inspection.pickles import PickleFacts, PickleScan
     from marpack.trust import Signed, Verification
 
@@ -205,8 +205,8 @@ def _list_members(members: Sequence[MemberFacts]) -> Iterator[Row]:
 
     def list_folder(folder: Folder, indent: str) -> Iterator[Row]:
         hidden = len(folder) - _MAX_ROWS
-        for number, (name, item) in enumerate(folder.items()):
-            if number == _MAX_ROWS and hidden > 1:
+        for shown, (name, item) in enumerate(folder.items()):
+            if shown == _MAX_ROWS and hidden > 1:
                 yield Row.of(Cell(f"{indent}… and {hidden:,} more", kind="code"))
                 return
             place = Cell(indent + name, kind="code")
@@ -218,7 +218,7 @@ def _list_members(members: Sequence[MemberFacts]) -> Iterator[Row]:
             if item.compressed_size < item.size:
                 method += f" to {item.compressed_size / item.size:.0%}"
             digest = Cell((item.sha256 or "")[:12], kind="name")
-            yield Row.of(place, Cell(decimal(item.size), kind="number"), method, digest)
+            yield Row.of(place, number(decimal(item.size)), method, digest)
 
     yield from list_folder(top, "")
 
@@ -238,13 +238,12 @@ def _weights_table(weights: WeightsFacts) -> Table:
             shape = "unknown rank" if port.shape is None else f"[{', '.join(map(str, port.shape))}]"
             facts.append(Fact(label, f"{port.name} {port.dtype} {shape}" if port.dtype else port.name))
     facts += [Fact("", f"{key}: {value:.300}") for key, value in (*weights.facts.items(), *weights.metadata.items())]
-
-    def show_tensor(tensor: TensorFacts) -> Row:
-        name, size = Cell(tensor.name, kind="name"), Cell(decimal(tensor.bytes), kind="number")
-        return Row.of(name, tensor.dtype, str(list(tensor.shape)), size)
-
-    kind, facts = Cell(weights.kind, "dim"), facts[:_MAX_ROWS]
-    return Table.of(weights.largest, show_tensor, weights.member, note=kind, facts=tuple(facts))
+    rows = tuple(
+        Row.of(Cell(tensor.name, kind="name"), tensor.dtype, str(list(tensor.shape)), number(decimal(tensor.bytes)))
+        for tensor in weights.largest
+    )
+    kind = Cell(weights.kind, "dim")
+    return Table(title=weights.member, note=kind, facts=tuple(facts[:_MAX_ROWS]), rows=rows)
 
 
 def _pickles_table(scan: PickleScan) -> Table:

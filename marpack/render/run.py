@@ -162,12 +162,9 @@ def _verdict_on(summary: Summary) -> Cell:
 
 def _stage_table(stages: Mapping[str, Percentiles], title: str = "") -> Table:
     """Return a row for each stage: how long it took."""
-
-    def show_stage(stage: str) -> Row:
-        return Row.of(stage, *(number(duration(value)) for value in astuple(stages[stage])))
-
+    rows = (Row.of(stage, *(number(duration(value)) for value in astuple(each))) for stage, each in stages.items())
     head = Row.of("stage", *map(number, Percentiles.__struct_fields__)).cells
-    return Table.of(list(stages), show_stage, title, head=head)
+    return Table(title=title, head=head, rows=tuple(rows))
 
 
 def trouble_lines(
