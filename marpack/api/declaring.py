@@ -76,46 +76,37 @@ def operation(kind: Callable[_P, _Options]) -> Callable[[Callable[[_Options], _R
 
     The arguments are checked first: a wrong value is a UsageError that names the argument.
     """
-
-    def decorate(function: Callable[[_Options], _Result]) -> Callable[_P, _Result]:
-        @wraps(function)
-        def call(*args: _P.args, **kwargs: _P.kwargs) -> _Result:
-            return function(valid(kind(*args, **kwargs)))
-
-        _describe(call, kind, function.__annotations__["return"])
-        return call
-
-    return decorate
+    return _decorator(kind)  # type: ignore[no-any-return]  # the type above
 
 
 def initializer(
     kind: Callable[_P, _Options],
 ) -> Callable[[Callable[[_Self, _Options], None]], Callable[Concatenate[_Self, _P], None]]:
     """Return the decorator for an `__init__` of one options struct; see `operation`."""
+    return _decorator(kind, Parameter("self", Parameter.POSITIONAL_OR_KEYWORD))  # type: ignore[no-any-return]  # as above
 
-    def decorate(function: Callable[[_Self, _Options], None]) -> Callable[Concatenate[_Self, _P], None]:
+
+def _decorator(kind: Any, *before: Parameter) -> Any:  # Any: a struct, and a decorator with the types above
+    """Return a decorator of functions whose last argument is a struct; it adds the struct's options to docstrings."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:  # Any: as above
         @wraps(function)
-        def call(self: _Self, *args: _P.args, **kwargs: _P.kwargs) -> None:
-            function(self, valid(kind(*args, **kwargs)))
+        def call(*args: Any, **given: Any) -> Any:  # Any: as above
+            return function(*args[: len(before)], valid(kind(*args[len(before) :], **given)))
 
-        _describe(call, kind, None, Parameter("self", Parameter.POSITIONAL_OR_KEYWORD))
-        return call  # type: ignore[return-value]  # mypy takes a wrapper's `self` for a named argument
+        hints, parameters = get_type_hints(kind), list(before)
+        text = f"{cleandoc(function.__doc__ or '')}\n\nArgs:"
+        for each in declared(kind):
+            how = Parameter.POSITIONAL_OR_KEYWORD if each.is_positional else Parameter.KEYWORD_ONLY
+            value = Parameter.empty if each.default is UNSET else each.default
+            parameters.append(Parameter(each.name, how, default=value, annotation=hints[each.name]))
+            default = f" Default: {each.option.default}." if each.option.default else ""
+            text += f"\n    {each.name}: {each.option.help}{default}"
+        signature = Signature(parameters, return_annotation=function.__annotations__["return"])
+        call.__dict__["__signature__"], call.__doc__ = signature, text
+        return call
 
     return decorate
-
-
-def _describe(call: Any, kind: Any, returned: Any, *before: Parameter) -> None:  # Any: a function, a struct
-    """Give a function the signature and the docstring that a struct's options make."""
-    hints, parameters = get_type_hints(kind), list(before)
-    text = f"{cleandoc(call.__doc__)}\n\nArgs:"
-    for each in declared(kind):
-        how = Parameter.POSITIONAL_OR_KEYWORD if each.is_positional else Parameter.KEYWORD_ONLY
-        value = Parameter.empty if each.default is UNSET else each.default
-        parameters.append(Parameter(each.name, how, default=value, annotation=hints[each.name]))
-        default = f" Default: {each.option.default}." if each.option.default else ""
-        text += f"\n    {each.name}: {each.option.help}{default}"
-    call.__signature__ = Signature(parameters, return_annotation=returned)
-    call.__doc__ = text
 
 
 def valid(options: _Options) -> _Options:
