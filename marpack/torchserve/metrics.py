@@ -154,11 +154,7 @@ class CachingMetric:
     """A metric that prints one line for every value it is given; nothing is aggregated."""
 
     def __init__(
-        self,
-        metric_name: str,
-        unit: str,
-        dimension_names: list[str] | None = None,
-        metric_type: MetricTypes = MetricTypes.COUNTER,
+        self, metric_name: str, unit: str, dimension_names: list[str] | None = None, metric_type: MetricTypes = _COUNTER
     ) -> None:
         self.metric_name = metric_name
         self.unit = _UNITS.get(unit, str(unit))
@@ -249,7 +245,8 @@ class Metric:
 
 # Stands for the server's own configuration, which declares these for every model.
 SERVERS_OWN = "ts/configs/metrics.yaml"
-_NONE: list[Dimension] = []  # the default; a list of the caller's own is added to
+Dims = list[Dimension]
+_NONE: Dims = []  # the default; a list of the caller's own is added to
 
 
 class GeneralMetricsCacheError(Exception):
@@ -280,9 +277,7 @@ class _Metrics(abc.ABC):
     """The methods by which handlers add values, to the server's newer and older container alike."""
 
     @abc.abstractmethod
-    def _put(
-        self, name: Any, value: Any, unit: str, idx: Any, dimensions: list[Dimension], kind: MetricTypes
-    ) -> None: ...
+    def _put(self, name: Any, value: Any, unit: str, idx: Any, dimensions: Dims, kind: MetricTypes) -> None: ...
 
     def add_metric(
         self,
@@ -290,13 +285,13 @@ class _Metrics(abc.ABC):
         value: float,
         unit: str,
         idx: Any = None,
-        dimensions: list[Dimension] = _NONE,
-        metric_type: MetricTypes = MetricTypes.COUNTER,
+        dimensions: Dims = _NONE,
+        metric_type: MetricTypes = _COUNTER,
     ) -> None:
         """Emit a value of any unit."""
         self._put(name, value, unit, idx, dimensions, metric_type)
 
-    def add_counter(self, name: str, value: float, idx: Any = None, dimensions: list[Dimension] = _NONE) -> None:
+    def add_counter(self, name: str, value: float, idx: Any = None, dimensions: Dims = _NONE) -> None:
         """Emit a count; a negative one is only logged."""
         self._put(name, value, "count", idx, dimensions, MetricTypes.COUNTER)
 
@@ -306,8 +301,8 @@ class _Metrics(abc.ABC):
         value: float,
         idx: Any = None,
         unit: str = "ms",
-        dimensions: list[Dimension] = _NONE,
-        metric_type: MetricTypes = MetricTypes.GAUGE,
+        dimensions: Dims = _NONE,
+        metric_type: MetricTypes = _GAUGE,
     ) -> None:
         """Emit a duration in ms or s; MetricsCacheValueError for any other unit."""
         if unit not in {"ms", "s"}:
@@ -320,8 +315,8 @@ class _Metrics(abc.ABC):
         value: float,
         idx: Any = None,
         unit: str = "MB",
-        dimensions: list[Dimension] = _NONE,
-        metric_type: MetricTypes = MetricTypes.GAUGE,
+        dimensions: Dims = _NONE,
+        metric_type: MetricTypes = _GAUGE,
     ) -> None:
         """Emit a size in MB, kB, GB or B; ValueError for any other unit."""
         if unit not in {"MB", "kB", "GB", "B"}:
@@ -329,12 +324,7 @@ class _Metrics(abc.ABC):
         self._put(name, value, unit, idx, dimensions, metric_type)
 
     def add_percent(
-        self,
-        name: str,
-        value: float,
-        idx: Any = None,
-        dimensions: list[Dimension] = _NONE,
-        metric_type: MetricTypes = MetricTypes.GAUGE,
+        self, name: str, value: float, idx: Any = None, dimensions: Dims = _NONE, metric_type: MetricTypes = _GAUGE
     ) -> None:
         """Emit a percentage."""
         self._put(name, value, "percent", idx, dimensions, metric_type)
@@ -424,7 +414,7 @@ class MetricsCacheYamlImpl(_Metrics):
         """Set the ids of the batch: {index: id}, or one str."""
         self.request_ids = request_ids
 
-    def _put(self, name: Any, value: Any, unit: str, idx: Any, dimensions: list[Dimension], kind: MetricTypes) -> None:
+    def _put(self, name: Any, value: Any, unit: str, idx: Any, dimensions: Dims, kind: MetricTypes) -> None:
         request_id = _request_of(self.request_ids, idx)
         known = None if dimensions is not _NONE or request_id is None else self.cache.get(kind)
         if known and isinstance(name, str) and name in known:
@@ -432,9 +422,7 @@ class MetricsCacheYamlImpl(_Metrics):
         else:
             self._emit(name, value, unit, request_id, dimensions, kind)
 
-    def _emit(
-        self, name: Any, value: Any, unit: str, request_id: Any, dimensions: list[Dimension], kind: MetricTypes
-    ) -> None:
+    def _emit(self, name: Any, value: Any, unit: str, request_id: Any, dimensions: Dims, kind: MetricTypes) -> None:
         # The server's own dimensions are added to the caller's list: the next call with that list has them as well.
         own = [] if dimensions is _NONE else dimensions
         names = {dimension.name for dimension in own}
@@ -448,16 +436,12 @@ class MetricsCacheYamlImpl(_Metrics):
             metric = self.add_metric_to_cache(name, unit, [dimension.name for dimension in own], kind)
         metric.add_or_update(value, [dimension.value for dimension in own], request_id)
 
-    def add_error(self, name: str, value: Any, dimensions: list[Dimension] = _NONE) -> None:
+    def add_error(self, name: str, value: Any, dimensions: Dims = _NONE) -> None:
         """Emit an error count; text raises TypeError, as on the server."""
         self._emit(name, value, "", None, dimensions, MetricTypes.COUNTER)
 
     def add_metric_to_cache(
-        self,
-        metric_name: str,
-        unit: str,
-        dimension_names: list[str] | None = None,
-        metric_type: MetricTypes = MetricTypes.COUNTER,
+        self, metric_name: str, unit: str, dimension_names: list[str] | None = None, metric_type: MetricTypes = _COUNTER
     ) -> CachingMetric:
         """Declare a metric, replacing one of the same type and name; MetricsCacheTypeError for wrong types."""
         _check(metric_name, str, "a metric's name is a str")
@@ -469,7 +453,7 @@ class MetricsCacheYamlImpl(_Metrics):
         self.cache.setdefault(metric_type, {})[metric_name] = metric
         return metric
 
-    def get_metric(self, metric_name: str, metric_type: MetricTypes = MetricTypes.COUNTER) -> CachingMetric:
+    def get_metric(self, metric_name: str, metric_type: MetricTypes = _COUNTER) -> CachingMetric:
         """Return a declared metric; MetricsCacheKeyError if it is not declared."""
         _check(metric_name, str, "a metric's name is a str")
         _check(metric_type, MetricTypes, "a metric's type is one of MetricTypes")

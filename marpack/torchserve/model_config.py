@@ -32,35 +32,25 @@ _TOLD = "no; GET /models shows it"
 _ENGINE = "no; such handlers need their engine"
 KEYS: dict[str, ConfigKey] = {
     "minWorkers": ConfigKey(
-        0,
-        "GPUs, else cores",
-        "workers started; they count beside a `maxWorkers` alone",
-        "no: `--workers`",
-        "yes; 1 without",
+        0, "GPUs or cores", "workers to start, if `maxWorkers` is set", "no: `--workers`", "yes; 1 without"
     ),
-    "maxWorkers": ConfigKey(
-        0, "as minWorkers", "workers that scaling may leave; nothing scales by itself", serve="yes"
-    ),
-    "batchSize": ConfigKey(1, "1", "requests in a call of `handle`, at most", "in check: batches up to it", "yes"),
-    "maxBatchDelay": ConfigKey(0, "100 ms", "how long a batch waits to be full", serve="yes"),
-    "responseTimeout": ConfigKey(1, "120 s", "how long a batch may take, else its worker is killed", "yes", "yes"),
-    "startupTimeout": ConfigKey(1, "120 s", "how long loading may take", "yes", "yes"),
+    "maxWorkers": ConfigKey(0, "as minWorkers", "workers that scaling may start, on request only", serve="yes"),
+    "batchSize": ConfigKey(1, "1", "requests per call of `handle`, at most", "in check: batches up to it", "yes"),
+    "maxBatchDelay": ConfigKey(0, "100 ms", "time to wait for a full batch", serve="yes"),
+    "responseTimeout": ConfigKey(1, "120 s", "time limit of a batch; then its worker is killed", "yes", "yes"),
+    "startupTimeout": ConfigKey(1, "120 s", "time limit of loading", "yes", "yes"),
     "deviceType": ConfigKey(
         ("cpu", "gpu"),
-        "gpu, where there are any",
-        "where workers run; other words count as not set",
-        "in check: gpu asks for one; else `--device`",
+        "gpu, if there is one",
+        "device of the workers; other words count as not set",
+        "in check: gpu requires one; otherwise `--device`",
         "cpu: no worker gets a GPU",
     ),
-    "deviceIds": ConfigKey(list, "all", "the GPUs that workers are dealt", "no: `--device`", "those that exist"),
+    "deviceIds": ConfigKey(list, "all", "GPUs that workers may use", "no: `--device`", "those that exist"),
     "parallelType": ConfigKey(
-        ("pp", "tp", "pptp", "custom"),
-        "none",
-        "how a model is split over GPUs; all but custom use torchrun",
-        _ONE,
-        _ONE,
+        ("pp", "tp", "pptp", "custom"), "none", "split over GPUs, by torchrun or custom", _ONE, _ONE
     ),
-    "parallelLevel": ConfigKey(0, "none", "the GPUs that one worker gets"),
+    "parallelLevel": ConfigKey(0, "none", "GPUs per worker"),
     "torchrun": ConfigKey(dict, "none", "options for torchrun, with parallelType", _ONE, _ONE),
     "torchrun.nnodes": ConfigKey(1, "none", _TORCHRUN, "1; more are refused", "1; more are refused"),
     "torchrun.nproc-per-node": ConfigKey(1, "none", _TORCHRUN, "1; more are refused", "1; more are refused"),
@@ -70,32 +60,24 @@ KEYS: dict[str, ConfigKey] = {
     "torchrun.rdzv-endpoint": ConfigKey(str, "none", _TORCHRUN),
     "torchrun.rdzv-conf": ConfigKey(str, "none", _TORCHRUN),
     "torchrun.OMP_NUMBER_THREADS": ConfigKey(1, "none", "threads of each process"),
-    "maxRetryTimeoutInSec": ConfigKey(0, "300 s", "how long a lost worker is tried again", serve="yes, from 1 on"),
-    "clientTimeoutInMills": ConfigKey(0, "0 ms: never", "when it is too late for an answer to be sent", serve="yes"),
+    "maxRetryTimeoutInSec": ConfigKey(0, "300 s", "time to restart a lost worker", serve="yes, from 1 on"),
+    "clientTimeoutInMills": ConfigKey(0, "0 ms: never", "time after which no response is sent", serve="yes"),
     "jobQueueSize": ConfigKey(0, "100", "requests that may wait; further ones get 503", serve="yes"),
-    "useJobTicket": ConfigKey(bool, "false", "refuse a request at once where no worker is free", serve=_TOLD),
-    "useVenv": ConfigKey(
-        bool, "false", "install the requirements into an environment of the model's", "no: `--env isolated`", _TOLD
-    ),
-    "sequenceBatching": ConfigKey(
-        bool, "false", "requests of one sequence go to one worker, in order", "the ids alone", "the ids alone"
-    ),
-    "sequenceMaxIdleMSec": ConfigKey(
-        0, "0 ms", "how long a sequence may be idle; needed", "500 without", "500 without"
-    ),
-    "sequenceTimeoutMSec": ConfigKey(0, "0 ms: no end", "how long a sequence may take", serve=_TOLD),
+    "useJobTicket": ConfigKey(bool, "false", "refuse a request at once if no worker is free", serve=_TOLD),
+    "useVenv": ConfigKey(bool, "false", "install the requirements for this model alone", "no: `--env isolated`", _TOLD),
+    "sequenceBatching": ConfigKey(bool, "false", "a sequence goes to one worker", "its ids only", "its ids only"),
+    "sequenceMaxIdleMSec": ConfigKey(0, "0 ms", "idle limit of a sequence; required", "500 without", "500 without"),
+    "sequenceTimeoutMSec": ConfigKey(0, "0 ms: no end", "time limit of a sequence", serve=_TOLD),
     "maxSequenceJobQueueSize": ConfigKey(0, "1", "requests that may wait in a sequence", serve=_TOLD),
     "maxNumSequence": ConfigKey(0, "1", "sequences at once", serve=_TOLD),
     "continuousBatching": ConfigKey(
-        bool, "false", "`handle` is called again for answers that go on", "its own batch alone", "its own batch alone"
+        bool, "false", "`handle` is called until all end", "own batch only", "own batch only"
     ),
     "asyncCommunication": ConfigKey(bool, "false", "`handle` is awaited, and calls overlap", "awaited", "awaited"),
-    "handler": ConfigKey(
-        object, "none", "`profile: true` times the stages; under target marpack more", "yes", "yes", "BaseHandler"
-    ),
+    "handler": ConfigKey(object, "none", "`profile: true`; target marpack: more", "yes", "yes", "BaseHandler"),
     "pt2": ConfigKey(object, "none", "torch.compile: backend, mode and more", "yes", "yes", "BaseHandler"),
     "micro_batching": ConfigKey(
-        object, "none", "by custom `micro_batch_size` and `parallelism`", "yes", "yes", "handlers with MicroBatching"
+        object, "none", "`micro_batch_size` and `parallelism`", "yes", "yes", "handlers with MicroBatching"
     ),
     "deepspeed": ConfigKey(object, "none", "its settings", _ENGINE, _ENGINE, "handlers with DeepSpeed"),
     "pippy": ConfigKey(object, "none", "its settings", _ENGINE, _ENGINE, "handlers with PiPPy"),
