@@ -17,17 +17,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.torchserve import MAX_BODY
+from marpack.torchserve import MAX_BODY, http
 from marpack.torchserve.context import Context
-from marpack.torchserve.http import (
-    Response,
-    ResponseChunk,
-    error_response,
-    is_header_name,
-    no_answer,
-    sendable_body,
-    sendable_headers,
-)
+from marpack.torchserve.http import Response, ResponseChunk, error_response
 
 _INT32 = 1 << 31
 _OK, _TOO_LARGE = 200, 413
@@ -165,7 +157,7 @@ def response_of(idx: int, value: Any, context: Context, *, stream_next: bool = F
         raise
     body = encode_value(value)
     if code != _OK:
-        body = sendable_body(code, body)
+        body = http.sendable_body(code, body)
     return Response(status=code, phrase=phrase, content_type=content_type, headers=headers, body=body)
 
 
@@ -174,10 +166,10 @@ def _headers(given: dict[str, Any]) -> tuple[tuple[tuple[str, str], ...], str | 
     texts = {}
     for key, text in given.items():
         name, value = _text(key, "a header's name"), _text(text, f"the header {key}")
-        if not is_header_name(name) or set(value) & _NOT_IN_A_VALUE:
+        if not http.is_header_name(name) or set(value) & _NOT_IN_A_VALUE:
             raise FrontendRefusal(f"the header {name!r}: {value!r} is not one that HTTP can carry")
         texts[name] = value
-    headers = sendable_headers(texts)
+    headers = http.sendable_headers(texts)
     content_type = next((headers.pop(name) for name in list(headers) if name.lower() == "content-type"), None)
     return tuple(headers.items()), None if content_type is None else _wire_text(content_type, "the content type")
 
@@ -308,7 +300,7 @@ def assemble(pieces: Sequence[ResponseChunk], index: int, last: Response) -> Res
         marker = dict(last.headers).get(NEXT)
         if marker == "true":
             return replace(last, pieces=(last.body,) if last.body else (), reset=True)
-        return last if marker is None else no_answer("the client waits for a stream that never began")
+        return last if marker is None else http.no_answer("the client waits for a stream that never began")
     first = answers[0]
     if is_final(first):
         return first  # the whole response: later pieces are dropped

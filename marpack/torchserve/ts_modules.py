@@ -46,7 +46,6 @@ TABLE: dict[str, dict[str, str]] = {
     "ts.protocol.otf_message_handler": _PIECES,
     "ts.handler_utils": {},
     "ts.handler_utils.utils": _PIECES | _in(_ENTRY_POINT, "import_class"),
-    "ts.handler_utils.timer": _in("marpack.worker.stages", "timed"),
     "ts.metrics": {},
     "ts.metrics.dimension": _in(_METRICS, "Dimension"),
     "ts.metrics.metric": _in(_METRICS, "Metric"),
@@ -118,16 +117,15 @@ LOADED = frozenset(
     """.split()  # noqa: SIM905 - as above
 )
 
+_HANDLERS, _REQUESTS = "ts.torch_handler", "ts.torch_handler.request_envelope"
 _IMPORTS = {
-    "ts.torch_handler.base_handler": ("ts.handler_utils.timer",),
-    "ts.torch_handler.text_handler": (
-        "ts.torch_handler.base_handler",
+    f"{_HANDLERS}.base_handler": ("ts.handler_utils.timer",),
+    f"{_HANDLERS}.text_handler": (
+        f"{_HANDLERS}.base_handler",
         "ts.handler_utils.text_utils",
-        "ts.torch_handler.contractions",
+        f"{_HANDLERS}.contractions",
     ),
-} | {
-    f"ts.torch_handler.request_envelope.{name}": ("ts.torch_handler.request_envelope.base",)
-    for name in ("body", "json", "kserve", "kservev2")
+    **{f"{_REQUESTS}.{name}": (f"{_REQUESTS}.base",) for name in ("body", "json", "kserve", "kservev2")},
 }
 _PACKAGES = frozenset({"packaging", "psutil", "torch", "ts", "yaml"})
 
