@@ -132,10 +132,10 @@ def test_a_malformed_section_is_a_bad_request(head: str, word: str):
         parts_of("multipart/form-data; boundary=", multipart())
 
 
-@pytest.mark.parametrize(("written", "name"), [('"a\\"b"', "a\\b"), ('"a;b"', "a b"), ("plain", "plain")])
-def test_names_lose_quotes_and_what_separates(written: str, name: str):
-    (part,) = parts_of(MULTIPART, multipart(f"Content-Disposition: form-data; name={written}\r\n\r\nx"))
-    assert part.name == name
+def test_names_lose_quotes_and_what_separates():
+    for written, name in (('"a\\"b"', "a\\b"), ('"a;b"', "a b"), ("plain", "plain")):
+        (part,) = parts_of(MULTIPART, multipart(f"Content-Disposition: form-data; name={written}\r\n\r\nx"))
+        assert part.name == name
 
 
 @pytest.mark.parametrize(
