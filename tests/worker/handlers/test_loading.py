@@ -137,20 +137,17 @@ def test_refused_as_on_the_server_with_reason_and_fix(
         assert told[code].stage == "initialize"
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "words", "hint"),
-    [
+def test_refused_under_target_marpack(make_context, folder, net):
+    for kind, name, words, hint in (
         ("state_dict", "w.pt", "tensors only", "model_file"),
         ("safetensors", "w.safetensors", "tensors only", "model_file"),
-        ("text", "w.pt", "unknown", "whole"),
-    ],
-)
-def test_refused_under_target_marpack(make_context, folder, net, kind, name, words, hint):
-    write(net, folder / name, kind)
-    with pytest.raises(WeightsError, match=words) as failure:
-        answer(make_context(name, target=MARPACK))
-    assert name in str(failure.value)
-    assert hint in failure.value.hint
+        ("text", "x.pt", "unknown", "whole"),
+    ):
+        write(net, folder / name, kind)
+        with pytest.raises(WeightsError, match=words) as failure:
+            answer(make_context(name, target=MARPACK))
+        assert name in str(failure.value)
+        assert hint in failure.value.hint
 
 
 def test_no_weights_at_all_and_weights_that_need_trust(make_context, folder, net):
@@ -173,17 +170,15 @@ def test_a_library_needs_its_section(make_context, folder, net, monkeypatch):
     assert asked == [str(folder / "w.so")]
 
 
-@pytest.mark.parametrize(
-    ("target", "settings", "compiled"),
-    [(TORCHSERVE, {}, True), (MARPACK, {}, True), (MARPACK, {"compile": False}, False)],
-)
-def test_compiled_as_the_config_asks(make_context, folder, net, target, settings, compiled):
+def test_compiled_as_the_config_asks(make_context, folder, net):
     write(net, folder / "w.pt", "state_dict")
-    config = {"pt2": {"compile": {"enable": True, "backend": "eager"}}}
-    handler = BaseHandler()
-    handler.initialize(make_context("w.pt", "netfile.py", target=target, config=config, **settings))
-    assert hasattr(handler.model, "_orig_mod") is compiled
-    assert config == {"pt2": {"compile": {"backend": "eager"}}}  # as the server leaves it
+    cases = ((TORCHSERVE, {}, True), (MARPACK, {}, True), (MARPACK, {"compile": False}, False))
+    for target, settings, compiled in cases:
+        config = {"pt2": {"compile": {"enable": True, "backend": "eager"}}}
+        handler = BaseHandler()
+        handler.initialize(make_context("w.pt", "netfile.py", target=target, config=config, **settings))
+        assert hasattr(handler.model, "_orig_mod") is compiled
+        assert config == {"pt2": {"compile": {"backend": "eager"}}}  # as the server leaves it
 
 
 def test_an_unknown_backend(make_context, folder, net, notes):

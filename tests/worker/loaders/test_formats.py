@@ -91,21 +91,14 @@ def test_onnx_with_several_inputs_and_outputs(model_dir):
     found = model(BATCH, b=2 * BATCH)
     assert {name: tensor.tolist() for name, tensor in found.items()} == {"y": [[18.0, 3.0]], "minus": [[-18.0, -3.0]]}
     assert [port.name for port in model.get_inputs()] == ["a", "b"]  # a method of the session
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda model: model(BATCH.double(), BATCH), r"input a is tensor\(float\), not torch.float64"),
-        (lambda model: model(BATCH), "inputs a, the graph declares a tensor"),
-        (lambda model: model(BATCH, c=BATCH), "inputs a, c, "),
-        (lambda model: model(BATCH, BATCH, BATCH), "inputs 3, "),
-    ],
-)
-def test_onnx_inputs_are_checked(model_dir, call, message):
-    write_onnx(model_dir / "w.onnx", inputs=("a", "b"))
-    with pytest.raises(formats.ModelInputError, match=message):
-        call(load(model_dir / "w.onnx"))
+    for tensors, named, message in (
+        ((BATCH.double(), BATCH), {}, r"input a is tensor\(float\), not torch.float64"),
+        ((BATCH,), {}, "inputs a, the graph declares a tensor"),
+        ((BATCH,), {"c": BATCH}, "inputs a, c, "),
+        ((BATCH, BATCH, BATCH), {}, "inputs 3, "),
+    ):
+        with pytest.raises(formats.ModelInputError, match=message):
+            model(*tensors, **named)
 
 
 def test_onnx_of_another_opset(model_dir, notes):
