@@ -99,7 +99,7 @@ class LocalFile(ByteSource):
         return count
 
     def _damaged(self, what: str) -> DamagedArchiveError:
-        return DamagedArchiveError(f"the archive {what}", where=self.where, hint="copy or download it again")
+        return DamagedArchiveError(f"the archive {what}", where=self.where)
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""

@@ -14,7 +14,6 @@ RUNTIMES = ("python", "python3", "LSP")  # contract §1
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 
-_REBUILD = "build the archive again: marpack build"
 
 _Object = dict[str, object]
 
@@ -61,7 +60,7 @@ class Manifest(Struct, frozen=True, kw_only=True, rename="camel"):
             for key in ("modelName", "handler"):
                 if model.get(key) is None:
                     what = f"the manifest has no 'model.{key}', which the server needs"
-                    raise ManifestError(what, hint=_REBUILD)
+                    raise ManifestError(what)
             runtime = top.get("runtime", RUNTIMES[0])  # the server registers no other; python in any case of letters
             if runtime is None or (str(runtime) not in RUNTIMES and str(runtime).lower() not in ("python", "python3")):
                 found = "null" if runtime is None else repr(str(runtime)[:40])

@@ -23,7 +23,6 @@ INDEX_NAME = "MAR-INF/marpack.json"
 REGISTRY = "oci://"  # what the address of an archive in a registry begins with
 _MIB = 1 << 20
 _GIB = 1 << 30
-_REBUILD = "build the archive again: marpack build"
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-.]*")  # contract §1; match it whole
 MAX_NAME = 1024  # bytes of UTF-8; PATH_MAX is 4096 and the cache's own path needs room
 MAX_COMPONENT = 255  # bytes of UTF-8; what ext4, XFS, APFS and NTFS can hold
@@ -179,7 +178,7 @@ class Archive(Protocol):
         where = f"{self.source}!{MANIFEST_NAME}"
         entry = self.entries.get(MANIFEST_NAME)
         if entry is None:
-            raise ManifestError(f"the archive has no {MANIFEST_NAME}", where=self.source, hint=_REBUILD)
+            raise ManifestError(f"the archive has no {MANIFEST_NAME}", where=self.source)
         if entry.size > MAX_BYTES:
             raise ManifestError(f"the manifest has {entry.size} bytes; {MAX_BYTES} is the most", where=where)
         with self.open(MANIFEST_NAME) as file:
@@ -187,7 +186,7 @@ class Archive(Protocol):
         for key, name in manifest.files.items():
             if name_problem(name):
                 message = f"model.{key} points outside the archive: {quoted(name)}"
-                raise ManifestError(message, where=f"{where}: model.{key}", hint=_REBUILD)
+                raise ManifestError(message, where=f"{where}: model.{key}")
         return manifest
 
     def open(self, name: str) -> BinaryIO:
@@ -236,7 +235,7 @@ def require_files(archive: Archive) -> None:
     for key, name in archive.manifest.files.items():
         if name not in archive.entries:
             message = f"model.{key} points at {quoted(name)}, which is not in the archive"
-            raise ManifestError(message, where=f"{archive.source}!{MANIFEST_NAME}: model.{key}", hint=_REBUILD)
+            raise ManifestError(message, where=f"{archive.source}!{MANIFEST_NAME}: model.{key}")
 
 
 def common_root(names: Iterable[str]) -> str:

@@ -48,7 +48,6 @@ _KINDS = {
     tarfile.GNUTYPE_SPARSE: "a sparse file",
 }
 _PACK = "pack the file itself"
-_AGAIN = "copy or download the archive again"
 _RAISE = "raise the limit if you trust it: --max-"
 
 
@@ -64,9 +63,9 @@ def decompress(data: ByteSource, limits: Limits, spool: Spool) -> None:
         try:
             block: bytes = inflater.decompress(pending, _PIECE)
         except _InflateError as error:
-            raise DamagedArchiveError(f"the gzip stream cannot be inflated: {error}", hint=_AGAIN) from None
+            raise DamagedArchiveError(f"the gzip stream cannot be inflated: {error}") from None
         if not pending and not block and not inflater.eof:
-            raise DamagedArchiveError("the gzip stream is truncated", hint=_AGAIN)
+            raise DamagedArchiveError("the gzip stream is truncated")
         size = spool.size + len(block)
         if size > limits.total + limits.allowance:
             raise LimitExceededError(f"the gzip stream holds more than {limits.total} bytes", hint=_RAISE + "size")
@@ -110,7 +109,7 @@ def read_records(spool: Spool, limits: Limits) -> list[Record]:
             if total > limits.total:
                 raise LimitExceededError(f"the members have more than {limits.total} bytes", hint=_RAISE + "size")
         if place + size > spool.size:
-            raise DamagedArchiveError("the tar ends in the middle of a member", hint=_AGAIN)
+            raise DamagedArchiveError("the tar ends in the middle of a member")
         place += size + -size % tarfile.BLOCKSIZE
     if pax or long_name is not None:
         raise DamagedArchiveError("the tar ends after a name without its member")
@@ -141,7 +140,7 @@ def _parse_header(block: bytes) -> tarfile.TarInfo:
     try:
         header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
     except (tarfile.EmptyHeaderError, tarfile.TruncatedHeaderError):  # type: ignore[attr-defined]  # not in its stub
-        raise DamagedArchiveError("the tar has no end: it is truncated", hint=_AGAIN) from None
+        raise DamagedArchiveError("the tar has no end: it is truncated") from None
     except tarfile.HeaderError as error:
         raise DamagedArchiveError(f"a header of the tar cannot be read, or this is not a tar: {error}") from None
     if header.size < 0:

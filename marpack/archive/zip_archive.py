@@ -136,11 +136,8 @@ def _member_blocks(data: ByteSource, member: Entry) -> Iterator[memoryview]:
 
 
 def _wrong_bytes(data: ByteSource, member: Entry) -> DamagedArchiveError:
-    return DamagedArchiveError(
-        f"the bytes of the member {quoted(member.name)} do not match the CRC or size recorded for them",
-        where=data.where,
-        hint="copy or download the archive again",
-    )
+    what = f"the bytes of the member {quoted(member.name)} do not match the CRC or size recorded for them"
+    return DamagedArchiveError(what, where=data.where)
 
 
 def _inflated_blocks(data: ByteSource, member: Entry) -> Iterator[memoryview]:

@@ -48,7 +48,6 @@ _KINDS = {
     stat.S_IFBLK: "a device",
 }
 _REPACK = "pack it again: marpack build"
-_FETCH = "copy or download the archive again"
 _RAISE = "raise the limit if you trust it: --max-"
 
 # Of the lenient reading of zips inside a file.
@@ -115,7 +114,7 @@ def find_end(data: ByteSource) -> End:
     else:
         if data.size >= 4 and data.read_at(0, 4) == LOCAL_MAGIC:
             what = "the zip has no directory at its end: it is truncated, or bytes were appended"
-            raise DamagedArchiveError(what, hint=_FETCH)
+            raise DamagedArchiveError(what)
         raise NotAnArchiveError("this is not a zip", hint="a .mar is a zip made by: marpack build")
     comment = tail[at + END.size :]
     if END_MAGIC in comment or CENTRAL_MAGIC in comment:
@@ -252,10 +251,10 @@ def _read_central(data: ByteSource, end: End, limits: Limits) -> list[Header]:
     if end.size > limits.directory:
         raise LimitExceededError(f"the zip's directory has {end.size} bytes; {limits.directory} is the limit")
     if end.entries * CENTRAL.size > end.size:
-        raise DamagedArchiveError("the zip's directory is shorter than its number of members", hint=_FETCH)
+        raise DamagedArchiveError("the zip's directory is shorter than its number of members")
     surplus = end.limit - end.offset - end.size
     if surplus < 0:
-        raise DamagedArchiveError("the zip's directory is not where its end record says", hint=_FETCH)
+        raise DamagedArchiveError("the zip's directory is not where its end record says")
     if surplus:
         raise UnsafeArchiveError(
             f"the zip's directory ends {surplus} bytes too late: bytes were put before or into the zip"
@@ -357,7 +356,7 @@ def _check_layout(data: ByteSource, headers: list[Header], end: int) -> tuple[di
         place, before = offsets[header.name] + header.compressed_size, header.name
         if place > end:
             what = f"the member {quoted(before)} runs into the zip's directory"
-            raise DamagedArchiveError(what, hint=_FETCH)
+            raise DamagedArchiveError(what)
         if header.flags & DESCRIPTOR:
             behind = _descriptor_size(data.read_at(place, min(24, end - place)), header)
             place += behind
