@@ -81,26 +81,23 @@ def test_a_request_is_received_as_it_was_sent():
     assert request == Request(id="id", parts=parts, headers=kept, url_path="a/b", explain=True)
 
 
-def test_a_content_type_that_no_header_names_is_added_to_them():
+def test_a_content_type_that_no_header_names_is_added_to_them_and_fields_stand_for_a_body():
     request = receive([("X-A", "1")], b"hi", request_id="id", content_type="a/b;c")
     assert request.headers == (("Content-Type", "a/b;c"), ("X-A", "1"))
     assert request.parts == (Part("body", b"hi", "a/b"),)
     assert receive([], b"hi", request_id="id", content_type="").headers == ()
-
-
-def test_fields_stand_for_the_body_of_a_form():
     fields = [Part("a:b", b"1"), Part("f", b"2", "text/plain; format=flowed"), Part("a b", b"3")]
     request = receive([], fields, request_id="id", content_type=FORM_TYPE)
     assert request.parts == (Part("a b", b"3"), Part("f", b"2", "format=flowed"))
     assert request.headers == (("Content-Type", FORM_TYPE),)
 
 
-@pytest.mark.parametrize("content", [b"hello", [Part("a", b"hello")]])
-def test_what_is_too_large_is_refused_and_a_bad_head_before_it(content: bytes | list[Part]):
-    with pytest.raises(TooLargeError):
-        receive([], content, request_id="id", limit=4)
-    with pytest.raises(HeadError):
-        receive([("X Y", "1")], content, request_id="id", limit=4)
+def test_what_is_too_large_is_refused_and_a_bad_head_before_it():
+    for content in (b"hello", [Part("a", b"hello")]):
+        with pytest.raises(TooLargeError):
+            receive([], content, request_id="id", limit=4)
+        with pytest.raises(HeadError):
+            receive([("X Y", "1")], content, request_id="id", limit=4)
 
 
 def test_fields_count_with_what_a_client_writes_around_them():

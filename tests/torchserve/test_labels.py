@@ -12,16 +12,10 @@ def loaded(tmp_path: Path, content: object) -> dict[str, str] | None:
     return load_label_mapping(str(path))
 
 
-@pytest.mark.parametrize(
-    ("content", "mapping"),
-    [
-        ({"0": "cat"}, {"0": "cat"}),
-        ({"0": ["n01", "tench"]}, {"0": "tench"}),
-        ({"object_type_names": ["a", "b"]}, {"0": "a", "1": "b"}),
-    ],
-)
-def test_the_three_shapes(tmp_path: Path, content: object, mapping: dict[str, str]):
-    assert loaded(tmp_path, content) == mapping
+def test_the_three_shapes(tmp_path: Path):
+    assert loaded(tmp_path, {"0": "cat"}) == {"0": "cat"}
+    assert loaded(tmp_path, {"0": ["n01", "tench"]}) == {"0": "tench"}
+    assert loaded(tmp_path, {"object_type_names": ["a", "b"]}) == {"0": "a", "1": "b"}
 
 
 def test_other_shapes_are_refused_and_no_file_is_no_mapping(tmp_path: Path):

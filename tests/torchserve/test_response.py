@@ -194,11 +194,11 @@ def test_a_piece_says_that_more_is_to_come_and_a_plain_answer_does_not(context: 
         assert [response.headers for response in sent(context, ["a", "b"], more=more).values()] == [headers] * 2
 
 
-@pytest.mark.parametrize(("code", "phrase"), [(500, "Internal Server Error"), (201, "Created"), (299, "")])
-def test_a_code_that_is_not_200_is_an_error_for_the_whole_batch(context: Context, code: int, phrase: str):
-    responses = sent(context, {0: "a"}, {0: "one"}, code=code)
-    assert [(one.status, one.phrase, one.failed) for one in responses.values()] == [(code, phrase, True)] * 2
-    assert b'"message": "m"' in responses[1].body
+def test_a_code_that_is_not_200_is_an_error_for_the_whole_batch(context: Context):
+    for code, phrase in ((500, "Internal Server Error"), (201, "Created"), (299, "")):
+        responses = sent(context, {0: "a"}, {0: "one"}, code=code)
+        assert [(one.status, one.phrase, one.failed) for one in responses.values()] == [(code, phrase, True)] * 2
+        assert b'"message": "m"' in responses[1].body
 
 
 def test_a_piece_that_is_no_json_is_an_error_for_the_whole_batch(context: Context):
