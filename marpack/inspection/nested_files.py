@@ -75,6 +75,7 @@ EXPANDED_LIMIT = 64 * 1024 * 1024  # bytes that a compressed file inside may exp
 MAX_DEPTH = 6  # files within files
 MAX_FILES = 50_000  # in all of them together, and so is the next
 MAX_EXPANDED = 128 * 1024 * 1024  # bytes that come out of compressed files, or pad pickles
+_MAX_SHARED = 18  # files inside that a byte is part of, on average: three ways of reading at each of six depths
 MAX_STREAMS = 1000  # pickles one after the other in one file
 _SAFETENSORS = (".safetensors", ".sft")
 _PADDING = b"\0 \t\r\n"
@@ -361,6 +362,7 @@ class NestedScan:
         self._packed = frozenset(packed)
         self._files_left = MAX_FILES
         self._bytes_left = MAX_EXPANDED
+        self._inside_left = MAX_EXPANDED * _MAX_SHARED
         self._is_over = False
 
     def file(
@@ -376,10 +378,15 @@ class NestedScan:
         if depth > MAX_DEPTH:
             yield Unscanned(where, f"it is nested deeper than {MAX_DEPTH} files")
             return
-        if self._files_left < 0 or self.budget.left <= 0:
-            opcodes = f"{self.budget.count:,} opcodes of pickles (--max-opcodes)"
-            limit = f"{MAX_FILES:,} other files" if self._files_left < 0 else opcodes
-            yield from () if self._is_over else [Unscanned(where, f"it and all later files come after {limit}")]
+        size = file.seek(0, io.SEEK_END)
+        self._inside_left += -size if depth else size * _MAX_SHARED
+        limits = {
+            f"{MAX_FILES:,} other files": self._files_left,
+            f"{self.budget.count:,} opcodes of pickles (--max-opcodes)": self.budget.left - 1,
+            "too many files that share their bytes": self._inside_left,
+        }
+        if reached := [limit for limit, left in limits.items() if left < 0]:
+            yield from () if self._is_over else [Unscanned(where, f"it and all later files come after {reached[0]}")]
             self._is_over = True
             return
         file.seek(0)

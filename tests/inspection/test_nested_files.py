@@ -1,12 +1,14 @@
 """What wraps another file: what comes out, and what is said where it cannot be followed to its end."""
 
 import bz2
+import copy
 import gzip
 import io
 import lzma
 import random
 import struct
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable
 
@@ -15,6 +17,7 @@ import pytest
 
 from marpack.inspection import nested_files
 from marpack.inspection.nested_files import HEAD, WrappingError, unwrap
+from marpack.inspection.pickles import Unscanned
 
 TEXT = b"the inner file, " * 100
 LIMIT = 1 << 20
@@ -281,3 +284,25 @@ def test_text_that_starts_like_joblibs_old_compression_is_text() -> None:
 def test_what_follows_the_end_of_a_tar_is_looked_into() -> None:
     found, problem = unwrapped(tarred({"a": b"first"}) + bytes(1024) + TEXT)
     assert ([(name, data) for name, data, _ in found], problem) == ([("a", b"first"), ("rest", TEXT)], None)
+
+
+def test_members_that_share_their_bytes_are_not_read_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("member", bytes(1 << 16))
+        for number in range(2000):  # only the directory repeats it
+            archive.filelist.append(copy.copy(archive.filelist[0]))
+            archive.filelist[-1].filename = f"{number:06}"
+    reads = 0
+
+    class Counting(io.BytesIO):
+        def readinto(self, buffer: bytearray, /) -> int:  # type: ignore[override]
+            nonlocal reads
+            count = super().readinto(buffer)
+            reads += count
+            return count
+
+    monkeypatch.setattr(nested_files, "MAX_EXPANDED", 1 << 20)
+    found = list(nested_files.NestedScan().file("a.zip", Counting(out.getvalue())))
+    assert [type(part) for part in found] == [Unscanned]
+    assert 0 < reads < 100_000_000  # without the limit: 393 MB
