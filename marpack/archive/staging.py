@@ -106,7 +106,7 @@ def _refuse_file(target: Path, *, replace: bool) -> None:
     if not target.is_file():
         raise OutputExistsError("the output is not a regular file", where=str(target), hint="choose another output")
     if not replace:
-        raise OutputExistsError("the output exists already", where=str(target), hint="pass --force to replace it")
+        raise OutputExistsError("the output exists already", where=str(target), hint="Pass --force to replace it.")
 
 
 def _refuse_folder(target: Path, marker: str, *, replace: bool) -> None:
@@ -115,9 +115,6 @@ def _refuse_folder(target: Path, marker: str, *, replace: bool) -> None:
     if not target.is_dir():
         what = "the output is a file, not a folder"
         raise OutputExistsError(what, where=str(target), hint="move it away", code="output-not-a-folder")
-    if not replace:
-        what = "the output folder exists already"
-        raise OutputExistsError(what, where=str(target), hint="pass --force to replace it")
     if _holds_other_files(target, marker):
         raise OutputExistsError(
             f"the output folder holds other files and no {marker}, so it is not replaced",
@@ -125,6 +122,9 @@ def _refuse_folder(target: Path, marker: str, *, replace: bool) -> None:
             hint="choose another output, or remove that folder yourself",
             code="output-holds-other-files",
         )
+    if not replace:
+        what = "the output folder exists already"
+        raise OutputExistsError(what, where=str(target), hint="Pass --force to replace it.")
 
 
 def _holds_other_files(folder: Path, marker: str) -> bool:

@@ -133,9 +133,11 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         sys.stdout.flush()
     except click.exceptions.Exit as end:
         code = end.exit_code
-    except click.ClickException as error:
+    except getattr(click.exceptions, "NoArgsIsHelpError", ()) as error:  # which click before 8.2 does not have
         error.show()
-        code = _finish(UsageError(error.format_message()), words)
+        code = _finish(UsageError("Missing command."), words)
+    except click.ClickException as error:
+        code = _fail(_usage_error(error), words)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         code = _finish(InterruptError("interrupted"), words)
@@ -145,6 +147,20 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         sys.stdout.flush()
     INTERRUPTS.finish()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _usage_error(error: click.ClickException) -> UsageError:
+    """Return click's error as one of marpack's."""
+    what, where, context = " ".join(error.format_message().split()), None, getattr(error, "ctx", None)
+    if isinstance(error, click.NoSuchOption) and context is not None:
+        visible = [each for each in context.command.get_params(context) if not getattr(each, "hidden", False)]
+        names = [name for each in visible for name in each.opts if name.startswith("-")]
+        near = nearest(error.option_name, names, cutoff=0.7)
+        what = error.message + (f" Did you mean '{near}'?" if near else "")
+    elif isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter) and error.param:
+        what, where = error.message, error.param.opts[0]
+    hint = f"Run '{context.command_path} --help'." if context is not None else None
+    return UsageError(what, where=where, hint=hint)
 
 
 def _prepare_streams() -> None:

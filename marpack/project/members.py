@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator
@@ -45,8 +46,8 @@ class EntryPoint(Struct, frozen=True):
 
 
 def near_built_in(text: str) -> str | None:
-    """Return the built-in that a misspelt name probably means."""
-    return nearest(text, OFFERED)
+    """Return the built-in that a misspelt name probably means; none for the path of a file."""
+    return None if re.search(r"[/:]|\.py$", text) else nearest(text, OFFERED)
 
 
 def tree(

@@ -126,8 +126,6 @@ def check_output(plan: Plan) -> None:
         raise refused(f"{blocker} is a file, so nothing can be written below it")
     if not os.path.lexists(output):
         return
-    if not plan.replace:
-        raise OutputExistsError("the output exists", where=str(output), hint="--force replaces it")
     if is_model_folder and not output.is_dir():
         raise refused("the output is a file; this format needs a folder")
     if source := _replaced_source(plan):
@@ -139,6 +137,8 @@ def check_output(plan: Plan) -> None:
         raise refused("the output is a folder; an archive is a file", f"rmdir {output}")
     if not is_model_folder and not output.is_file():
         raise refused("the output is not a regular file")
+    if not plan.replace:
+        raise OutputExistsError("the output exists", where=str(output), hint="Pass --force to replace it.")
 
 
 def _replaced_source(plan: Plan) -> Path | None:

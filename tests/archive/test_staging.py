@@ -178,11 +178,12 @@ def test_a_swap_that_fails_half_way_puts_the_old_folder_back(tmp_path: Path) -> 
     assert listing(tmp_path) == ["digits"]
 
 
-def test_a_folder_of_other_files_is_never_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replace", [False, True])  # --force, which would be refused, is not the remedy of either
+def test_a_folder_of_other_files_is_never_replaced(tmp_path: Path, replace: bool) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src/thesis.tex").touch()
     foreign = has_code("output-holds-other-files")
-    with pytest.raises(OutputExistsError, check=foreign), staged_folder(tmp_path / "src", replace=True):
+    with pytest.raises(OutputExistsError, check=foreign), staged_folder(tmp_path / "src", replace=replace):
         raise AssertionError
     assert listing(tmp_path / "src") == ["thesis.tex"]
 

@@ -53,6 +53,14 @@ def append(name: str, text: str) -> None:
 # --- what it does ---
 
 
+def test_a_missing_file_is_not_taken_for_a_built_in_handler(tmp_path: Path) -> None:
+    (tmp_path / "marpack.yaml").write_text('name: x\nversion: "1.0"\nhandler: handler.py\n')
+    outcome = build(tmp_path)
+    assert (outcome.returncode, codes(outcome)) == (2, ("missing-file",))
+    assert outcome.error is not None
+    assert "vllm_handler" not in str(outcome.error.findings[0].hint)
+
+
 def provenance(path: str = "digits.mar") -> dict[str, str]:
     with open_archive(path) as archive, archive.open("MAR-INF/marpack.json") as file:
         found: dict[str, str] = json.loads(file.read())["provenance"]

@@ -29,6 +29,32 @@ def test_a_misspelt_command_is_guessed(word: str, tip: str):
     assert tip in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "where", "tip"),
+    [
+        ("build --forse", None, "'--force'"),
+        ("serve --strt", None, ""),  # --start is hidden
+        ("run --timeout soon", "--timeout", ""),
+        ("export --to mainframe", "--to", ""),
+        ("export", None, ""),
+        ("diff one", None, ""),
+    ],
+)
+def test_clicks_usage_errors_look_like_ours(words: str, where: str | None, tip: str):
+    done = run(*words.split())
+    assert (done.returncode, done.cause) == (2, "usage")
+    assert done.error is not None
+    assert (done.error.where, f"marpack {words.split(maxsplit=1)[0]} --help" in str(done.error.hint)) == (where, True)
+    assert (tip in done.error.what) == ("Did you mean" in done.error.what or not tip)
+    assert done.stderr.startswith("error: ")
+    assert "Usage:" not in done.stderr
+
+
+def test_without_a_command_the_help_is_shown():
+    done = run()
+    assert (done.returncode, "  init " in done.stdout + done.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("command", ["build", "inspect"])
 def test_looking_never_imports_torch(command: str, tmp_path: Path, make_mar):
     mar = make_mar("import torch\n")
@@ -163,7 +189,7 @@ def test_where_json_is_expected_an_error_is_json_too(tmp_path: Path, words: str,
     done = run(*words.split(), "--json", cwd=tmp_path)
     failure = msgspec.json.decode(done.stdout, type=Failure)
     assert (failure.code, failure.exit_code, done.returncode) == (code, exit_code, exit_code)
-    assert failure.error.removeprefix(f"{failure.where}: ") in done.stderr.replace("Error: ", "")
+    assert failure.error.removeprefix(f"{failure.where}: ") in done.stderr
     assert run(*words.split(), cwd=tmp_path).stdout == ""
 
 
