@@ -184,7 +184,7 @@ def _move_folder(temporary: Path, target: Path) -> None:
         _sync_folder(Path(folder))
     moved: list[Path] = []
     try:
-        while True:  # another build of the same target may put its folder there meanwhile
+        for tries_left in reversed(range(100)):  # another build of the same target may put its folder there meanwhile
             moved.append(_temporary_path(target))
             with suppress(FileNotFoundError):
                 target.rename(moved[-1])
@@ -192,7 +192,7 @@ def _move_folder(temporary: Path, target: Path) -> None:
                 temporary.rename(target)
                 break
             except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                if not tries_left or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
     except BaseException:
         with suppress(OSError):
