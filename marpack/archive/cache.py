@@ -360,7 +360,12 @@ def check_size(size: int, maximum: int, where: str) -> None:
 
 
 def find_kept(cache: Cache, key: str, name: str) -> Path | None:
-    """Return a file of the cache that did not change since it was fetched, and note its use."""
+    """Return a file of the cache that did not change since it was fetched, and note its use.
+
+    A cache that others can write to has none: they could have written both the file and its state.
+    """
+    if _open_folder(cache.root) is not None:
+        return None
     path = cache.root / "blobs" / key / name
     stamp = path.with_name(name + _STAMP)
     try:

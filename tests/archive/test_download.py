@@ -150,6 +150,16 @@ def test_what_is_there_is_not_fetched_again(name: str, sha256: str | None, count
     assert len(Liar.asked) == count - 1
 
 
+def test_a_file_that_others_could_have_put_into_the_cache_is_refused(site: str, cache: Cache):
+    path = fetched(f"{site}/x.mar", cache)
+    path.write_bytes(b"another archive")
+    status = path.stat()
+    path.with_name(f"{path.name}.json").write_text(f"[{status.st_size},{status.st_mtime_ns},{status.st_ctime_ns}]")
+    cache.root.chmod(0o770)
+    with pytest.raises(ExtractionError, check=has_code("unsafe-cache")):
+        fetched(f"{site}/x.mar", cache)
+
+
 def test_without_a_version_it_is_fetched_again(site: str, cache: Cache):
     path = fetched(f"{site}/no-version.mar", cache, None)
     inode = path.stat().st_ino
