@@ -37,7 +37,8 @@ _Label = tuple[Any, Any, str]  # index, label, place; Any: they are checked late
 
 def read_text_file(path: Path, *, limit: int = MAX_BYTES) -> str:
     """Return a small file's text; raises ProjectError if it cannot be read, is too large, or is not UTF-8."""
-    with convert_os_errors(ProjectError, "it cannot be read", where=str(path)), path.open("rb") as file:
+    unreadable = convert_os_errors(ProjectError, "it cannot be read", where=str(path), code="unreadable-file")
+    with unreadable, path.open("rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise ProjectError(f"it is larger than {limit // 1024} KiB", where=str(path))
@@ -101,7 +102,7 @@ class SchemaReader:
             inner = f"{path}.{key}" if path else str(key)
             if key in fields:
                 found[fields[key].name] = self._value(fields[key].type, item, inner)
-            else:
+            elif kind.forbid_unknown_fields:
                 hint = did_you_mean(str(key).lower(), list(fields)) or f"known keys: {', '.join(fields)}"
                 self._report(codes.UNKNOWN_KEY, f"unknown key {key}", inner, hint)
         for key, field in fields.items():
@@ -202,14 +203,14 @@ def load_project(folder: Path) -> Project:
 
 
 class _Metric(Struct, frozen=True):
-    """One metric of the server's `metrics_config`."""
+    """One metric of the server's `metrics_config`; a worker does not read further keys."""
 
     name: str
     unit: str
     dimensions: list[str]
 
 
-class _MetricsByType(Struct, frozen=True):
+class _MetricsByType(Struct, frozen=True, forbid_unknown_fields=True):
     """Metrics by their type; the server has no others."""
 
     counter: list[_Metric] = []
@@ -261,22 +262,12 @@ def _read_metrics(file: Path, *sections: Section) -> dict[Section, _MetricsByTyp
     reader, found = SchemaReader(document, str(file)), dict[Section, _MetricsByType]()
     for section in sections:
         value = document.value.get(section)
-        if isinstance(value, dict):
-            # The server skips a type without metrics, a worker does not.
-            kept = {kind: each for kind, each in value.items() if section is Section.MODELS or each is not None}
-            value = {kind: _known_keys(metrics) for kind, metrics in kept.items()}
+        if isinstance(value, dict) and section is Section.SERVER:  # it skips a type without metrics, a worker does not
+            value = {kind: each for kind, each in value.items() if each is not None}
         if value is not None:
             found[section] = reader.read(_MetricsByType, value, section)
     reader.raise_findings()
     return found
-
-
-def _known_keys(metrics: Any) -> Any:  # Any: plain YAML values
-    """Return metrics without the keys that a worker does not read; the frontend only logs them."""
-    if isinstance(metrics, list):
-        return [_known_keys(metric) for metric in metrics]
-    known = _Metric.__struct_fields__
-    return {key: metrics[key] for key in metrics if key in known} if isinstance(metrics, dict) else metrics
 
 
 def labels_member(path: Path) -> Path | bytes:

@@ -6,8 +6,8 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from msgspec import Struct
 
@@ -15,7 +15,7 @@ from marpack import finding_codes as codes
 from marpack.archive.protocol import check_member_name, folded
 from marpack.archive.staging import TEMPORARY
 from marpack.errors import UnsafeArchiveError, describe_os_error, nearest
-from marpack.findings import Code, Finding, Severity
+from marpack.findings import Code, Finding
 from marpack.inspection.lint.source import Broken, Found, ModuleFinder, parse, read_imports
 from marpack.project.plan import PlannedMember, Role
 from marpack.project.schema import FILE_NAME, LOCK_NAME
@@ -159,17 +159,9 @@ class MemberCollector:
         self._outside: dict[str, list[Path]] = {}  # a place in marpack.yaml → its files outside `home`
         self._members: dict[str, PlannedMember] = {}  # by the name without case and Unicode form
 
-    def report(
-        self,
-        code: Code,
-        where: str | None,
-        *,
-        hint: str | None = None,
-        severity: Severity | None = None,
-        **values: object,
-    ) -> None:
+    def report(self, code: Code, where: str | None, **values: Any) -> None:  # Any: see `Code.at`
         """Add a finding."""
-        self.findings.append(code.at(where, hint=hint, severity=severity, **values))
+        self.findings.append(code.at(where, **values))
 
     def add(
         self, name: str, source: Path | bytes, *, where: str, role: Role | None = None, anywhere: bool = False
@@ -196,15 +188,14 @@ class MemberCollector:
             size = len(source) if isinstance(source, bytes) else source.stat().st_size
             role = Role.WEIGHTS if name.endswith(SUFFIXES) or size >= _LARGE else Role.FILE
         before = self._members.setdefault(key, PlannedMember(name, source, role))
-        is_same = before.source == source
-        if isinstance(source, Path) and isinstance(before.source, Path):
-            is_same = source.samefile(before.source)
+        both = (before.source, source)
+        is_same = (
+            source.samefile(both[0]) if isinstance(source, Path) and isinstance(both[0], Path) else both[0] == source
+        )
         if before.name == name and is_same:
             self.places.setdefault(name, str(source) if isinstance(source, Path) else where)
             return
-        first, second = (
-            str(each) if isinstance(each, Path) else "the one that marpack makes" for each in (before.source, source)
-        )
+        first, second = (str(each) if isinstance(each, Path) else "the one that marpack makes" for each in both)
         names = name if before.name == name else f"{before.name} and {name} (the same name without case)"
         message = f"two files would be {names} in the archive: {first} and {second}"
         self.report(codes.NAME_COLLISION, where, message=message)
@@ -234,10 +225,8 @@ class MemberCollector:
         """Add the file of a handler; a built-in has none."""
         near = near_built_in(text)
         if HandlerName.parse(text).path.endswith(".ipynb"):
-            script = f"jupyter nbconvert --to script {text.partition(':')[0]}"
             message = f"{text} is a notebook, and the server imports Python files"
-            hint = f"{script}, keep the handler in it, and name the .py file"
-            self.report(codes.NOTEBOOK, where, hint=hint, message=message)
+            self.report(codes.NOTEBOOK, where, message=message)
         elif file is not None and near and not file.exists():
             message = f"{text} is neither a built-in handler nor a file"
             self.report(codes.MISSING_FILE, where, hint=f"did you mean {near}?", message=message)
@@ -288,14 +277,13 @@ class MemberCollector:
     def members(self) -> tuple[PlannedMember, ...]:
         """Return the members, sorted by name; report files outside `home`, and names of both a file and a folder."""
         for where, paths in self._outside.items():
-            shown = []
-            for path in paths[:3]:
-                real = os.path.realpath(path)
-                is_link = real != os.path.normpath(path.absolute())
-                shown.append(f"{path} (a link to {real})" if is_link else str(path))
-            names = ", ".join(shown) + (", …" if len(paths) > 3 else "")
-            place = f"outside the project folder {os.path.realpath(str(self.home))}"
-            message = f"{names} is {place}" if len(paths) == 1 else f"{len(paths)} files are {place}: {names}"
+            reals = [(path, os.path.realpath(path)) for path in paths[:3]]
+            shown = [
+                str(path) if real == os.path.normpath(path.absolute()) else f"{path} (a link to {real})"
+                for path, real in reals
+            ]
+            more = f" and {len(paths) - 3} more" if paths[3:] else ""
+            message = f"outside the project folder {os.path.realpath(str(self.home))}: {', '.join(shown)}{more}"
             self.report(codes.OUTSIDE_PROJECT, where, message=message)
         members = tuple(sorted(self._members.values(), key=lambda member: member.name))
         for member in members:
@@ -317,10 +305,8 @@ class MemberCollector:
         try:
             mode = path.stat().st_mode
         except FileNotFoundError:
-            near = None
-            with suppress(OSError):
-                siblings = (each for each in path.parent.iterdir() if each.suffix not in _ARCHIVES)
-                near = nearest(path.name, [each.name for each in siblings if each.name != path.name])
+            siblings = (each for each in path.parent.glob("*") if each != path and each.suffix not in _ARCHIVES)
+            near = nearest(path.name, [each.name for each in siblings])
             problem = "is a broken symlink" if path.is_symlink() else "does not exist"
             hint = f"did you mean {path.parent / near}?" if near else None
             self.report(codes.MISSING_FILE, where, hint=hint, message=f"{path} {problem}")

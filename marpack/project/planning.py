@@ -20,19 +20,11 @@ from marpack.archive.index import Vendored, VendoredPackage
 from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.protocol import MANIFEST_NAME, MODEL_NAME, Bar, no_progress, quoted
 from marpack.errors import MarpackError, OutputExistsError, ProjectError, refuse_unusable_paths
-from marpack.findings import Code, Finding, Severity
+from marpack.findings import Finding, Severity
 from marpack.inspection.lint.linting import lint
 from marpack.inspection.lint.source import Broken, evaluate_condition, parse, texts_in
 from marpack.project.load import labels_member, parse_document
-from marpack.project.members import (
-    EntryPoint,
-    MemberCollector,
-    is_pattern,
-    leads_out,
-    local_modules,
-    matches,
-    tree,
-)
+from marpack.project.members import EntryPoint, MemberCollector, is_pattern, leads_out, local_modules, matches, tree
 from marpack.project.plan import Format, Plan, Role, check_output, choose_output
 from marpack.project.schema import (
     GENERATED_MARK,
@@ -175,7 +167,7 @@ def _add_files(project: Project, collector: MemberCollector, config: str | None)
             try:
                 collector.add(LABELS_NAME, labels_member(path), where=where)
             except ProjectError as error:
-                collector.findings.append(_as_finding(error, codes.LABELS))
+                collector.report(codes.LABELS, error.where, hint=error.hint, message=error.what)
     if isinstance(project.config, str):
         collector.add(Path(project.config).name, folder / project.config, where=place("config"))
     elif config is not None:
@@ -235,32 +227,28 @@ def _add_vendored(project: Project, collector: MemberCollector, cache: Cache, ba
         for wheel in lock.wheels:
             unpacked = wheel_tree(wheel, cache, bar)
             for name in sorted(unpacked.names):
-                _add_vendored_file(name, unpacked.folder / name, wheel.file, collector)
+                path, before = unpacked.folder / name, collector.source_of(name)
+                top, slash, _ = name.partition("/")
+                module, _, suffix = top.partition(".")
+                is_module = slash or suffix == "py" or suffix.endswith("so")
+                if is_module and (breaks_worker(module) or never_found(module)):
+                    message = f"{name} would replace a module that the worker needs, or never be imported"
+                    collector.report(codes.VENDOR, wheel.file, hint="remove the requirement", message=message)
+                if before is None:
+                    collector.add(name, path, where=wheel.file, anywhere=True)  # in the cache, with the locked digest
+                    collector.places[name] = f"{wheel.file}!{name}"
+                elif (before if isinstance(before, bytes) else before.read_bytes()) != path.read_bytes():
+                    message = f"{name} comes from {collector.places.get(name, name)} and from {wheel.file}, and differs"
+                    collector.report(codes.NAME_COLLISION, wheel.file, message=message)
             tops = {name.partition("/")[0].partition(".")[0] for name in unpacked.names if ".dist-info/" not in name}
             known = {"name": wheel.name, "version": wheel.version, "file": wheel.file, "sha256": wheel.sha256}
             packages.append(VendoredPackage(**known, modules=tuple(sorted(tops))))
     except MarpackError as error:
-        collector.findings.append(_as_finding(error, codes.VENDOR))
+        collector.report(codes.VENDOR, error.where, hint=error.hint, message=error.what)
         return UNSET
     finally:
         cache.close()  # the wheels used last are evicted last
     return Vendored(python=lock.python, platform=lock.platform, packages=tuple(packages), server=lock.server)
-
-
-def _add_vendored_file(name: str, path: Path, wheel: str, collector: MemberCollector) -> None:
-    """Add a file of a wheel, or report a collision."""
-    before, (top, slash, _) = collector.source_of(name), name.partition("/")
-    module, _, suffix = top.partition(".")
-    is_module = bool(slash) or suffix == "py" or suffix.endswith("so")
-    if is_module and (breaks_worker(module) or never_found(module)):
-        message = f"{name} would replace a module that the worker needs, or never be imported"
-        collector.report(codes.VENDOR, wheel, hint="remove the requirement", message=message)
-    if before is None:
-        collector.add(name, path, where=wheel, anywhere=True)  # in the cache, with the locked digest
-        collector.places[name] = f"{wheel}!{name}"
-    elif (before if isinstance(before, bytes) else before.read_bytes()) != path.read_bytes():
-        message = f"{name} comes from {collector.places.get(name, name)} and from {wheel}, and differs"
-        collector.report(codes.NAME_COLLISION, wheel, message=message)
 
 
 class Flags(Struct, frozen=True, kw_only=True):
@@ -330,10 +318,6 @@ def plan_flags(
     return _finish(result, places | collector.places, strict=strict, check=check)
 
 
-def _as_finding(error: MarpackError, code: Code) -> Finding:
-    return code.at(error.where, hint=error.hint, message=error.what)
-
-
 def _finish(
     result: PlanResult, places: Mapping[str, str], *, strict: bool, check: bool, home: Path | None = None
 ) -> PlanResult:
@@ -346,21 +330,20 @@ def _finish(
         wrong = {finding.where for finding in findings if finding.severity is Severity.ERROR}
         checked = lint(_PlanView(plan), plan.manifest, target=Target(plan.target), vendored=plan.vendored)
         translated = [changed(finding, where=_author_place(finding.where, places)) for finding in checked]
-        translated += _unpacked_files(plan, home)
-        findings += [finding for finding in translated if finding.where not in wrong]
+        findings += [each for each in (*translated, *_unpacked_files(plan, home)) if each.where not in wrong]
     try:
         check_output(plan)
     except OutputExistsError as error:
         exists = error
     except ProjectError as error:
-        findings.append(_as_finding(error, codes.OUTPUT))
+        findings.append(codes.OUTPUT.at(error.where, hint=error.hint, message=error.what))
     if strict:
         findings = [changed(f, severity=Severity.ERROR) if f.severity is Severity.WARNING else f for f in findings]
     count = sum(finding.severity is Severity.ERROR for finding in findings)
     if exists and not count:
         raise exists
     if count:
-        what = f"nothing was built: there {'are' if count > 1 else 'is'} {count} {'errors' if count > 1 else 'error'}"
+        what = f"nothing was built: {count} error{'s' if count > 1 else ''}"
         raise ProjectError(what, findings=tuple(f for f in findings if f.severity is not Severity.NOTE))
     return changed(result, findings=tuple(findings))
 
@@ -409,5 +392,4 @@ def _unpacked_files(plan: Plan, home: Path | None) -> Iterator[Finding]:
     for line, name in sorted(named):
         if PurePosixPath(name).name not in packed:
             message = f"it names {name}, which exists and is not packed"
-            hint = f"if the model needs it, pack it: files: [{name}] in marpack.yaml, or --extra-files"
-            yield codes.FILE_NOT_PACKED.at(f"{source}:{line}", hint=hint, message=message)
+            yield codes.FILE_NOT_PACKED.at(f"{source}:{line}", message=message)

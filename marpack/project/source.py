@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.archive.index import Member, index_of
+from marpack.archive.index import index_of
 from marpack.archive.protocol import MANIFEST_NAME, Limits, is_in_registry, no_progress
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, NoProjectError, UsageError, refuse_unusable_paths, shortened
@@ -160,23 +160,26 @@ def is_stale(plan: Plan) -> bool:
         return True
     if index is None or replace(manifest, created_on=None) != replace(plan.manifest, created_on=None):
         return True
-    recorded = (index.samples, index.target, index.metadata, index.vendored)
-    if recorded != (plan.samples, plan.target, plan.metadata, plan.vendored):
+    if (index.samples, index.target, index.metadata, index.vendored) != (
+        plan.samples,
+        plan.target,
+        plan.metadata,
+        plan.vendored,
+    ):
         return True
     packed = {member.name: member for member in index.members if member.name != MANIFEST_NAME}
     if packed.keys() != {member.name for member in plan.members}:
         return True
-    return any(_differs(member.source, packed[member.name], written) for member in plan.members)
-
-
-def _differs(source: Path | bytes, packed: Member, written: int) -> bool:
-    """Return whether a source differs from the member of an archive written at `written` ns."""
-    status = None if isinstance(source, bytes) else source.stat()
-    if isinstance(source, bytes) or (status and status.st_size == packed.size <= _SMALL):
-        data = source if isinstance(source, bytes) else source.read_bytes()
-        return hashlib.sha256(data).hexdigest() != packed.sha256
-    # The time of the inode: an older file may have been moved here.
-    return status is None or status.st_size != packed.size or max(status.st_mtime_ns, status.st_ctime_ns) >= written
+    for source, recorded in ((member.source, packed[member.name]) for member in plan.members):
+        if isinstance(source, Path) and (status := source.stat()).st_size > _SMALL:
+            newest = max(status.st_mtime_ns, status.st_ctime_ns)  # an older file may have been moved here
+            if status.st_size != recorded.size or newest >= written:
+                return True
+        else:
+            data = source if isinstance(source, bytes) else source.read_bytes()
+            if hashlib.sha256(data).hexdigest() != recorded.sha256:
+                return True
+    return False
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import io
 import re
 import secrets
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from marpack.archive.staging import replace_file
-from marpack.errors import ProjectError, first_line
+from marpack.errors import ProjectError, convert_os_errors, first_line
 from marpack.inspection.yaml_document import YamlDocument
-from marpack.project.load import parse_document
+from marpack.project.load import parse_document, read_text_file
 
 if TYPE_CHECKING:
     from ruamel.yaml.comments import CommentedMap, CommentedSeq
@@ -49,17 +50,10 @@ def update_samples(file: Path, samples: Mapping[str, Expected]) -> None:
 
     Raises ProjectError, with the file unchanged, if it cannot be read, changed safely, or written.
     """
-    try:
-        data = file.read_bytes()
-        text = data.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProjectError(f"it cannot be read: {error}", where=str(file), code="unreadable-file") from error
-    changed = with_samples(text, samples, file=str(file))
-    mark = b"\xef\xbb\xbf" if data.startswith(b"\xef\xbb\xbf") else b""
-    try:
+    changed = with_samples(read_text_file(file), samples, file=str(file))
+    with convert_os_errors(ProjectError, "it cannot be written", where=str(file)):
+        mark = BOM_UTF8 if file.read_bytes().startswith(BOM_UTF8) else b""
         replace_file(file, mark + changed.encode())
-    except OSError as error:
-        raise ProjectError(f"it cannot be written: {error.strerror}", where=str(file)) from error
 
 
 def with_samples(text: str, samples: Mapping[str, Expected], *, file: str) -> str:
