@@ -3,7 +3,6 @@
 import http.client
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -11,13 +10,15 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 import pytest
+from exporting.exports import MakeMar, free_port
 
 import marpack
 from marpack.runner.inputs import type_of
@@ -70,21 +71,15 @@ class Answered(NamedTuple):
     body: bytes
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
-
-
 class RayServe:
-    """Ray Serve on a cluster that looks for code in one folder, as in AWS's containers."""
+    """Ray Serve on a cluster that imports code from one folder, as in AWS's containers."""
 
     def __init__(self, cluster: Any, model: Path) -> None:
         self.cluster = cluster
         self.model = model
         self.port = free_port()
         self.stop = model.with_name("stop")  # while it is there, the probe cannot be loaded
-        start = ("start", "--http-host", "127.0.0.1", "--http-port", str(self.port))
+        start = ("start", "--http-host", "127.0.0.1", "--http-port", self.port)
         if self.command(*start).returncode != 0:  # its proxy has a minute to come up, which a busy machine may not give
             self.run_command(*start)
 
@@ -97,7 +92,7 @@ class RayServe:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def deploy(self, archive: Path, **options: Any) -> None:
-        """Put the export of an archive in the place of what was there, and wait until it is asked."""
+        """Replace the application with the export of an archive, and wait until it is routed."""
         marpack.export(archive, to="ray-serve", output=self.model, force=True, **options)
         self.run_command("run", "--non-blocking", "config.yaml")
         name = (self.model / "config.yaml").read_text().partition('name: "')[2].partition('"')[0]
@@ -114,15 +109,10 @@ class RayServe:
         return {}
 
     def ask(
-        self,
-        body: bytes | None,
-        content_type: str = "text/plain",
-        path: str = "/",
-        timeout: float = 240,
-        **further: str,
+        self, body: bytes | None, content_type: str = "text/plain", path: str = "/", timeout: float = 240
     ) -> Answered:
-        """Return the answer to a request with the two headers that AWS's adapter hands on."""
-        headers = {"Accept": "application/json", **further} | ({} if body is None else {"Content-Type": content_type})
+        """Return the response to a request with the two headers that AWS's adapter passes on."""
+        headers = {"Accept": "application/json"} | ({} if body is None else {"Content-Type": content_type})
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", body, headers)
         try:
             with urllib.request.urlopen(request, timeout=timeout) as answer:
@@ -131,13 +121,8 @@ class RayServe:
             return Answered(error.status or 0, error.headers.get("Content-Type"), error.read())
 
     def ask_together(self, *texts: str) -> list[Answered]:
-        answers: dict[str, Answered] = {}
-        asking = [threading.Thread(target=lambda t: answers.update({t: self.ask(t.encode())}), args=[t]) for t in texts]
-        for each in asking:
-            each.start()
-        for each in asking:
-            each.join()
-        return [answers[text] for text in texts]
+        with ThreadPoolExecutor(len(texts)) as threads:
+            return list(threads.map(self.ask, [text.encode() for text in texts]))
 
     def worker(self) -> psutil.Process:
         """Return the process of the one replica's model."""
@@ -156,7 +141,7 @@ def command_line(process: psutil.Process) -> str:
 
 @contextmanager
 def folder_for_ray() -> Iterator[Path]:
-    """A folder of a short name for what Ray writes, as its sockets need that; in it, code is looked for in model."""
+    """Yield a folder with a name short enough for Ray's sockets; Ray imports code from `model` in it."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as folder:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_TMPDIR", folder)
@@ -218,7 +203,7 @@ def test_every_example_answers_as_in_a_run(serve: RayServe, example: str, tmp_pa
 
 
 @pytest.fixture
-def probe(serve: RayServe, make_mar: Callable[..., Path]) -> RayServe:
+def probe(serve: RayServe, make_mar: MakeMar) -> RayServe:
     config = "batchSize: 4\nmaxBatchDelay: 1000\n"
     handler = PROBE.replace("@STOP@", str(serve.stop))
     serve.deploy(make_mar(handler, name="probe", files={"c.yaml": config}, configFile="c.yaml"))
@@ -284,7 +269,7 @@ def test_a_replica_whose_model_loads_no_more_is_replaced(probe: RayServe) -> Non
     assert probe.ask(b"a").status == 200
 
 
-def test_an_answer_that_breaks_off_does_so_for_the_client(serve: RayServe, make_mar: Callable[..., Path]) -> None:
+def test_an_aborted_stream_is_aborted_for_the_client(serve: RayServe, make_mar: MakeMar) -> None:
     serve.deploy(make_mar(STREAMED, name="streamed"))
     with pytest.raises(http.client.IncompleteRead) as cut:
         serve.ask(b"a")

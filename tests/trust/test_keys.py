@@ -2,7 +2,7 @@ import subprocess
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from refusals import has_code
 from trust import vouched
 
@@ -13,9 +13,8 @@ CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 
 
 @pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.name)
-def test_what_a_key_signs_its_public_half_verifies_and_no_other(curve):
-    private = PrivateKey.from_pem(vouched.private_pem(vouched.new_key(curve)), where="k")
-    other = PrivateKey.from_pem(vouched.private_pem(vouched.new_key(curve)), where="k")
+def test_only_the_public_half_of_a_key_verifies_its_signature(curve):
+    private, other = vouched.signer(curve), vouched.signer(curve)
     signature = private.sign(b"weights")
     assert private.public.verifies(signature, b"weights")
     assert not private.public.verifies(signature, b"weights!")
@@ -39,18 +38,19 @@ def test_a_key_with_a_password():
     assert PrivateKey.from_pem(vouched.private_pem(vouched.new_key()), where="k", password=b"secret")  # needs none
 
 
-def test_what_cannot_sign_or_verify():
+def test_keys_that_cannot_sign_or_verify():
+    rsa_key = rsa.generate_private_key(65537, 2048)
     cannot_sign = {
         "not a private key in PEM form": b"",
         "cannot be read": b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
         "a public key, which cannot sign": vouched.public_pem(vouched.new_key()),
-        "not on an elliptic curve": vouched.private_pem(vouched.rsa_key()),
+        "not on an elliptic curve": vouched.private_pem(rsa_key),
         "on the curve secp256k1": vouched.private_pem(vouched.new_key(ec.SECP256K1)),
     }
     cannot_verify = {
         "not a public key in PEM form": b"",
         "this is a private key": vouched.private_pem(vouched.new_key()),
-        "not on an elliptic curve": vouched.public_pem(vouched.rsa_key()),
+        "not on an elliptic curve": vouched.public_pem(rsa_key),
         "on the curve secp224r1": vouched.public_pem(vouched.new_key(ec.SECP224R1)),
         "a certificate, not a public key": b"-----BEGIN CERTIFICATE-----\n",
     }
@@ -70,13 +70,14 @@ def issued(**changes):
     return top, chain_of(b"".join(map(vouched.certificate_pem, (leaf, between))), where="c"), own
 
 
-def test_an_authority_names_the_signer():
-    top, chain, own = issued()
+@pytest.mark.parametrize("purpose", [None, x509.ExtendedKeyUsageOID.CODE_SIGNING])
+def test_an_authority_names_the_signer_and_another_does_not(purpose):
+    (top, chain, own), (other, _, _) = issued(purpose=purpose), issued()
     name, key = Authority([top]).verify_chain(chain)
-    assert (name, key.fingerprint) == (
-        "CN=Release",
-        PublicKey.from_pem(vouched.public_pem(own), where="k").fingerprint,
-    )
+    fingerprint = PublicKey.from_pem(vouched.public_pem(own), where="k").fingerprint
+    assert (name, key.fingerprint) == ("CN=Release", fingerprint)
+    with pytest.raises(SignatureError, check=has_code("untrusted-certificate", "--ca")):
+        Authority([other]).verify_chain(chain)
 
 
 @pytest.mark.parametrize(
@@ -88,17 +89,10 @@ def test_an_authority_names_the_signer():
     ],
     ids=["expired", "other use", "other purpose"],
 )
-def test_a_certificate_that_does_not_do(changes, what):
+def test_a_certificate_that_cannot_sign(changes, what):
     top, chain, _ = issued(**changes)
     with pytest.raises(SignatureError, match=what):
         Authority([top]).verify_chain(chain)
-
-
-def test_one_authority_certifies_for_signing_code_and_another_does_not():
-    (top, chain, _), (other, _, _) = issued(purpose=x509.ExtendedKeyUsageOID.CODE_SIGNING), issued()
-    assert Authority([top]).verify_chain(chain)[0] == "CN=Release"
-    with pytest.raises(SignatureError, check=has_code("untrusted-certificate", "--ca")):
-        Authority([other]).verify_chain(chain)
 
 
 def test_what_is_no_certificate():

@@ -49,14 +49,24 @@ def validator() -> Any:
     return JsonStrictValidator(SchemaVersion.V1_6)
 
 
-def document(source: Path | str, folder: Path, **options: Any) -> Json:
-    """Return the SBOM of an archive, held to the schema and to what the schema does not see."""
+def example(name: str, folder: Path) -> Path:
+    """Return a copy of an example's folder."""
+    return Path(shutil.copytree(EXAMPLES / name, folder / "in", ignore=shutil.ignore_patterns("*.mar", "__pycache__")))
+
+
+def document(source: Path | str, folder: Path) -> Json:
+    """Return the SBOM of an archive after a check by the schema and of its references, which the schema omits."""
     output = folder / "sbom.json"
-    marpack.inspect(source, sbom=output, **options)
-    text = output.read_bytes()
-    assert validator().validate_str(text.decode()) is None
+    marpack.inspect(source, sbom=output)
+    text = output.read_text()
+    assert validator().validate_str(text) is None
     made: Json = json.loads(text)
-    check_references(made)
+    known = [component["bom-ref"] for component in components(made)]
+    assert len(set(known)) == len(known)
+    named = [made["dependencies"][0]["ref"], *made["dependencies"][0]["dependsOn"]]
+    for part in made["compositions"]:
+        named += [*part.get("assemblies", ()), *part.get("dependencies", ())]
+    assert set(named) <= set(known)
     return made
 
 
@@ -67,21 +77,8 @@ def components(made: Json) -> Iterator[Json]:
         waiting.extend(component.get("components", ()))
 
 
-def check_references(made: Json) -> None:
-    known = [component["bom-ref"] for component in components(made)]
-    assert len(set(known)) == len(known)
-    named = [made["dependencies"][0]["ref"], *made["dependencies"][0]["dependsOn"]]
-    for part in made["compositions"]:
-        named += [*part.get("assemblies", ()), *part.get("dependencies", ())]
-    assert set(named) <= set(known)
-
-
 def members(made: Json) -> dict[str, Json]:
     return {part["name"]: part for part in made["metadata"]["component"]["components"]}
-
-
-def libraries(made: Json) -> dict[str, Json]:
-    return {part["bom-ref"].rpartition(":")[2]: part for part in made["components"]}
 
 
 def properties(component: Json) -> dict[str, str]:
@@ -90,8 +87,7 @@ def properties(component: Json) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_of_every_example_it_is_valid_and_hashes_what_is_there(tmp_path: Path, name: str) -> None:
-    shutil.copytree(EXAMPLES / name, tmp_path / "in", ignore=shutil.ignore_patterns("*.mar", "__pycache__"))
-    path = Path(marpack.build(tmp_path / "in", source_commit="c" * 40).path)
+    path = Path(marpack.build(example(name, tmp_path), source_commit="c" * 40).path)
     made = document(path, tmp_path)
     assert (made["specVersion"], made["version"]) == ("1.6", 1)
     model = made["metadata"]["component"]
@@ -103,11 +99,9 @@ def test_of_every_example_it_is_valid_and_hashes_what_is_there(tmp_path: Path, n
 
 
 def test_it_says_who_made_the_model_and_what_its_weights_are(tmp_path: Path) -> None:
-    shutil.copytree(EXAMPLES / "onnx", tmp_path / "in", ignore=shutil.ignore_patterns("*.mar", "__pycache__"))
-    with (tmp_path / "in" / "marpack.yaml").open("a") as file:
-        file.write(
-            "metadata: {license: mit, authors: [Ada <ada@b.org>, Team], description: wine, homepage: 'https://ü.example/ä'}\n"
-        )
+    said = "license: mit, authors: [Ada <ada@b.org>, Team], description: wine, homepage: 'https://ü.example/ä'"
+    with (example("onnx", tmp_path) / "marpack.yaml").open("a") as file:
+        file.write(f"metadata: {{{said}}}\n")
     made = document(tmp_path / "in", tmp_path)
     model = made["metadata"]["component"]
     assert (model["type"], model["name"], model["version"]) == ("machine-learning-model", "wine", "1.0")
@@ -128,8 +122,8 @@ def test_it_says_who_made_the_model_and_what_its_weights_are(tmp_path: Path) -> 
 
 
 def test_torchscript_says_its_arguments(tmp_path: Path) -> None:
-    shutil.copytree(EXAMPLES / "digits", tmp_path / "in", ignore=shutil.ignore_patterns("*.mar", "__pycache__"))
-    card = document(tmp_path / "in", tmp_path)["metadata"]["component"]["modelCard"]["modelParameters"]
+    made = document(example("digits", tmp_path), tmp_path)
+    card = made["metadata"]["component"]["modelCard"]["modelParameters"]
     assert card == {"inputs": [{"format": "scans: Tensor"}], "outputs": [{"format": "Tensor"}]}
 
 
@@ -190,7 +184,7 @@ def test_odd_names_stay_apart(tmp_path: Path, make_mar: MakeMar) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_same_archive_gives_the_same_bytes_wherever_it_lies(tmp_path: Path, form: str) -> None:
+def test_the_same_archive_gives_the_same_bytes_in_any_folder(tmp_path: Path, make_mar: MakeMar, form: str) -> None:
     first = marpack.build(EXAMPLES / "function_handler", output=tmp_path / f"iris{form}", archive_format=FORMS[form])
     made = document(first.path, tmp_path)
     shutil.move(first.path, tmp_path / f"other{form}")
@@ -199,6 +193,8 @@ def test_the_same_archive_gives_the_same_bytes_wherever_it_lies(tmp_path: Path, 
     marpack.inspect(tmp_path / f"other{form}", sbom=tmp_path / "again.json", verify=True)
     assert (tmp_path / "again.json").read_bytes() == before
     assert ("hashes" in made["metadata"]["component"]) is bool(form)
+    assert made["serialNumber"].startswith("urn:uuid:")
+    assert made["serialNumber"] != document(make_mar(HANDLER), tmp_path)["serialNumber"]
 
 
 REQUIREMENTS = """\
@@ -260,29 +256,19 @@ def test_requirements_are_components_and_what_names_none_is_said(tmp_path: Path,
     assert "hunter2" not in (tmp_path / "sbom.json").read_text()
 
 
-def test_no_requirements_are_no_components(tmp_path: Path, make_mar: MakeMar) -> None:
-    made = document(make_mar(HANDLER, requirementsFile="gone.txt", files={"gone.txt": ""}), tmp_path)
-    assert made["components"] == []
-    assert made["dependencies"] == [{"ref": "model", "dependsOn": []}]
-
-
-def test_too_long_lists_of_requirements_are_said_to_be(
+def test_lists_of_requirements_have_a_limit_and_may_be_empty(
     tmp_path: Path, make_mar: MakeMar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def listed(text: str) -> tuple[int, str | None]:
         made = document(make_mar(HANDLER, requirementsFile="r.txt", files={"r.txt": text}), tmp_path)
+        assert len(made["dependencies"][0]["dependsOn"]) == len(made["components"])
         return len(made["components"]), properties(made["metadata"]["component"]).get("requirement_not_listed")
 
+    assert listed("") == (0, None)
     assert listed("numpy\n".ljust(1 << 20, "#")) == (1, None)
     assert listed("numpy\n".ljust((1 << 20) + 1, "#")) == (0, "r.txt")
     monkeypatch.setattr("marpack.trust.sbom._MAX_LINES", 4)
     assert [listed("a\n" * lines) for lines in (4, 5, 9)] == [(4, None), (4, "r.txt:5"), (4, "r.txt:5")]
-
-
-def test_each_archive_has_a_serial_number_of_its_own(tmp_path: Path, make_mar: MakeMar) -> None:
-    numbers = [document(make_mar(text), tmp_path)["serialNumber"] for text in (HANDLER, f"{HANDLER}\n")]
-    assert numbers[0].startswith("urn:uuid:")
-    assert numbers[0] != numbers[1]
 
 
 @pytest.fixture
@@ -303,13 +289,12 @@ def far(monkeypatch: pytest.MonkeyPatch) -> Iterator[Far]:
     MemoryFileSystem.store.clear()
 
 
-def test_of_an_archive_elsewhere_only_what_a_look_takes_is_fetched(tmp_path: Path, far: Far) -> None:
-    project = tmp_path / "project"
-    project.mkdir()
-    (project / "handler.py").write_text(HANDLER)
-    (project / "big.bin").write_bytes(os.urandom(1 << 20))
-    (project / "marpack.yaml").write_text("name: far\nversion: '1'\nhandler: handler.py\nfiles: [big.bin]\n")
-    path = Path(marpack.build(project, output=tmp_path / "far.mar").path)
+def test_of_a_remote_archive_only_a_small_part_is_fetched(tmp_path: Path, far: Far) -> None:
+    source = example("function_handler", tmp_path)
+    (source / "big.bin").write_bytes(os.urandom(1 << 20))
+    with (source / "marpack.yaml").open("a") as file:
+        file.write("files: [big.bin]\n")
+    path = Path(marpack.build(source, output=tmp_path / "far.mar").path)
     address, opened = far(path)
     here, there = document(path, tmp_path), document(address, tmp_path)
     assert members(there) == members(here)
@@ -319,41 +304,27 @@ def test_of_an_archive_elsewhere_only_what_a_look_takes_is_fetched(tmp_path: Pat
     assert "memory:" not in (tmp_path / "sbom.json").read_text()
 
 
-def test_elsewhere_and_without_an_index_nothing_is_fetched_for_a_hash(
-    tmp_path: Path, make_mar: MakeMar, far: Far
-) -> None:
+def test_without_an_index_nothing_remote_is_fetched_for_a_hash(tmp_path: Path, make_mar: MakeMar, far: Far) -> None:
     address, opened = far(make_mar(HANDLER, files={"big.bin": os.urandom(1 << 20)}))
     assert not any("hashes" in part for part in components(document(address, tmp_path)))
     assert [file.fetched < 1 << 19 for file in opened] == [True]
 
 
-def damaged(folder: Path) -> Path:
-    path = Path(marpack.build(EXAMPLES / "function_handler", output=folder / "iris.mar").path)
-    with zipfile.ZipFile(path) as old, zipfile.ZipFile(folder / "bad.mar", "w") as new:
+def test_a_damaged_archive_gets_none_and_an_old_one_stays(tmp_path: Path, make_mar: MakeMar) -> None:
+    unreadable = make_mar(HANDLER, files={"words.txt": "x" * 100})
+    unreadable.write_bytes(unreadable.read_bytes().replace(b"x" * 100, b"x" * 50 + b"y" + b"x" * 49))
+    path, changed = Path(marpack.build(example("function_handler", tmp_path)).path), tmp_path / "bad.mar"
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(changed, "w") as new:
         for name in old.namelist():
             new.writestr(name, old.read(name) + b"#" * (name == "handler.py"))
-    return folder / "bad.mar"
-
-
-def test_an_archive_that_is_not_what_was_built_gets_none_and_an_old_one_stays(tmp_path: Path) -> None:
-    path = damaged(tmp_path)
-    for before in (None, "old"):
-        if before:
-            (tmp_path / "sbom.json").write_text(before)
+    for output in (tmp_path / "new.json", tmp_path / "old.json"):
+        (tmp_path / "old.json").write_text("old")
         with pytest.raises(DamagedArchiveError, check=has_code("content-mismatch", "marpack inspect")):
-            marpack.inspect(path, sbom=tmp_path / "sbom.json")
-        assert (tmp_path / "sbom.json").exists() == bool(before)
-    assert (tmp_path / "sbom.json").read_text() == "old"
-
-
-def test_a_member_that_cannot_be_read_leaves_none(tmp_path: Path, make_mar: MakeMar) -> None:
-    path = make_mar(HANDLER, files={"words.txt": "x" * 100})
-    data = bytearray(path.read_bytes())
-    data[data.index(b"x" * 100) + 50] = ord("y")
-    path.write_bytes(data)
-    with pytest.raises(DamagedArchiveError):
-        marpack.inspect(path, sbom=tmp_path / "sbom.json")
-    assert not (tmp_path / "sbom.json").exists()
+            marpack.inspect(changed, sbom=output)
+        with pytest.raises(DamagedArchiveError):
+            marpack.inspect(unreadable, sbom=output)
+    assert not (tmp_path / "new.json").exists()
+    assert (tmp_path / "old.json").read_text() == "old"
 
 
 def test_an_archive_that_goes_meanwhile_gets_none(make_mar: MakeMar) -> None:
@@ -365,38 +336,31 @@ def test_an_archive_that_goes_meanwhile_gets_none(make_mar: MakeMar) -> None:
             collect(archive, facts)
 
 
-WRONG_OUTPUTS: dict[str, Callable[[Path, Path], Path]] = {
-    "the archive itself": lambda _folder, source: source,
-    "the archive by another way": lambda folder, source: folder / "x" / ".." / source.name,
-    "a link to it": lambda folder, source: link(folder / "link", source),
-    "a folder": lambda folder, _source: folder,
-    "in no folder": lambda folder, _source: folder / "none" / "sbom.json",
+WRONG_OUTPUTS = {
+    "the archive itself": "probe.mar",
+    "the archive by another way": "x/../probe.mar",
+    "a link to it": "link",
+    "a folder": "",
+    "in no folder": "none/sbom.json",
+    "in a model folder": "probe-folder/sbom.json",
 }
 
 
-def link(path: Path, to: Path) -> Path:
-    path.symlink_to(to)
-    return path
-
-
 @pytest.mark.parametrize("output", WRONG_OUTPUTS.values(), ids=WRONG_OUTPUTS)
-def test_an_output_that_cannot_be_is_refused_and_nothing_is_lost(
-    tmp_path: Path, make_mar: MakeMar, output: Callable[[Path, Path], Path]
+def test_an_invalid_output_is_refused_and_nothing_is_lost(
+    tmp_path: Path, make_mar: MakeMar, make_folder: MakeMar, output: str
 ) -> None:
-    source = make_mar(HANDLER)
+    archive, folder = make_mar(HANDLER), make_folder(HANDLER)
     (tmp_path / "x").mkdir()
-    before = source.read_bytes()
+    (tmp_path / "link").symlink_to(archive)
+    before = archive.read_bytes()
+    source = folder if "folder" in output else archive
     with pytest.raises(UsageError) as caught:
-        marpack.inspect(source, sbom=output(tmp_path, source))
+        marpack.inspect(source, sbom=f"{tmp_path}/{output}")
+    assert caught.value.code == "output-in-archive" or output in {"", "none/sbom.json"}
     assert str(tmp_path) in str(caught.value)
-    assert source.read_bytes() == before
-
-
-def test_a_model_folder_stays_what_it_was(make_folder: MakeMar) -> None:
-    source = make_folder(HANDLER)
-    with pytest.raises(UsageError, check=has_code("output-in-archive")):
-        marpack.inspect(source, sbom=source / "sbom.json")
-    assert not (source / "sbom.json").exists()
+    assert archive.read_bytes() == before
+    assert not (folder / "sbom.json").exists()
 
 
 def test_neither_torch_nor_the_judge_is_imported(tmp_path: Path, make_mar: MakeMar) -> None:

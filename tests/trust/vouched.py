@@ -1,11 +1,15 @@
-"""Keys, certificates and archives that the tests of this room share."""
+"""Keys, certificates and changed files that the tests of this room share."""
 
 import datetime as dt
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from marpack.trust.keys import PrivateKey
 
 NOW = dt.datetime.now(dt.UTC)
 DAY = dt.timedelta(days=1)
@@ -20,13 +24,13 @@ def private_pem(key, password=None):
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, cipher)
 
 
+def signer(curve=ec.SECP256R1):
+    return PrivateKey.from_pem(private_pem(new_key(curve)), where="k")
+
+
 def public_pem(key):
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     return key.public_key().public_bytes(serialization.Encoding.PEM, form)
-
-
-def rsa_key():
-    return rsa.generate_private_key(65537, 2048)
 
 
 def certificate_pem(certificate):
@@ -70,3 +74,14 @@ def keys_in(folder: Path, name="signer"):
     private.chmod(0o600)
     public.write_bytes(public_pem(key))
     return private, public
+
+
+def each_changed_byte(path: Path) -> Iterator[int]:
+    """Yield each position of a file but the last, a newline, while one bit of the byte there is flipped."""
+    whole = path.read_bytes()
+    with path.open("r+b") as file:
+        for place in range(len(whole) - 1):
+            os.pwrite(file.fileno(), bytes([whole[place] ^ 1]), place)
+            yield place
+            os.pwrite(file.fileno(), whole[place : place + 1], place)
+    assert path.read_bytes() == whole
