@@ -4,7 +4,8 @@ import gzip
 import struct
 import zlib
 
-from inspection.file_payloads import npy, zipped
+from inspection.containers import zipped
+from inspection.file_payloads import npy
 from inspection.loaders import (
     Found,
     Payload,

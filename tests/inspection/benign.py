@@ -6,12 +6,10 @@ import datetime as dt
 import decimal
 import fractions
 import gzip
-import io
 import lzma
 import pickle
 import random
 import struct
-import tarfile
 import uuid
 import zipfile
 import zlib
@@ -23,6 +21,7 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 import torch
 from inspection.benign_contents import FOLDER, HANDLERS, HEADS, IMPORTING, OPENINGS, UNICODE, WORDS
+from inspection.containers import tarred, written, zipped
 from torch import nn
 
 PROTOCOLS = range(6)
@@ -148,12 +147,6 @@ def raw_numbers() -> Family:
     yield "raw/true_tuples.u1", b"\x88\x85" * 20_000  # tuples in tuples
 
 
-def _written(save: Callable[..., object], *args: Any, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    save(buffer, *args, **options)
-    return buffer.getvalue()
-
-
 # --- Files of other programs -------------------------------------------------------------------------------------
 
 
@@ -189,20 +182,20 @@ def containers() -> Family:
     for level in (1, 6, 9):
         yield f"containers/level_{level}.z", partial(zlib.compress, text, level)
     yield "containers/two.gz", gzip.compress(b"captum\n", mtime=0) + gzip.compress(b"numpy\n", mtime=0)
-    yield "containers/inside.tar", lambda: _tarred(_inside())
-    yield "containers/stored.zip", lambda: _zipped(_inside(), zipfile.ZIP_STORED)
+    yield "containers/inside.tar", lambda: tarred(_inside())
+    yield "containers/stored.zip", lambda: zipped(_inside())
     for suffix in ("zip", "jar", "whl", "mar", "docx", "egg"):
-        yield f"containers/deflated.{suffix}", lambda: _zipped(_inside())
+        yield f"containers/deflated.{suffix}", lambda: _deflated(_inside())
     for name in ("cat.txt", "index.json", "(a).txt", "Vocab", "Labels", "Python.py", "None", "]", "0"):
-        yield f"containers/first_{name}.tar", partial(_tarred, {name: b"1\n"})
+        yield f"containers/first_{name}.tar", partial(tarred, {name: b"1\n"})
     every = {f"{ord(letter)}_{i}": text.encode() for letter, group in OPENINGS.items() for i, text in enumerate(group)}
-    yield "containers/openings.zip", lambda: _zipped(every)
-    yield "containers/openings.tar", lambda: _tarred(every)
-    yield "containers/folders.zip", lambda: _zipped({"a/": b"", "a/\u732b.txt": b"cat\n", "b/": b"", "b/c/": b""})
-    yield "containers/comment.zip", lambda: _zipped({"a.txt": b"cat\n"}, comment=b"captum\nnumpy\n")
-    yield "containers/empty.zip", lambda: _zipped({})
-    yield "containers/nested.zip", lambda: _zipped({"in.mar": _zipped(_inside()), "in.tar": _tarred(_inside())})
-    yield "containers/run.pyz", lambda: b"#!/usr/bin/env python3\n" + _zipped(_inside())
+    yield "containers/openings.zip", lambda: _deflated(every)
+    yield "containers/openings.tar", lambda: tarred(every)
+    yield "containers/folders.zip", lambda: _deflated({"a/": b"", "a/\u732b.txt": b"cat\n", "b/": b"", "b/c/": b""})
+    yield "containers/comment.zip", lambda: _deflated({"a.txt": b"cat\n"}, comment=b"captum\nnumpy\n")
+    yield "containers/empty.zip", lambda: _deflated({})
+    yield "containers/nested.zip", lambda: _deflated({"in.mar": _deflated(_inside()), "in.tar": tarred(_inside())})
+    yield "containers/run.pyz", lambda: b"#!/usr/bin/env python3\n" + _deflated(_inside())
 
 
 @cache
@@ -211,38 +204,19 @@ def _inside() -> dict[str, bytes]:
     return members | {"a/state.pt": _saved({"w": torch.ones(3)}), "a/vocab.pkl": pickle.dumps({"a": 0})}
 
 
-def _zipped(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED, comment: bytes = b"") -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", method) as file:
-        file.comment = comment
-        for name, content in members.items():
-            file.writestr(name, content)
-    return buffer.getvalue()
-
-
-def _tarred(members: dict[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as file:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            file.addfile(info, io.BytesIO(content))
-    return buffer.getvalue()
+def _deflated(members: dict[str, bytes], comment: bytes = b"") -> bytes:
+    return zipped(members, zipfile.ZIP_DEFLATED, comment)
 
 
 def _packed(pack: Callable[[bytes], bytes]) -> bytes:
-    return pack(_tarred(_inside()))
+    return pack(tarred(_inside()))
 
 
 # --- Torch -------------------------------------------------------------------------------------------------------
 
 
 def _saved(value: object, **options: Any) -> bytes:
-    return _written(partial(_save_to, value), **options)
-
-
-def _save_to(value: object, buffer: io.BytesIO, **options: Any) -> None:
-    torch.save(value, buffer, **options)
+    return written(lambda file: torch.save(value, file, **options))
 
 
 DTYPES = """
@@ -338,7 +312,7 @@ def exported() -> Family:
 def _scripted(convert: Callable[[nn.Module], torch.jit.ScriptModule], **options: Any) -> bytes:
     with catch_warnings():
         simplefilter("ignore")  # TorchScript is deprecated
-        return _written(partial(_save_script, convert(Net().eval())), **options)
+        return written(lambda file: torch.jit.save(convert(Net().eval()), file, **options))
 
 
 def _mobile() -> bytes:
@@ -347,15 +321,11 @@ def _mobile() -> bytes:
         return torch.jit.script(Net())._save_to_buffer_for_lite_interpreter()
 
 
-def _save_script(script: torch.jit.ScriptModule, buffer: io.BytesIO, **options: Any) -> None:
-    torch.jit.save(script, buffer, **options)
-
-
 def _exported(net: nn.Module) -> bytes:
     with catch_warnings():
         simplefilter("ignore")  # of parts of Python that torch itself ought not to use any more
         program = torch.export.export(net, (torch.ones(1, 4),))
-        return _written(lambda buffer: torch.export.save(program, buffer))
+        return written(lambda buffer: torch.export.save(program, buffer))
 
 
 # --- Pickles -----------------------------------------------------------------------------------------------------
@@ -425,7 +395,7 @@ def odd_pickles() -> Family:
     yield "odd/bytes_within.pkl", pickle.dumps([bytes([code]) + b"\x99" + _noise(code, 50) for code in OPCODES])
     yield "odd/then_numbers.pkl", pickle.dumps({"shape": (1000, 50), "dtype": "f4"}) + _noise(60, 200_000)
     yield "odd/then_text.pkl", pickle.dumps({"rows": 2}) + b"owl\ndog\n"
-    yield "odd/zip_within.pkl", lambda: pickle.dumps({"zip": _zipped({"a.txt": b"captum\nnumpy\n"})})
+    yield "odd/zip_within.pkl", lambda: pickle.dumps({"zip": _deflated({"a.txt": b"captum\nnumpy\n"})})
     yield "odd/recursive.pkl", _recursive
     yield "odd/deep.pkl", pickle.dumps(_deep(100))
     yield "odd/numpy_1.pkl", pickle.dumps(np.arange(5), 2).replace(b"numpy._core", b"numpy.core")

@@ -1,16 +1,20 @@
-"""What looking inside is tried on: files in memory, each looked into as a member of an archive would be."""
+"""Archives and files in memory to inspect, and a server that counts the bytes it sends."""
 
 import io
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
+from inspection.containers import written
 from lazy import torch
 
+from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.inspection.nested_files import NestedScan
 from marpack.inspection.pickles import PickleScan, scan_of
+from marpack.project.plan import Format, Plan, PlannedMember, Role, pack
 from marpack.weights.contents import recognize
 
 
@@ -27,14 +31,30 @@ def scan() -> Callable[..., PickleScan]:
 
 @pytest.fixture(scope="session")
 def saved() -> Callable[..., bytes]:
-    """Return a torch.save into memory."""
+    """Return a function that writes what torch.save writes."""
+    return lambda value, **options: written(lambda file: torch.save(value, file, **options))
 
-    def saved(value: object, **options: object) -> bytes:
-        buffer = io.BytesIO()
-        torch.save(value, buffer, **options)
-        return buffer.getvalue()
 
-    return saved
+def packed(
+    output: Path,
+    weights: Path,
+    *more: PlannedMember,
+    form: Format = Format.DEFAULT,
+    samples: tuple[dict[str, Any], ...] = (),
+    **model: str,
+) -> Path:
+    """Pack weights and a handler, with further members and fields of the model."""
+    fields = {"name": "net", "handler": "handler.py", "version": "1.0", "serialized_file": weights.name, **model}
+    members = (PlannedMember(weights.name, weights, Role.WEIGHTS), *more)
+    manifest = Manifest(model=ManifestModel(**fields))
+    pack(Plan(manifest=manifest, members=members, output=output, format=form, samples=samples))
+    return output
+
+
+def members_of(files: dict[str, str | bytes]) -> list[PlannedMember]:
+    """Return members for files whose names are identifiers: `a__py` is `a.py`."""
+    contents = {name: text.encode() if isinstance(text, str) else text for name, text in files.items()}
+    return [PlannedMember(name.replace("__", "."), content) for name, content in contents.items()]
 
 
 class Served:

@@ -14,21 +14,22 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 
 import joblib
 import numpy as np
+from inspection.containers import tarred, written, zipped
 from inspection.loaders import (
     HELD,
     Called,
     Found,
+    Loader,
     Payload,
     expanding,
+    first_of,
     from_tar,
     load_export,
     load_npz,
     load_numpy,
-    load_numpy_then_objects,
     load_numpy_then_pickle,
     load_numpy_twice,
     load_package,
@@ -40,11 +41,7 @@ from inspection.loaders import (
     torch_bytes,
     unzipped,
 )
-from inspection.opcodes import (
-    EVIL,
-    MODULE,
-    before,
-)
+from inspection.opcodes import EVIL, MODULE, before
 from lazy import torch
 
 # --- 5. Wrappings ------------------------------------------------------------------------------------------------
@@ -95,7 +92,7 @@ GZIPS = {
     "text": gzipped(EVIL, 1),
     "a long name": gzipped(EVIL, 8, b"n" * 70_000 + b"\0"),
 }
-WRAPPED: dict[str, tuple[bytes, Callable[[Path], object]]] = {
+WRAPPED: dict[str, tuple[bytes, Loader]] = {
     "bz2": (bz2.compress(EVIL), opened(bz2.open)),
     "bz2, two": (bz2.compress(EVIL[:5], 1) + bz2.compress(EVIL[5:]), opened(bz2.open)),
     "bz2, rubbish behind": (bz2.compress(EVIL) + b"rubbish", opened(bz2.open)),
@@ -160,24 +157,10 @@ def wrappings() -> Found:
 
 
 def joblib_bytes(value: object, compress: object) -> bytes:
-    buffer = io.BytesIO()
-    joblib.dump(value, buffer, compress=compress)
-    return buffer.getvalue()
+    return written(lambda file: joblib.dump(value, file, compress=compress))
 
 
 # --- 5a. Tars ----------------------------------------------------------------------------------------------------
-
-
-def tarred(members: Mapping[str, bytes], kind: int = tarfile.PAX_FORMAT, **info: object) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=kind) as archive:
-        for name, content in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            for field, value in info.items():
-                setattr(member, field, value)
-            archive.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()
 
 
 def headers_of(content: bytes) -> Iterator[int]:
@@ -222,7 +205,7 @@ def sparse(header: bytearray) -> None:
     header[483:495] = size
 
 
-TARS: dict[str, tuple[bytes, Callable[[Path], object]]] = {
+TARS: dict[str, tuple[bytes, Loader]] = {
     "ustar": (tarred({"a/b": EVIL}, tarfile.USTAR_FORMAT), from_tar()),
     "pax": (tarred({"ü" * 150: EVIL}), from_tar()),
     "gnu, long name": (tarred({"n" * 300: EVIL}, tarfile.GNU_FORMAT), from_tar()),
@@ -300,7 +283,7 @@ def numpys() -> Found:
     plain = npy("'<f8'", rest=bytes(8))
     yield "npy: then objects", Payload(plain + npy("'|O'"), "data.npy", load_numpy_twice)
     yield "npy: then a pickle", Payload(plain + EVIL, "data.npy", load_numpy_then_pickle)
-    yield "npy: another pickle behind", Payload(npy("'O'", rest=b"N." + EVIL), "data.npy", load_numpy_then_objects)
+    yield "npy: another pickle behind", Payload(npy("'O'", rest=b"N." + EVIL), "data.npy", load_numpy_then_pickle)
     for method_ in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
         for name in ("a.npy", "a", "../a.npy", "a\\b.npy", " ", "a/"):
             archive = zipped({name: npy("'object'")}, method_)
@@ -309,15 +292,6 @@ def numpys() -> Found:
 
 
 # --- 7. Zips -----------------------------------------------------------------------------------------------------
-
-
-def zipped(members: Mapping[str, bytes], method: int = zipfile.ZIP_STORED, comment: bytes = b"") -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", method) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-        archive.comment = comment
-    return buffer.getvalue()
 
 
 def torched(evil: bytes = EVIL, method: int = zipfile.ZIP_STORED, comment: bytes = b"", root: str = "m") -> bytes:
@@ -412,17 +386,12 @@ def encrypted(password: bytes = b"secret") -> bytes:
     return content
 
 
-def unzipped_first(data: bytes) -> bytes:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        return archive.read(archive.infolist()[0])
-
-
 FALSE_LOCATOR = b"PK\6\7" + struct.pack("<IQI", 0, 4, 1)
 
 
-def zip_files() -> dict[str, tuple[bytes | Callable[[], bytes], Callable[[Path], object]]]:
+def zip_files() -> dict[str, tuple[bytes | Callable[[], bytes], Loader]]:
     """Return zips as torch and Python's zipfile open them, however odd, each with what opens it."""
-    stored_pickle = unzipped_first(torch_bytes({"w": torch.zeros(64)}))
+    stored_pickle = first_of(torch_bytes({"w": torch.zeros(64)}))
     return {
         "zip, deflated": (zipped({"a": EVIL}, zipfile.ZIP_DEFLATED), load_zip),
         "zip, bzip2": (zipped({"a": EVIL}, zipfile.ZIP_BZIP2), load_zip),

@@ -25,6 +25,7 @@ import joblib
 import numpy as np
 import torch
 from inspection.benign import Net, _scripted
+from inspection.containers import written, zipped
 from inspection.honest_texts import LANGUAGES
 from PIL import Image
 from torch import nn
@@ -41,12 +42,6 @@ class Honest(NamedTuple):
     member: str  # its name in the archive
     make: Make
     may_need_trust: bool = False
-
-
-def written(save: Callable[..., object], *args: Any, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    save(buffer, *args, **options)
-    return buffer.getvalue()
 
 
 def saved(value: object, protocol: int = 2, *, legacy: bool = False) -> bytes:
@@ -438,14 +433,6 @@ def packed() -> Files:
     for name, pack in {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "z": zlib.compress}.items():
         yield f"labels.txt.{name}", partial(pack, b"cat\ndog\n" * 50)
         yield f"state.pt.{name}", partial(pack, inside["model.pt"])
-
-
-def zipped(members: dict[str, bytes], method: int) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", method) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return buffer.getvalue()
 
 
 # --- Files that need trust -----------------------------------------------------------------------------------------

@@ -8,11 +8,13 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import joblib
 import numpy as np
+from inspection.containers import written
 from lazy import pd, torch
 
 Found = Iterator[tuple[str, "Payload"]]
@@ -32,23 +34,63 @@ class Payload(NamedTuple):
         return self.content if isinstance(self.content, bytes) else self.content()
 
 
-def load_pickle(path: Path) -> object:
-    with path.open("rb") as file:
-        return pickle.load(file)
+Loader = Callable[[Path], object]
+
+
+def reader(read: Callable[[BinaryIO], object], name: str = "") -> Loader:
+    """Return a loader that opens the file for a function; payloads have the loader's name in theirs."""
+
+    def load(path: Path) -> object:
+        with path.open("rb") as file:
+            return read(file)
+
+    load.__name__ = name
+    return load
+
+
+def expanding(expand: Callable[[bytes], bytes], load: Callable[[bytes], object] = pickle.loads) -> Loader:
+    """Return a loader that expands the whole file first."""
+    return lambda path: load(expand(path.read_bytes()))
+
+
+def opened(opener: Callable[..., object]) -> Loader:
+    """Return a loader that unpickles from a decompressing file."""
+
+    def load(path: Path) -> object:
+        with opener(path, "rb") as file:
+            return pickle.load(file)
+
+    return load
+
+
+class Lenient(pickle.Unpickler):
+    """As handlers do to leave the storages out."""
+
+    def persistent_load(self, key: object) -> object:
+        return None
+
+
+load_pickle = reader(pickle.load, "load_pickle")
+load_python = reader(
+    pickle._load, "load_python"
+)  # Python's own, which many subclass: cloudpickle's tools, torch.package
+load_frames = reader(lambda file: [pickle._load(file) for _ in range(2)])  # it continues behind the first one's frame
+load_buffers = reader(lambda file: pickle.load(file, buffers=[b"abcd"] * 3))
+load_persistent = reader(lambda file: Lenient(file).load())
+load_latin = expanding(bytes, partial(pickle.loads, encoding="latin1"))
+load_aligned = expanding(lambda data: data[512:])
+load_last = expanding(
+    lambda data: data[struct.unpack("<Q", data[-8:])[0] :]
+)  # the last eight bytes give the index's place
+load_joblib: Loader = joblib.load
+load_numpy: Loader = partial(np.load, allow_pickle=True)
+load_numpy_twice = reader(lambda file: [np.load(file, allow_pickle=True) for _ in range(2)])
+load_numpy_then_pickle = reader(lambda file: (np.load(file, allow_pickle=True), pickle.load(file)))
+load_torch_then_pickle = reader(lambda file: (torch.load(file, weights_only=False), pickle.load(file)))
 
 
 def load_bytes(path: Path) -> object:
     return pickle.loads(path.read_bytes())
-
-
-def load_python(path: Path) -> object:
-    """Unpickle as Python's own unpickler does, which many subclass: cloudpickle's tools, torch.package."""
-    with path.open("rb") as file:
-        return pickle._load(file)
-
-
-def load_latin(path: Path) -> object:
-    return pickle.loads(path.read_bytes(), encoding="latin1")
 
 
 def load_every(path: Path) -> object:
@@ -81,41 +123,11 @@ def load_padded(path: Path) -> object:
             pickle.load(file)
 
 
-def load_aligned(path: Path) -> object:
-    """Unpickle what begins behind a header of 512 bytes."""
-    with path.open("rb") as file:
-        file.seek(512)
-        return pickle.load(file)
-
-
-def load_last(path: Path) -> object:
-    """Unpickle an index whose place the last eight bytes tell."""
-    data = path.read_bytes()
-    return pickle.loads(data[struct.unpack("<Q", data[-8:])[0] :])
-
-
 def load_records(path: Path) -> object:
     """Unpickle a list of pickled records, as datasets are kept."""
     with path.open("rb") as file:
         records = pickle.load(file)
     return [pickle.loads(item.encode("latin-1") if isinstance(item, str) else item) for item in records]
-
-
-def load_buffers(path: Path) -> object:
-    with path.open("rb") as file:
-        return pickle.load(file, buffers=[b"abcd"] * 3)
-
-
-class Lenient(pickle.Unpickler):
-    """As handlers do to leave the storages out."""
-
-    def persistent_load(self, key: object) -> object:
-        return None
-
-
-def load_persistent(path: Path) -> object:
-    with path.open("rb") as file:
-        return Lenient(file).load()
 
 
 def load_again(path: Path) -> object:
@@ -124,16 +136,6 @@ def load_again(path: Path) -> object:
         with suppress(Exception):
             pickle._load(file)
         return pickle.load(file)
-
-
-def load_frames(path: Path) -> object:
-    """Unpickle two pickles with Python's unpickler, which continues behind the frame that the first one opened."""
-    with path.open("rb") as file:
-        return pickle._load(file), pickle._load(file)
-
-
-def load_joblib(path: Path) -> object:
-    return joblib.load(path)
 
 
 def load_pandas(path: Path) -> object:
@@ -145,42 +147,9 @@ def load_torch(path: Path) -> object:
     return torch.load(path, weights_only=False)
 
 
-def load_torch_then_pickle(path: Path) -> object:
-    with path.open("rb") as file:
-        return torch.load(file, weights_only=False), pickle.load(file)
-
-
-def load_numpy(path: Path) -> object:
-    return np.load(path, allow_pickle=True)
-
-
 def load_npz(path: Path) -> object:
     with np.load(path, allow_pickle=True) as arrays:
         return [arrays[name] for name in arrays.files]
-
-
-def load_numpy_twice(path: Path) -> object:
-    with path.open("rb") as file:
-        return [np.load(file, allow_pickle=True) for _ in range(2)]
-
-
-def load_numpy_then_pickle(path: Path) -> object:
-    with path.open("rb") as file:
-        return np.load(file), pickle.load(file)
-
-
-def load_arrays(path: Path) -> object:
-    """Read all arrays of a file that was read into memory, as from a request or a zip."""
-    return _read_arrays(io.BytesIO(path.read_bytes()))
-
-
-def load_arrays_from_disk(path: Path) -> object:
-    with path.open("rb") as file:
-        return _read_arrays(file)
-
-
-def load_zipped_arrays(path: Path) -> object:
-    return _read_arrays(io.BytesIO(unzipped(path.read_bytes())))
 
 
 def _read_arrays(file: BinaryIO) -> list[object]:
@@ -194,6 +163,11 @@ def _read_arrays(file: BinaryIO) -> list[object]:
     return arrays
 
 
+def load_arrays(path: Path) -> object:
+    """Read all arrays of a file that was read into memory, as from a request or a zip."""
+    return _read_arrays(io.BytesIO(path.read_bytes()))
+
+
 def load_export(path: Path) -> object:
     return torch.export.load(path)
 
@@ -205,23 +179,6 @@ def load_package(path: Path) -> object:
 def load_shelf(path: Path) -> object:
     with shelve.open(path.with_suffix("")) as shelf:
         return dict(shelf)
-
-
-def expanding(
-    expand: Callable[[bytes], bytes], load: Callable[[bytes], object] = pickle.loads
-) -> Callable[..., object]:
-    """Return a loader that expands the whole file first."""
-    return lambda path: load(expand(path.read_bytes()))
-
-
-def opened(opener: Callable[..., object]) -> Callable[[Path], object]:
-    """Return a loader that unpickles from a decompressing file."""
-
-    def load(path: Path) -> object:
-        with opener(path, "rb") as file:
-            return pickle.load(file)
-
-    return load
 
 
 def from_tar(**options: object) -> Callable[[Path], object]:
@@ -241,11 +198,14 @@ def unzipped(data: bytes, password: bytes | None = None) -> bytes:
 
 
 load_zip = expanding(unzipped)
+load_arrays_from_disk = reader(_read_arrays, "load_arrays_from_disk")
+load_zipped_arrays = expanding(unzipped, lambda data: _read_arrays(io.BytesIO(data)))
 
 
-def load_numpy_then_objects(path: Path) -> object:
-    with path.open("rb") as file:
-        return np.load(file, allow_pickle=True), pickle.load(file)
+def first_of(data: bytes) -> bytes:
+    """Return the first member of a zip."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return archive.read(archive.infolist()[0])
 
 
 def open_first(path: Path) -> object:
@@ -270,6 +230,4 @@ class Called:
 
 
 def torch_bytes(value: object, **options: object) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(value, buffer, **options)
-    return buffer.getvalue()
+    return written(lambda file: torch.save(value, file, **options))

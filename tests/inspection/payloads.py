@@ -12,7 +12,8 @@ from pathlib import Path
 
 from inspection.array_payloads import array_rows, joblib_arrays, z_files
 from inspection.call_payloads import CALLS
-from inspection.file_payloads import exports, npy, numpys, tars, wrappings, zipped, zips
+from inspection.containers import zipped
+from inspection.file_payloads import exports, npy, numpys, tars, wrappings, zips
 from inspection.import_payloads import imported_names, legacy, polyglots, unusual_names
 from inspection.loaders import (
     HELD,

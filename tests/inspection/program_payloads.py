@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from inspection.file_payloads import torched, zipped
+from inspection.containers import zipped
+from inspection.file_payloads import torched
 from inspection.import_payloads import DAMAGE, HIDDEN
 from inspection.loaders import Found, Payload, load_export, load_package, load_torch, torch_bytes, unzipped
 from inspection.opcodes import CODE, EVIL, MKDIR, MODULE, push, ref

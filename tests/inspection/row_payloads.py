@@ -5,18 +5,20 @@ import gzip
 import io
 import lzma
 import pickle
-import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from inspection.file_payloads import gzipped, tarred, zipped
+from inspection.containers import tarred, zipped
+from inspection.file_payloads import gzipped
 from inspection.loaders import (
     HELD,
     Found,
+    Loader,
     Payload,
     expanding,
+    first_of,
     load_every,
     load_joblib,
     load_pandas,
@@ -39,7 +41,7 @@ def spoilt(data: bytes, at: int, size: int = 4) -> bytes:
     return data[:place] + bytes(byte ^ 0xFF for byte in data[place : place + size]) + data[place + size :]
 
 
-def rows_of(opener: Callable[..., object]) -> Callable[[Path], object]:
+def rows_of(opener: Callable[..., object]) -> Loader:
     """Return a loader of all pickles in a compressed file."""
 
     def load(path: Path) -> object:
@@ -101,7 +103,7 @@ SECOND_XZS: dict[str, bytes] = {
 FIRSTS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
 SECONDS = {"gzip": SECOND_GZIPS, "bz2": SECOND_BZ2S, "xz": SECOND_XZS}
 OPENERS: dict[str, Callable[..., object]] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
-MIXED: dict[str, tuple[bytes, Callable[[Path], object]]] = {
+MIXED: dict[str, tuple[bytes, Loader]] = {
     "lzma alone, lc 0, then another": (alone(b"", 0) + alone(EVIL), opened(lzma.open)),
     "lzma alone, lc 0, then xz": (alone(HONEST, 0) + lzma.compress(EVIL), rows_of(lzma.open)),
     "lzma alone, lc 1, then xz, cut off": (alone(HONEST, 1) + lzma.compress(LONG)[:-90], rows_of(lzma.open)),
@@ -155,7 +157,7 @@ def second_streams() -> Found:
 
 
 LABELS = {"labels.txt": b"cat\n"}
-PLACES: dict[str, tuple[bytes, Callable[[Path], object]]] = {
+PLACES: dict[str, tuple[bytes, Loader]] = {
     "between a zip's members": (
         zipped(LABELS).replace(b"PK\1\2", EVIL + b"PK\1\2", 1), expanding(lambda data: data[data.index(EVIL) :]),
     ),
@@ -175,7 +177,7 @@ def places() -> Found:
             Payload(
                 zipped({name: gzip.compress(b"") + SECOND_GZIPS["wrong CRC, short"]}),
                 "assets.zip",
-                expanding(lambda data: read_through(noted_first(data))),
+                expanding(lambda data: read_through(first_of(data))),
             ),
         )
     yield (
@@ -183,14 +185,9 @@ def places() -> Found:
         Payload(
             zipped({"a.bin": zlib.compress(b"") + zlib.compress(EVIL)}, 8),
             "assets.zip",
-            expanding(lambda data: every_zlib(noted_first(data))),
+            expanding(lambda data: every_zlib(first_of(data))),
         ),
     )
-
-
-def noted_first(data: bytes) -> bytes:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        return archive.read(archive.infolist()[0])
 
 
 def read_through(data: bytes) -> bytes:

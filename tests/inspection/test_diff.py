@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from inspection.conftest import members_of, packed
 from safetensors.torch import save_file
 
-from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.reader import open_archive
 from marpack.errors import DamagedArchiveError
 from marpack.inspection.diff import Change, Diff, diff
-from marpack.project.plan import Format, Plan, PlannedMember, Role, pack
+from marpack.project.plan import Format
 
 Build = Callable[..., Path]
 TENSORS = {
@@ -37,38 +37,18 @@ CHANGED = {
 
 @pytest.fixture
 def build(tmp_path: Path) -> Build:
-    def build(
-        output: str,
-        tensors: dict[str, torch.Tensor] | None = None,
-        *,
-        weights: str = "net.pt",
-        form: Format = Format.DEFAULT,
-        version: str = "1.0",
-        samples: tuple[dict[str, Any], ...] = (),
-        **files: str,
-    ) -> Path:
+    def build(output: str, tensors: dict[str, Any] = TENSORS, *, weights: str = "net.pt", **files: Any) -> Path:
         source = tmp_path / f"weights of {output}" / weights  # torch.save puts the file's name into the file
         source.parent.mkdir()
-        if weights.endswith(".safetensors"):
-            save_file(tensors or TENSORS, source)
-        else:
-            torch.save(tensors or TENSORS, source)
+        (save_file if weights.endswith(".safetensors") else torch.save)(tensors, source)
+        options = {key: files.pop(key) for key in ("form", "version", "samples") if key in files}
         texts = {
-            "handler.py": "def handle(data, context): ...\n",
-            "model-config.yaml": "batchSize: 4\npt2: {compile: {enable: true}}\n",
-            "index_to_name.json": '{"0": "cat", "1": "dog"}',
-            **{name.replace("__", "."): text for name, text in files.items()},
+            "handler__py": "def handle(data, context): ...\n",
+            "model-config__yaml": "batchSize: 4\npt2: {compile: {enable: true}}\n",
+            "index_to_name__json": '{"0": "cat", "1": "dog"}',
         }
-        members = [PlannedMember(weights, source, Role.WEIGHTS)]
-        members += [PlannedMember(name, text.encode()) for name, text in texts.items()]
-        config = "model-config.yaml"
-        model = ManifestModel(
-            name="net", handler="handler.py", version=version, serialized_file=weights, config_file=config
-        )
-        path = tmp_path / output
-        plan = Plan(manifest=Manifest(model=model), members=tuple(members), output=path, format=form, samples=samples)
-        pack(plan)
-        return path
+        members = members_of({**texts, **files})
+        return packed(tmp_path / output, source, *members, config_file="model-config.yaml", **options)
 
     return build
 
@@ -82,7 +62,6 @@ def compared(before: Path, after: Path, **options: Any) -> Diff:
 def test_an_archive_is_the_same_as_itself_in_every_form(verify: bool, build: Build) -> None:
     plain = build("a.mar")
     others = [build("b.mar"), build("c.tar.gz", form=Format.TGZ), build("d", form=Format.NO_ARCHIVE)]
-
     for other in [plain, *others]:
         found = compared(plain, other, verify=verify)
         assert found.same
@@ -121,7 +100,6 @@ def test_manifest_config_labels_and_members(build: Build) -> None:
 
 def test_a_member_is_told_by_size_and_digest(build: Build) -> None:
     changed, gone = compared(build("a.mar", x__txt="one", y__txt="y"), build("b.mar", x__txt="three")).members
-
     assert (changed.name, gone.name, gone.after) == ("x.txt", "y.txt", None)
     assert changed.before == {"size": 3, "sha256": hashlib.sha256(b"one").hexdigest()}
     assert changed.after == {"size": 5, "sha256": hashlib.sha256(b"three").hexdigest()}
@@ -130,7 +108,6 @@ def test_a_member_is_told_by_size_and_digest(build: Build) -> None:
 
 def test_what_the_index_records_beside_the_members(build: Build) -> None:
     found = compared(build("a.mar"), build("b.mar", samples=({"input": "x", "expect": {"status": 200}},)))
-
     assert [(part.name, part.change) for part in found.recorded] == [("samples.0", Change.ADDED)]
 
 
@@ -157,34 +134,31 @@ def test_tensors_are_compared_across_files_and_formats(other: str, build: Build)
 
 def test_the_same_numbers_in_another_format_are_the_same_tensors(build: Build) -> None:
     found = compared(build("a.mar"), build("b.mar", weights="net.safetensors"))
-
     assert found.tensors[0].differences == ()
     assert found.tensors[0].same == len(TENSORS)
     assert not found.same  # another file it is all the same
 
 
-def test_a_forged_index_is_seen_through_by_the_crc_or_by_reading(build: Build, tmp_path: Path) -> None:
-    before = build("a.mar")
-    after = tmp_path / "b.mar"
-    with zipfile.ZipFile(before) as old, zipfile.ZipFile(after, "w") as new:
-        for name in old.namelist():
-            content = old.read(name)
-            new.writestr(name, content.replace(b"...", b"1,2") if name == "handler.py" else content)
+def forge(before: Path, after: Path, member: str, old: bytes, new: bytes) -> None:
+    """Copy an archive with other bytes in one member and the index as it was."""
+    with zipfile.ZipFile(before) as source, zipfile.ZipFile(after, "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            target.writestr(name, content.replace(old, new) if name == member else content)
 
-    for verify in (False, True):
-        found = compared(before, after, verify=verify)
-        assert [part.name for part in found.members] == ["handler.py"]
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_a_forged_index_is_seen_through_by_the_crc_or_by_reading(verify: bool, build: Build, tmp_path: Path) -> None:
+    before = build("a.mar")
+    forge(before, tmp_path / "b.mar", "handler.py", b"...", b"1,2")
+    assert [part.name for part in compared(before, tmp_path / "b.mar", verify=verify).members] == ["handler.py"]
 
 
 @pytest.mark.parametrize("forged", [0, 1])
 def test_a_manifest_may_name_weights_that_are_not_there(build: Build, tmp_path: Path, forged: int) -> None:
     pair = [build("a.mar"), tmp_path / "b.mar"]
-    with zipfile.ZipFile(pair[0]) as old, zipfile.ZipFile(pair[1], "w") as new:
-        for name in old.namelist():
-            content = old.read(name)
-            new.writestr(name, content.replace(b"net.pt", b"not.pt") if name == "MAR-INF/MANIFEST.json" else content)
-    with open_archive(pair[forged]) as before, open_archive(pair[1 - forged]) as after:
-        found = diff(before, after)
+    forge(*pair, "MAR-INF/MANIFEST.json", b"net.pt", b"not.pt")
+    found = compared(pair[forged], pair[1 - forged])
     assert [item.name for item in found.manifest] == ["model.serializedFile"]
     assert found.tensors == ()
 
@@ -193,7 +167,6 @@ def test_config_and_labels_that_cannot_be_read_are_compared_as_text(build: Build
     before = build("a.mar", index_to_name__json="{", **{"model-config__yaml": "a: ["})
     after = build("b.mar", index_to_name__json="[", **{"model-config__yaml": "a: ]"})
     found = compared(before, after)
-
     assert [part.name for part in (*found.config, *found.labels)] == ["(text)", "(text)"]
 
 
@@ -202,7 +175,6 @@ def test_damage_ends_it(build: Build) -> None:
     content = bytearray(after.read_bytes())
     content[content.index(b"def handle")] ^= 1
     after.write_bytes(content)
-
     with pytest.raises(DamagedArchiveError):
         compared(before, after, verify=True)
 
@@ -220,6 +192,5 @@ def test_progress_counts_what_is_read(build: Build) -> None:
 def test_the_result_is_what_its_type_says(build: Build) -> None:
     found = compared(build("a.mar"), build("b.mar", CHANGED, version="2"))
     text = msgspec.json.encode(found)
-
     assert msgspec.json.decode(text, type=Diff) == found
     assert json.loads(text)["tensors"][0]["differences"]

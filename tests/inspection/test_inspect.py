@@ -11,16 +11,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from inspection.conftest import members_of, packed
 from lazy import torch
 
-from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.reader import open_archive
 from marpack.errors import ManifestError
 from marpack.findings import Severity
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
 from marpack.inspection.pickles import PickleVerdict
-from marpack.project.plan import Format, Plan, PlannedMember, Role, pack
+from marpack.project.plan import Format
 from marpack.weights.kind import WeightsFormat
 
 HANDLER = """
@@ -51,27 +51,13 @@ def build(tmp_path: Path) -> Build:
         weights = tmp_path / "net.pt"
         torch.save({"a.weight": torch.randn(3, 4), "a.bias": torch.zeros(3)}, weights)
         texts = {
-            "handler.py": HANDLER,
-            "index_to_name.json": json.dumps({str(number): f"label {number}" for number in range(12)}),
-            "model-config.yaml": CONFIG,
-            "requirements.txt": "# needs\nnumpy>=1.26  # fast\n\nscipy\n",
-            **{name.replace("__", "."): text for name, text in files.items()},
+            "handler__py": HANDLER,
+            "index_to_name__json": json.dumps({str(number): f"label {number}" for number in range(12)}),
+            "model-config__yaml": CONFIG,
+            "requirements__txt": "# needs\nnumpy>=1.26  # fast\n\nscipy\n",
         }
-        members = [PlannedMember("net.pt", weights, Role.WEIGHTS)]
-        members += [
-            PlannedMember(name, text.encode() if isinstance(text, str) else text) for name, text in texts.items()
-        ]
-        model = ManifestModel(
-            name="net",
-            handler="handler.py",
-            version="1.0",
-            serialized_file="net.pt",
-            config_file="model-config.yaml",
-            requirements_file="requirements.txt",
-        )
-        path = tmp_path / output
-        pack(Plan(manifest=Manifest(model=model), members=tuple(members), output=path, format=form))
-        return path
+        named = {"config_file": "model-config.yaml", "requirements_file": "requirements.txt"}
+        return packed(tmp_path / output, weights, *members_of({**texts, **files}), form=form, **named)
 
     return build
 
@@ -113,7 +99,6 @@ def test_every_form_shows_the_same_facts(output: str, form: Format, build: Build
 
 def test_an_archive_of_the_original_archiver_has_no_digest(make_mar: Callable[..., Path]) -> None:
     facts = look(make_mar("def handle(data, context): return data\n"), verify=True)
-
     assert facts.content_digest is None
     assert facts.target is None
     assert facts.handler.function == "handle"
@@ -143,20 +128,17 @@ CHANGES = {
 @pytest.mark.parametrize("code", CHANGES)
 def test_what_was_changed_after_building_is_found(code: str, build: Build) -> None:
     facts = look(rewritten(build(), CHANGES[code]), verify=True)
-
     assert [finding.code for finding in facts.findings] == [code]
     assert not facts.verified.intact
 
 
 def test_another_size_is_found_without_reading_everything(build: Build) -> None:
     path = rewritten(build(), lambda members: members.update({"handler.py": b"x"}))
-
     assert [finding.code for finding in look(path).findings] == ["digest-mismatch"]
 
 
 def test_an_unreadable_index_is_a_finding(build: Build) -> None:
     path = rewritten(build(), lambda members: members.update({"MAR-INF/marpack.json": b"{}"}))
-
     assert [finding.code for finding in look(path).findings] == ["unlisted-member"]
 
 
@@ -166,9 +148,7 @@ def test_a_damaged_member_is_named_and_the_rest_is_shown(build: Build) -> None:
     at = content.index(b"class Own")
     content[at] ^= 1
     path.write_bytes(content)
-
     facts = look(path)
-
     assert [finding.code for finding in facts.findings if finding.severity is Severity.ERROR] == ["damaged-member"]
     assert "handler.py" in facts.findings[0].where
     assert facts.weights[0].tensors == 2
@@ -199,9 +179,7 @@ def test_whole_models_and_evil_ones_are_findings(build: Build) -> None:
     evil = pickle.dumps({"x": print, "y": torch.load})  # imports are enough
     buffer = io.BytesIO()
     torch.save(torch.nn.Linear(2, 2), buffer)
-
     facts = look(build(evil__bin=evil, whole__pt=buffer.getvalue()))
-
     assert facts.pickles.verdict is PickleVerdict.DANGEROUS
     codes = {finding.code: finding for finding in facts.findings}
     assert codes["dangerous-pickle"].severity is Severity.ERROR
@@ -211,7 +189,6 @@ def test_whole_models_and_evil_ones_are_findings(build: Build) -> None:
 
 def test_the_server_s_refusals_are_findings(build: Build, tmp_path: Path) -> None:
     path = build().rename(tmp_path / "net.zip")
-
     assert "archive-suffix" in {finding.code for finding in look(path).findings}
 
 
@@ -219,7 +196,6 @@ def test_a_manifest_that_is_missing_ends_it(tmp_path: Path) -> None:
     path = tmp_path / "x.mar"
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("handler.py", "")
-
     with pytest.raises(ManifestError):
         look(path)
 
@@ -242,16 +218,13 @@ HANDLERS = {
 @pytest.mark.parametrize("name", HANDLERS)
 def test_a_handler_without_an_entry_says_why(name: str, build: Build) -> None:
     source, problem = HANDLERS[name]
-
     assert problem in look(build(handler__py=source)).handler.problem
 
 
 def test_a_handler_inherits_stages_within_its_file(build: Build) -> None:
     source = "import a.b\nclass Mine(a.b.BaseHandler):\n    def inference(s): ...\n"
     duplicates = look(build(handler__py=source + "class Last(Mine):\n    def initialize(s): ...\n"))
-
     assert "(Last, Mine)" in duplicates.handler.problem  # the server takes exactly one, too
-
     facts = look(build("b.mar", handler__py=source))
     assert (facts.handler.bases, facts.handler.stages) == (("a.b.BaseHandler",), ("inference",))
 
@@ -259,11 +232,9 @@ def test_a_handler_inherits_stages_within_its_file(build: Build) -> None:
 def test_a_handler_is_what_the_server_would_call(build: Build) -> None:
     beside = look(build(handler__py="from other import handle\n", other__py="def handle(data, context): return data\n"))
     assert (beside.handler.function, beside.handler.problem) == ("handle", None)
-
     inner = "class Base:\n    def handle(self, data, context): ...\n    def inference(self, data): ...\n"
     heir = look(build("b.mar", handler__py="from other import Base\nclass Own(Base): ...\n", other__py=inner))
     assert (heir.handler.class_name, heir.handler.stages) == ("Own", ("inference", "handle"))
-
     source = "class Helper: ...\nclass Own:\n    def handle(self, data, context): ...\n"
     assert "line 1: it has 2 classes" in look(build("c.mar", handler__py=source)).handler.problem
 
@@ -289,26 +260,22 @@ BAD_TEXTS = {
 def test_texts_that_cannot_be_read_are_problems_and_no_errors(name: str, build: Build) -> None:
     files, part = BAD_TEXTS[name]
     facts = look(build(**files))
-
     assert getattr(facts, part).problem
 
 
 def test_labels_come_by_index_and_those_without_one_last(build: Build) -> None:
     labels = {"name": "no index", "10": "fox", "9" * 5000: "too far", "2": "dog", "": "nothing"}
     facts = look(build(index_to_name__json=json.dumps(labels)))
-
     assert facts.labels.first == ("dog", "fox", "nothing", "too far", "no index")
 
 
 def test_config_values_of_every_yaml_type_become_json(build: Build) -> None:
     text = "when: 2024-01-01\ndata: !!binary aGk=\nset: !!set {a, b}\n1: one\ntrue: yes\nnothing: ~\nodd: .nan\n"
     facts = look(build(**{"model-config__yaml": text}))
-
     assert facts.config.problem is None
     json.loads(msgspec.json.encode(facts))
 
 
 def test_the_result_is_what_its_type_says(build: Build) -> None:
     facts = look(build(), verify=True)
-
     assert msgspec.json.decode(msgspec.json.encode(facts), type=Inspection, strict=True) == facts

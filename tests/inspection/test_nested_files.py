@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from inspection.containers import tarred, written
 
 from marpack.inspection import nested_files
 from marpack.inspection.nested_files import HEAD, WrappingError, unwrap
@@ -68,7 +69,6 @@ COMPRESSED = {
 @pytest.mark.parametrize("name", COMPRESSED)
 def test_what_is_compressed_is_expanded(name: str) -> None:
     found, problem = unwrapped(COMPRESSED[name])
-
     assert [data for _, data, _ in found] == [TEXT]
     assert problem is None
 
@@ -84,7 +84,6 @@ def test_what_is_cut_off_or_damaged_is_not_passed_over(compress: Callable[[bytes
     content = bytearray(compress(NOISE))
     assert unwrapped(bytes(content[:-20]))[1] is not None
     content[3000:3040] = bytes(40)
-
     assert unwrapped(bytes(content))[1] is not None
 
 
@@ -92,7 +91,6 @@ def test_a_wrong_sum_is_damage_and_hides_nothing_before_it() -> None:
     content = bytearray(deflated(NOISE))
     content[-1] ^= 1
     found, problem = unwrapped(bytes(content))
-
     assert "damaged" in str(problem)
     assert NOISE.startswith(found[0][1])
 
@@ -111,7 +109,6 @@ def test_a_compressed_file_that_is_short_and_damaged_is_followed_to_that_byte() 
 
 def test_what_expands_to_more_than_is_taken_is_said() -> None:
     found, problem = unwrapped(gzip.compress(bytes(LIMIT + 1)))
-
     assert len(found) == 1
     assert "1,048,576 bytes" in str(problem)
     assert unwrapped(gzip.compress(bytes(LIMIT)))[1] is None
@@ -123,18 +120,6 @@ def test_what_expands_to_more_than_is_taken_is_said() -> None:
 
 def test_a_format_that_is_not_read_is_named() -> None:
     assert "7z" in str(unwrapped(b"7z\xbc\xaf\x27\x1c" + bytes(50))[1])
-
-
-def tarred(members: dict[str, bytes], form: int = tarfile.PAX_FORMAT, **fields: object) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=form) as file:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            for key, value in fields.items():
-                setattr(info, key, value)
-            file.addfile(info, io.BytesIO(content))
-    return buffer.getvalue()
 
 
 MEMBERS = {"a": b"1", "b/c": b"22"}
@@ -151,7 +136,6 @@ def test_a_tar_without_a_magic_word_is_one_by_its_checksum() -> None:
     content[257:265] = bytes(8)
     content[148:156] = b" " * 8
     content[148:156] = b"%06o\0 " % sum(content[:512])
-
     assert unwrapped(bytes(content))[0] == [("a", TEXT, False)]
     content[0] ^= 1
     assert unwrapped(bytes(content)) == ([], None)
@@ -178,9 +162,7 @@ def test_a_tar_that_cannot_be_followed_is_said(monkeypatch: pytest.MonkeyPatch) 
 
 
 def saved(array: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=True)
-    return buffer.getvalue()
+    return written(np.save, array, allow_pickle=True)
 
 
 PLAIN = [

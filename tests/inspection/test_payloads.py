@@ -25,7 +25,6 @@ def test_every_payload_runs_code() -> None:
     command = [sys.executable, "-m", "inspection.prover"]
     done = subprocess.run(command, input=json.dumps(list(payloads())), capture_output=True, text=True, cwd=TESTS)
     assert done.returncode == 0, done.stderr
-
     assert json.loads(done.stdout) == []  # the names of those that ran none
 
 
@@ -43,7 +42,6 @@ def test_no_payload_is_reported_as_safe(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     failures = {name: describe_failure(payload, scan) for name, payload in payloads().items()}
-
     assert list(tmp_path.iterdir()) == []  # the scan ran none of them
     assert {name: failure for name, failure in failures.items() if failure} == {}
 

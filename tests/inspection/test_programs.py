@@ -5,14 +5,15 @@ import gzip
 import io
 import json
 import pickle
-import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from inspection.test_remote import packed
+from inspection.conftest import packed
+from inspection.containers import tarred, zipped
+from inspection.test_remote import HANDLER
 from isal import isal_zlib
 from lazy import torch
 from weights.exports import changed, with_guard, with_node, write_small
@@ -35,33 +36,25 @@ def programs(content: bytes, name: str = "notes.bin") -> list[Program]:
     return [part for part in walk.file(name, file, recognize(file, walk.budget)) if isinstance(part, Program)]
 
 
-def zipped(content: bytes, name: str = "a.txt", method: int = zipfile.ZIP_STORED) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", method) as archive:
-        archive.writestr(name, content)
-    return file.getvalue()
+def in_zip(content: bytes, name: str = "a.txt", method: int = zipfile.ZIP_STORED) -> bytes:
+    return zipped({name: content}, method)
 
 
-def tarred(content: bytes) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as archive:
-        info = tarfile.TarInfo("a.txt")
-        info.size = len(content)
-        archive.addfile(info, io.BytesIO(content))
-    return file.getvalue()
+def in_tar(content: bytes) -> bytes:
+    return tarred({"a.txt": content})
 
 
 @pytest.mark.parametrize(
     "wrap",
     [
         bytes,
-        zipped,
-        lambda content: zipped(content, method=zipfile.ZIP_DEFLATED),
-        tarred,
+        in_zip,
+        lambda content: in_zip(content, method=zipfile.ZIP_DEFLATED),
+        in_tar,
         gzip.compress,
         bz2.compress,
-        lambda content: gzip.compress(tarred(content)),
-        lambda content: zipped(gzip.compress(zipped(content))),
+        lambda content: gzip.compress(in_tar(content)),
+        lambda content: in_zip(gzip.compress(in_zip(content))),
     ],
 )
 def test_native_code_is_found_within_other_files(wrap: Callable[[bytes], bytes]) -> None:
@@ -84,22 +77,19 @@ def test_a_torch_package_needs_trust(tmp_path: Path, scan: Callable[..., Any]) -
     content = (tmp_path / "p.pt").read_bytes()
     assert programs(content)[0].kind is ProgramKind.TORCH_PACKAGE
     assert scan(content).verdict is PickleVerdict.NEEDS_TRUST
-    assert scan(zipped(gzip.compress(content))).verdict is PickleVerdict.NEEDS_TRUST
+    assert scan(in_zip(gzip.compress(content))).verdict is PickleVerdict.NEEDS_TRUST
+
+
+AOTI = {"a.so": LIBRARY, "b.cpp": b"int main() {}", "c.json": b"{}"}
 
 
 def test_an_aoti_package_is_reported_with_its_files() -> None:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("net/archive_format", "pt2")
-        archive.writestr("net/data/aotinductor/model/a.so", LIBRARY)
-        archive.writestr("net/data/aotinductor/model/b.cpp", "int main() {}")
-        archive.writestr("net/data/aotinductor/model/c.json", "{}")
-    found = {part.where.rpartition("/")[2]: part.kind for part in programs(file.getvalue(), "net.pt2")}
-    assert found == {
-        "net.pt2": ProgramKind.AOTI_PACKAGE,
-        "a.so": ProgramKind.NATIVE,
-        "b.cpp": ProgramKind.GENERATED,
-    }
+    files = {"archive_format": b"pt2"}
+    files |= {f"data/aotinductor/model/{name}": data for name, data in AOTI.items()}
+    content = zipped({f"net/{name}": data for name, data in files.items()})
+    found = {part.where.rpartition("/")[2]: part.kind for part in programs(content, "net.pt2")}
+    kinds = {"net.pt2": ProgramKind.AOTI_PACKAGE, "a.so": ProgramKind.NATIVE, "b.cpp": ProgramKind.GENERATED}
+    assert found == kinds
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +103,7 @@ def test_an_honest_program_is_safe(program: Path, scan: Callable[..., Any]) -> N
     assert not programs(program.read_bytes())
 
 
-@pytest.mark.parametrize("wrap", [bytes, gzip.compress, tarred, zipped])
+@pytest.mark.parametrize("wrap", [bytes, gzip.compress, in_tar, in_zip])
 def test_a_hostile_expression_is_dangerous_wherever_it_is(
     wrap: Callable[[bytes], bytes], program: Path, tmp_path: Path, scan: Callable[..., Any]
 ) -> None:
@@ -154,7 +144,7 @@ def test_a_remote_look_fetches_what_it_judges(program: Path, tmp_path: Path, ser
     evil = changed(
         program, tmp_path / "evil.pt2", with_guard("print()"), **{"data/constants/opaque_obj_0": b"cos\nx\n."}
     )
-    packed(tmp_path, evil)
+    packed(tmp_path / "net.mar", evil, HANDLER)
     with open_archive(f"{serve.url}/net.mar") as archive:
         remote = inspect(archive)
     with open_archive(tmp_path / "net.mar") as archive:
@@ -176,7 +166,7 @@ def test_numbers_stay_unfetched(tmp_path: Path, serve: Any) -> None:
             return x + self.weight
 
     torch.export.save(torch.export.export(Large(), (torch.zeros(1),)), tmp_path / "large.pt2")
-    packed(tmp_path, tmp_path / "large.pt2")
+    packed(tmp_path / "net.mar", tmp_path / "large.pt2", HANDLER)
     with open_archive(f"{serve.url}/net.mar") as archive:
         found = inspect(archive)
     assert found.pickles.unscanned == ()
@@ -185,17 +175,11 @@ def test_numbers_stay_unfetched(tmp_path: Path, serve: Any) -> None:
 
 
 def test_an_inspection_names_them_in_one_finding(tmp_path: Path, program: Path) -> None:
-    members = (PlannedMember("notes.txt", LIBRARY), PlannedMember("wheel.zip", zipped(LIBRARY, "a.so")))
-    with open_archive(packed(tmp_path, program, *members)) as archive:
+    members = (PlannedMember("notes.txt", LIBRARY), PlannedMember("wheel.zip", in_zip(LIBRARY, "a.so")))
+    with open_archive(packed(tmp_path / "net.mar", program, HANDLER, *members)) as archive:
         found, quick = inspect(archive), list(find_programs(archive))
-    assert (
-        set(found.programs)
-        == set(quick)
-        == {
-            Program("notes.txt", ProgramKind.NATIVE),
-            Program("wheel.zip!a.so", ProgramKind.NATIVE),
-        }
-    )
+    names = {Program("notes.txt", ProgramKind.NATIVE), Program("wheel.zip!a.so", ProgramKind.NATIVE)}
+    assert set(found.programs) == set(quick) == names
     (finding,) = (each for each in found.findings if each.code == "program")
     assert finding.severity is Severity.NOTE
     assert found.pickles.verdict is PickleVerdict.SAFE
