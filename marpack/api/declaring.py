@@ -41,6 +41,7 @@ class Option(Struct, frozen=True):
     group: str = ""  # the heading in the help
     only_python: bool = False  # the command line has another spelling for it
     hidden: bool = False  # from the help
+    old_flags: tuple[str, ...] = ()  # further spellings, which the help does not show
 
 
 class Declared(Struct, frozen=True):

@@ -175,7 +175,7 @@ def unpack(options: UnpackOptions, bar: Bar) -> Unpacked:
         name = name.removesuffix(suffix)
     if options.directory is None and name in ("", ".", ".."):
         what = "the archive's name is not usable as a folder's name"
-        raise UsageError(what, where=source, hint="Name the new folder: -d DIR.")
+        raise UsageError(what, where=source, hint="Name the new folder: -o DIR.")
     if "://" not in source and not os.path.lexists(source):
         hint = "Name a .mar, a .tar.gz or a model folder."
         raise UsageError("this file or folder does not exist", where=source, hint=hint, code="source-not-found")

@@ -153,7 +153,13 @@ class _UnpackArguments(LimitOptions, frozen=True):
     source: Annotated[Name, Option("A .mar, .tar.gz, model folder or address (https, s3, oci).", complete="sources")]
     directory: Annotated[
         Name | None,
-        Option("New folder for the files.", ("-d", "--directory"), "DIR", default="the archive's name"),
+        Option(
+            "New folder for the files.",
+            ("-o", "--output"),
+            "DIR",
+            default="the archive's name",
+            old_flags=("-d", "--directory"),
+        ),
     ] = None
 
 

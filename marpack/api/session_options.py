@@ -205,7 +205,7 @@ class ScoreOptions(_ScoreArguments, frozen=True, kw_only=True):
         Sequence[str],
         _Tables("Parquet, Arrow, CSV or JSONL files, folders, globs, s3://….", ("-i", "--input"), "FILE…"),
     ] = ()
-    output: Annotated[str | None, _Tables("New folder for the parts of the result.", metavar="DIR")] = None
+    output: Annotated[str | None, _Tables("New folder for the parts of the result.", ("-o", "--output"), "DIR")] = None
     keep: Annotated[Sequence[str], _Tables("Columns to copy to the output.", metavar=_COLUMNS)] = ()
     limit: Annotated[Above0 | None, _Tables("Maximum number of rows to read in total.")] = None
     resume: Annotated[bool, _Tables("Resume an interrupted run: keep its complete parts.")] = False

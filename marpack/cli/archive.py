@@ -80,10 +80,13 @@ def init(options: InitOptions, *, as_json: bool) -> None:
 class _LikeArgparse(Command):
     """A command that accepts two more notations of argparse, which scripts for torch-model-archiver may use."""
 
+    verbose = ("--verbose",)  # -v is the version
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read `-v=1.0` as `-v 1.0`, and a unique prefix of a long option as this option."""
         end = args.index("--") if "--" in args else len(args)
-        known = [name for option in self.get_params(ctx) for name in option.opts if name.startswith("-")]
+        options = [option for option in self.get_params(ctx) if option.name != "verbosity"]  # --ver is the version
+        known = [name for option in options for name in option.opts if name.startswith("-")]
         for number, word in enumerate(args[:end]):
             flag, equals, value = word.partition("=")
             near = [name for name in known if name.startswith(flag)] if flag.startswith("--") else []
@@ -182,7 +185,7 @@ def unpack(options: UnpackOptions, *, as_json: bool) -> None:
     \b
     Examples:
       marpack unpack digits.mar                            into digits/
-      marpack unpack digits.mar -d look --only '*.py' --only MAR-INF
+      marpack unpack digits.mar -o look --only '*.py' --only MAR-INF
 
     SOURCE is a .mar, a .tar.gz, a model folder or an address (https, s3, oci). Unsafe names, links, decompression bombs
     and damaged bytes are refused with exit code 3 before the folder appears. Existing files are not overwritten.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from marpack.cli.options import Command
 from marpack.errors import ExitCode
 
 _VARIABLE = "_MARPACK_COMPLETE"  # by which click tells a completion from a call
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--clear-cache", is_flag=True, help="Remove all cached files that are not in use.")
 @click.option("--json", "as_json", is_flag=True, help="Write the result as JSON to stdout.")
 def doctor(*, clear_cache: bool, as_json: bool) -> None:
@@ -39,7 +40,7 @@ def doctor(*, clear_cache: bool, as_json: bool) -> None:
     click.get_current_context().exit(ExitCode.OK if report.healthy else ExitCode.SHORT)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the script that completes marpack in a shell.

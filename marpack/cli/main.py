@@ -118,7 +118,9 @@ def _show_versions(context: click.Context, _: click.Parameter, requested: bool) 
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_versions, help=_VERSION_HELP)
+@click.option(
+    *("-V", "--version"), is_flag=True, is_eager=True, expose_value=False, callback=_show_versions, help=_VERSION_HELP
+)
 def marpack() -> None:
     """From trained weights to a model archive you can trust, before it is deployed."""
 
@@ -184,7 +186,7 @@ def _look_alikes(error: UnicodeError) -> tuple[str, int]:
 
 def _fail(error: Exception, words: Sequence[str]) -> int:
     """Show an error, and return the exit code. The traceback of an error that is not marpack's own goes to a file."""
-    from marpack.render.console import close_stdout, show_error
+    from marpack.render.console import STDERR, close_stdout, show_error
 
     if isinstance(error, BrokenPipeError) or getattr(error, "errno", None) in _FULL:
         close_stdout()
@@ -198,6 +200,8 @@ def _fail(error: Exception, words: Sequence[str]) -> int:
 
         with tempfile.NamedTemporaryFile("w", prefix="marpack-bug-", suffix=".txt", delete=False) as file:
             file.write("".join(traceback.format_exception(error)))
+        if STDERR.verbose:
+            traceback.print_exception(error)
         what = f"marpack itself failed, which is a bug: {type(error).__name__}: {error}"
         error = MarpackError(what, hint=f"Please report it with the traceback in {file.name}.")
     show_error(error)

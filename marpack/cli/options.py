@@ -34,6 +34,32 @@ _COLUMN = 22  # width of an option in the help
 json_option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON to stdout.")
 
 
+class _Option(click.Option):
+    """An option with old spellings, which the help does not show."""
+
+    old: tuple[str, ...] = ()
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the spellings and the text of the help."""
+        spellings, self.opts = self.opts, [each for each in self.opts if each not in self.old]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = spellings
+
+
+def _set_verbosity(_context: click.Context, _option: click.Parameter, verbosity: str | None) -> None:
+    from marpack.render.console import STDERR
+
+    STDERR.quiet, STDERR.verbose = verbosity == "quiet", verbosity == "verbose"
+
+
+def _verbosity(*flags: str, value: str, text: str) -> click.Option:
+    """Return one of the two options that say how much is printed on stderr; the last one given counts."""
+    how: Any = {"is_eager": True, "expose_value": False, "callback": _set_verbosity}  # Any: click's
+    return click.Option([*flags, "verbosity"], flag_value=value, default=None, help=text, **how)
+
+
 class Command(click.Command):
     """A command whose options are the fields of structs. They are built when the command is used.
 
@@ -41,10 +67,15 @@ class Command(click.Command):
     that names an archive is not one of them: it is the SOURCE.
     """
 
+    verbose: tuple[str, ...] = ("-v", "--verbose")
+
     def __init__(self, *args: Any, kinds: Sequence[type[Struct]] = (), **details: Any) -> None:  # Any: click's
         self._kinds = tuple(kinds)
         self._groups: dict[str | None, str] = {}  # option → its heading in the help
         super().__init__(*args, **details)
+        quiet, verbose = "Print only results, warnings and errors.", "Print more, such as all notes."
+        self.params.append(_verbosity("-q", "--quiet", value="quiet", text=quiet))
+        self.params.append(_verbosity(*self.verbose, value="verbose", text=verbose))
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the arguments and options."""
@@ -132,7 +163,11 @@ def _parameter(declared: Declared) -> click.Parameter:
     if not is_required and not details.get("multiple"):
         shown = not isinstance(declared.default, bool | tuple | None) and not option.default
         details |= {"default": declared.default, "show_default": shown}
-    return click.Option([*flags, declared.name], required=is_required, help=text, hidden=option.hidden, **details)
+    spelt = _Option(
+        [*flags, *option.old_flags, declared.name], required=is_required, help=text, hidden=option.hidden, **details
+    )
+    spelt.old = option.old_flags
+    return spelt
 
 
 def _value(declared: Declared) -> dict[str, Any]:  # Any: click's

@@ -414,13 +414,14 @@ def finish(recorder: Recorder | NewProject, code: int) -> int:
 
     from marpack.gate.recording import NewProject, SavedSample
     from marpack.project.yaml_edits import flow
-    from marpack.render.console import fit, plain, show_findings, talk
+    from marpack.render.console import fit, plain, show_findings, show_lines, talk, visible
 
     recorder.write()
     console = talk()
     for recorded in recorder.done:
         if recorded.kept is SavedSample.REFUSED:
-            console.print(f"[red]not recorded[/] {escape(recorded.sample)}: {escape(recorded.reason)}")
+            reason = f"{visible(recorded.sample)}: {visible(recorded.reason)}"
+            show_lines([f"{click.style('not recorded', fg='red')} {reason}"], err=True)
         if recorded.expected is not None:
             expected = fit(printable(flow(to_builtins(recorded.expected))), max(console.width, 80)).rstrip()
             console.print(f"[dim]filled in[/] {escape(recorded.sample)}: {escape(expected)}", soft_wrap=True)

@@ -32,7 +32,9 @@ class OutputOptions(RunOptions, frozen=True, kw_only=True):
 
     as_json: Annotated[bool, _Results("Write everything as one JSON object to stdout.", ("--json",))] = False
     jsonl: Annotated[bool, _Results("Write one JSON object per line, as soon as it is available.")] = False
-    output: Annotated[str | None, _Results("Folder for response bodies, one file each.", metavar="DIR")] = None
+    output: Annotated[str | None, _Results("Folder for response bodies, one file each.", ("-o", "--output"), "DIR")] = (
+        None
+    )
     report: Annotated[str | None, _Results("File for an HTML report of all responses.", metavar="FILE")] = None
     resume: Annotated[str | None, _Results("Append results to FILE; skip inputs with a result.", metavar="FILE")] = None
     resume_unchecked: Annotated[bool, _Results("Also accept results without digests in FILE.")] = False
@@ -77,7 +79,7 @@ class RunOutput:
 
     def begin(self, session: Session) -> None:
         """Show the loaded model."""
-        from marpack.render.console import Progress, show_line
+        from marpack.render.console import Progress, show_line, shows_progress
         from marpack.render.run import ReportStream, head_of
         from marpack.runner.results import RunStatistics
 
@@ -86,7 +88,7 @@ class RunOutput:
             self._lines.head(head.loaded, head.load_logs)
         if self._page is not None:
             self._page.begin(head, session.archive)
-        self._progress = Progress(self._count) if sys.stderr.isatty() else None
+        self._progress = Progress(self._count) if shows_progress() else None
         self._statistics = RunStatistics()
         if self._options.as_json:
             with _writing():
@@ -124,7 +126,7 @@ class RunOutput:
 
         `failure` ended the run early.
         """
-        from marpack.render.console import show_lines
+        from marpack.render.console import STDERR, show_lines
         from marpack.render.run import Trace, show_load_error, summary_lines, trace_lines
 
         if self._progress is not None:
@@ -139,7 +141,7 @@ class RunOutput:
             sys.stdout.flush()
             if failure is not None:
                 show_load_error(failure)
-            show_lines([*summary_lines(summary), *trace_lines(trace)], err=True)
+            show_lines([*([] if STDERR.quiet else summary_lines(summary)), *trace_lines(trace)], err=True)
         short = summary.short or (self._results_log.short if self._results_log else 0)
         return code or (ExitCode.SHORT if short else ExitCode.OK)
 

@@ -65,13 +65,13 @@ def score(options: ScoreCommandOptions) -> None:
     from marpack.api.sessions import SessionExtras
     from marpack.cli.archive import print_result
     from marpack.cli.session import TerminalNotes, print_aside, show_notable
-    from marpack.render.console import byte_bar
+    from marpack.render.console import byte_bar, shows_progress
     from marpack.render.score import ScoreBar, score_page
     from marpack.runner.client import LoadError
 
     scoring.check_options(options)
     plan = scoring.score_plan(options)
-    settings = scoring.score_settings(options, ScoreBar(shown=sys.stderr.isatty()))
+    settings = scoring.score_settings(options, ScoreBar(shown=shows_progress()))
     notes = TerminalNotes(show_notable, env=options.env)
     extras = SessionExtras(bar=byte_bar, on_message=print_aside)
     try:

@@ -32,12 +32,12 @@ class TerminalNotes(SessionNotes):
 
 
 def show_notable(findings: Iterable[Finding]) -> None:
-    """Print warnings, unmet requirements and programs on stderr; the other notes are for `build`."""
+    """Print warnings, unmet requirements and programs on stderr; the other notes are for `build` and --verbose."""
     from marpack.findings import Severity
-    from marpack.render.console import show_findings
+    from marpack.render.console import STDERR, show_findings
 
     shown = [each for each in findings if each.severity is not Severity.NOTE or each.code in _PRINTED_NOTES]
-    show_findings(shown)
+    show_findings(findings if STDERR.verbose else shown)
 
 
 def print_aside(text: str) -> None:

@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from marpack.archive.index import Vendored
 from marpack.findings import Finding, Severity
 from marpack.project.plan import Format
-from marpack.render.console import duration, show_findings
+from marpack.render.console import STDERR, duration, show_findings
 from marpack.render.pages import Cell, Fact, Page, shorten
 
 if TYPE_CHECKING:
@@ -49,8 +49,9 @@ def build_page(report: BuildReport, vendored: Vendored | None = None) -> Page:
 
 
 def show_warnings(findings: Iterable[Finding]) -> None:
-    """Print a build's findings on stderr, notes without their hints."""
-    show_findings(replace(one, hint=None) if one.severity is Severity.NOTE else one for one in findings)
+    """Print a build's findings on stderr, notes without their hints unless --verbose is given."""
+    severities = () if STDERR.verbose else (Severity.NOTE,)
+    show_findings(replace(one, hint=None) if one.severity in severities else one for one in findings)
 
 
 class InitReport(Struct, frozen=True, kw_only=True):

@@ -33,6 +33,7 @@ from marpack.json_text import to_json
 from marpack.project.schema import PROOF, Check
 from marpack.protocol.targets import Target
 from marpack.render.console import (
+    STDERR,
     duration,
     fit,
     fit_end,
@@ -41,6 +42,7 @@ from marpack.render.console import (
     show_findings,
     show_lines,
     show_page,
+    shows_progress,
     style,
     talk,
 )
@@ -100,7 +102,7 @@ class CheckLines(CheckProgress):
     def begins(self, check: Check) -> None:
         """Show the check that begins."""
         self._running = f"{check.name}: {check.title}"
-        if sys.stderr.isatty() and not self._quiet:
+        if shows_progress() and not self._quiet:
             self._status = talk().status(f"[dim]{self._running}[/]")
             self._status.start()
 
@@ -133,7 +135,8 @@ class CheckLines(CheckProgress):
 
     def announce(self, what: str) -> None:
         """Print on stderr what happens that the user did not ask for, before it does."""
-        show_lines([click.style(_one_line(what), dim=True)], err=True)
+        if not STDERR.quiet:
+            show_lines([click.style(_one_line(what), dim=True)], err=True)
 
     def stop(self) -> None:
         """Remove the running check from the screen."""

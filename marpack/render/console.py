@@ -41,11 +41,26 @@ _LINE_EVERY = 10.0  # seconds between two lines of a log
 _LARGE = 64 << 20  # bytes: fewer are read or written before anyone could look at a bar
 
 
+class _StderrSettings:
+    """How much a command prints on stderr: --quiet leaves out progress, notes and hints, --verbose adds details."""
+
+    quiet = False
+    verbose = False
+
+
+STDERR = _StderrSettings()
+
+
+def shows_progress() -> bool:
+    """Return whether progress is drawn: on a terminal, without --quiet."""
+    return sys.stderr.isatty() and not STDERR.quiet
+
+
 def talk() -> Console:
-    """Return the console for progress, logs and errors: stderr, so that stdout holds results only."""
+    """Return the console for progress and notes: stderr, so that stdout holds results only."""
     from rich.console import Console
 
-    return Console(file=sys.stderr, highlight=False, emoji=False, soft_wrap=True)
+    return Console(file=sys.stderr, highlight=False, emoji=False, soft_wrap=True, quiet=STDERR.quiet)
 
 
 def plain(text: str) -> str:
@@ -82,22 +97,24 @@ def error_lines(error: MarpackError) -> Iterator[str]:
     if error.where:
         yield f"  {click.style('where:', dim=True)} {visible(error.where)}"
     for finding in error.findings:
-        yield from finding_lines(finding)
-    if error.hint:
+        yield from finding_lines(finding, hints=not STDERR.quiet)
+    if error.hint and not STDERR.quiet:
         yield f"  {click.style('hint:', dim=True)}  {visible(error.hint)}"
 
 
 def show_findings(findings: Iterable[Finding], *, err: bool = True) -> None:
     """Print findings on stderr, or stdout."""
-    show_lines((line for finding in findings for line in finding_lines(finding)), err=err)
+    is_quiet = err and STDERR.quiet
+    shown = (finding for finding in findings if not is_quiet or finding.severity != "note")
+    show_lines((line for finding in shown for line in finding_lines(finding, hints=not is_quiet)), err=err)
 
 
-def finding_lines(finding: Finding) -> Iterator[str]:
+def finding_lines(finding: Finding, *, hints: bool = True) -> Iterator[str]:
     """Yield severity, place, message and code of a finding, and its hint; unbroken, because hints are copied."""
     severity = click.style(finding.severity, fg=_COLOURS[finding.severity])
     place = f"{visible(finding.where)}: " if finding.where else ""
     yield f"  {severity} {place}{visible(finding.message)} {click.style(f'({finding.code})', dim=True)}"
-    if finding.hint:
+    if finding.hint and hints:
         yield f"    {click.style('hint:', dim=True)} {visible(finding.hint)}"
 
 
@@ -168,7 +185,9 @@ def duration(milliseconds: float) -> str:
 
 
 def show_page(page: Page, *, err: bool = False) -> None:
-    """Print a page on stdout, or stderr; a page with a verdict has its findings on stderr, before it."""
+    """Print a page on stdout, or as a note on stderr; findings of a page with a verdict are on stderr, before it."""
+    if err and STDERR.quiet:
+        return
     if page.verdict is not None:
         show_findings(page.findings)
     show_lines(page_lines(page, page_width()), err=err)
@@ -282,7 +301,7 @@ def write_whole(path: str, data: bytes, *, option: str) -> None:
 @contextmanager
 def byte_bar(what: str, total: int) -> Iterator[Callable[[int], None] | None]:
     """Show the progress over some bytes; only on a terminal, and only over many."""
-    if total < _LARGE or not sys.stderr.isatty():
+    if total < _LARGE or not shows_progress():
         yield None
         return
     progress = Progress(total, what)
@@ -295,7 +314,7 @@ def byte_bar(what: str, total: int) -> Iterator[Callable[[int], None] | None]:
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """Show on stderr that something of unknown duration goes on: on a terminal, after a while."""
-    if not sys.stderr.isatty():
+    if not shows_progress():
         yield
         return
     status = talk().status(f"[dim]{what}[/]")
@@ -312,6 +331,9 @@ def waiting(what: str) -> Iterator[None]:
 @contextmanager
 def periodic_lines(running: Callable[[], str]) -> Iterator[None]:
     """Print the running step to stderr every ten seconds, for logs, which do not show a progress bar."""
+    if STDERR.quiet:
+        yield
+        return
     ended, start = threading.Event(), time.monotonic()
 
     def print_lines() -> None:

@@ -18,6 +18,7 @@ from marpack.findings import Finding
 from marpack.json_text import to_json
 from marpack.protocol.messages import Frame, Loaded, Touched, Trouble
 from marpack.render.console import (
+    STDERR,
     duration,
     fit,
     fit_end,
@@ -242,11 +243,13 @@ class Lines:
         """Print how the model was loaded, on stderr."""
         stages = loaded.stages
         device = f" on {printable(loaded.device)}" if loaded.device else ""
-        seconds = f"{sum(stages.values()) / 1000:.2f} s (initialize {stages.get('initialize', 0) / 1000:.2f} s)"
+        named = stages if STDERR.verbose else {"initialize": stages.get("initialize", 0)}
+        parts = ", ".join(f"{name} {spent / 1000:.2f} s" for name, spent in named.items())
+        seconds = f"{sum(stages.values()) / 1000:.2f} s ({parts})"
         lines = [click.style(f"loaded {printable(loaded.handler)} in {seconds}{device}", dim=True)]
         for trouble in loaded.troubles:
             lines += trouble_lines(trouble, note=True)
-        show_lines([*lines, *log_lines(logs if self._logs else "")], err=True)
+        show_lines([*([] if STDERR.quiet else lines), *log_lines(logs if self._logs else "")], err=True)
 
     def show(self, result: Result) -> None:
         """Print one result."""

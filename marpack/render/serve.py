@@ -16,7 +16,7 @@ from marpack.errors import MarpackError
 from marpack.json_text import to_json
 from marpack.project.scaffold.template import templates
 from marpack.render.article import article, article_css, page_templates
-from marpack.render.console import duration, error_lines, visible
+from marpack.render.console import STDERR, duration, error_lines, visible
 from marpack.render.run import load_error_lines, trouble_lines
 from marpack.runner.client import LoadError
 from marpack.runner.results import AnsweredInput, Percentiles
@@ -136,11 +136,11 @@ def _dim(text: str) -> str:
 
 @contextmanager
 def logging_to_stderr(form: Literal["text", "json"]) -> Iterator[None]:
-    """Write the server's log to stderr."""
+    """Write the server's log to stderr, with --quiet only warnings and errors."""
     handler = _Handler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     level = SERVER_LOG.level
-    SERVER_LOG.setLevel(logging.INFO)
+    SERVER_LOG.setLevel(logging.WARNING if STDERR.quiet else logging.INFO)
     SERVER_LOG.addHandler(handler)
     SERVER_LOG.propagate = False
     try:
