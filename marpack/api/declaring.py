@@ -41,6 +41,7 @@ class Option(Struct, frozen=True):
     group: str = ""  # the heading in the help
     only_python: bool = False  # the command line has another spelling for it
     hidden: bool = False  # from the help
+    daily: bool = False  # if a command has daily options, --help shows only these, and --help-all the others also
     old_flags: tuple[str, ...] = ()  # further spellings, which the help does not show
 
 

@@ -38,7 +38,7 @@ _RequestHeaders = Annotated[
 _Explain = Annotated[bool, _Requests("Request explanations instead of predictions.")]
 _Describe = Annotated[bool, _Requests("Request the model's description.")]
 _RequestSize = Annotated[Above0, _Requests("The server's max_request_size setting.", parse="size")]
-BatchSize = Annotated[Above0 | None, _Workers("Requests per call of the handler.", default="1")]
+BatchSize = Annotated[Above0 | None, _Workers("Requests per call of the handler.", default="1", daily=True)]
 
 
 class ModelOptions(OutsideOption, frozen=True, kw_only=True):
@@ -48,10 +48,12 @@ class ModelOptions(OutsideOption, frozen=True, kw_only=True):
         Literal["torchserve", "marpack"] | None,
         _Model("Server whose behavior applies.", default="the project's or the archive's"),
     ] = None
-    device: Annotated[str, _Model("Device: auto, cpu, cuda, cuda:N, xpu:N, mps or xla.", metavar="DEVICE")] = "auto"
+    device: Annotated[
+        str, _Model("Device: auto, cpu, cuda, cuda:N, xpu:N, mps or xla.", metavar="DEVICE", daily=True)
+    ] = "auto"
     env: Annotated[
         Literal["current", "isolated"],
-        _Model("Environment: this one, or a new one with the archive's requirements."),
+        _Model("Environment: this one, or a new one with the archive's requirements.", daily=True),
     ] = "current"
     yes: Annotated[bool, _Model("Confirm a download for --env isolated over 500 MB or of unknown size.")] = False
     compile: Annotated[bool, _Model("Do not use torch.compile.", ("--no-compile",))] = True
@@ -81,7 +83,7 @@ class WorkerOptions(SessionOptions, frozen=True, kw_only=True):
     """How many workers a model has, and what each may use."""
 
     batch_size: BatchSize = None
-    workers: Annotated[Above0, _Workers("Worker processes that share the requests.")] = 1
+    workers: Annotated[Above0, _Workers("Worker processes that share the requests.", daily=True)] = 1
     max_memory: Annotated[Above0 | None, _Workers("Memory limit of a worker's data.", parse="size", default="none")] = (
         None
     )
@@ -133,8 +135,10 @@ class CheckOptions(_CheckArguments, frozen=True, kw_only=True):
             "Values to request beside the packed samples, of the kinds that `Model.predict` takes.", only_python=True
         ),
     ] = ()
-    only: Annotated[Sequence[str], _Checks("Run only this check, or these if repeated.", metavar="CHECK")] = ()
-    skip: Annotated[Sequence[str], _Checks("Skip this check.", metavar="CHECK")] = ()
+    only: Annotated[
+        Sequence[str], _Checks("Run only this check, or these if repeated.", metavar="CHECK", daily=True)
+    ] = ()
+    skip: Annotated[Sequence[str], _Checks("Skip this check.", metavar="CHECK", daily=True)] = ()
     seconds_per_check: Annotated[
         _Seconds, _Checks("Maximum time for each check that repeats samples.", ("--patience",), parse="seconds")
     ] = 10.0
@@ -145,11 +149,15 @@ class CheckOptions(_CheckArguments, frozen=True, kw_only=True):
         Sequence[Literal["inputs", "gpu"]],
         _Checks("Accept an archive without a successful response, or without one on a GPU."),
     ] = ()
-    require_safe: Annotated[bool, _Checks("Fail for weights that need trust and for native or generated code.")] = False
+    require_safe: Annotated[
+        bool, _Checks("Fail for weights that need trust and for native or generated code.", daily=True)
+    ] = False
     trust_native: Annotated[bool, _Checks("Accept native and generated code, with --require-safe.")] = False
     hermetic: Annotated[
         bool,
-        _Checks("Fail if the handler accesses more than its archive, its packages and what the project allows."),
+        _Checks(
+            "Fail if the handler accesses more than its archive, its packages and what the project allows.", daily=True
+        ),
     ] = False
     stand_ins: Annotated[
         Literal["on", "off", "auto"] | None,
@@ -167,6 +175,7 @@ class CheckOptions(_CheckArguments, frozen=True, kw_only=True):
             "Other archive to compare with. Or give two values: --device cpu,cuda or --compile on,off.",
             metavar="OTHER",
             complete="sources",
+            daily=True,
         ),
     ] = None
     slower: Annotated[
@@ -178,7 +187,9 @@ class CheckOptions(_CheckArguments, frozen=True, kw_only=True):
     slower_time: Annotated[
         _Seconds | None, _Comparison("Maximum time for that measurement.", parse="seconds", default="90")
     ] = None
-    attest: Annotated[Name | None, _Results("File for an attestation of the result, for marpack verify.")] = None
+    attest: Annotated[
+        Name | None, _Results("File for an attestation of the result, for marpack verify.", daily=True)
+    ] = None
     key: Annotated[
         Key | None,
         _Results("Private key in PEM form that signs the attestation: a file, or env:NAME.", metavar="PRIVATE"),
@@ -203,16 +214,19 @@ class ScoreOptions(_ScoreArguments, frozen=True, kw_only=True):
     batch_size: BatchSize = 1
     inputs: Annotated[
         Sequence[str],
-        _Tables("Parquet, Arrow, CSV or JSONL files, folders, globs, s3://….", ("-i", "--input"), "FILE…"),
+        _Tables("Parquet, Arrow, CSV or JSONL files, folders, globs, s3://….", ("-i", "--input"), "FILE…", daily=True),
     ] = ()
-    output: Annotated[str | None, _Tables("New folder for the parts of the result.", ("-o", "--output"), "DIR")] = None
-    keep: Annotated[Sequence[str], _Tables("Columns to copy to the output.", metavar=_COLUMNS)] = ()
-    limit: Annotated[Above0 | None, _Tables("Maximum number of rows to read in total.")] = None
-    resume: Annotated[bool, _Tables("Resume an interrupted run: keep its complete parts.")] = False
-    body: Annotated[str | None, _Request("Column of bytes to send.", metavar="COLUMN")] = None
-    text: Annotated[str | None, _Request("Column of texts to send as text/plain.", metavar="COLUMN")] = None
+    output: Annotated[
+        str | None, _Tables("New folder for the parts of the result.", ("-o", "--output"), "DIR", daily=True)
+    ] = None
+    keep: Annotated[Sequence[str], _Tables("Columns to copy to the output.", metavar=_COLUMNS, daily=True)] = ()
+    limit: Annotated[Above0 | None, _Tables("Maximum number of rows to read in total.", daily=True)] = None
+    resume: Annotated[bool, _Tables("Resume an interrupted run: keep its complete parts.", daily=True)] = False
+    body: Annotated[str | None, _Request("Column of bytes to send.", metavar="COLUMN", daily=True)] = None
+    text: Annotated[str | None, _Request("Column of texts to send as text/plain.", metavar="COLUMN", daily=True)] = None
     json: Annotated[
-        Sequence[str], _Request("Column to send as a JSON value, or several as one object.", metavar=_COLUMNS)
+        Sequence[str],
+        _Request("Column to send as a JSON value, or several as one object.", metavar=_COLUMNS, daily=True),
     ] = ()
     json_object: Annotated[Sequence[str], _Request("Columns to send as one JSON object.", metavar=_COLUMNS)] = ()
     path: Annotated[str | None, _Request("Column of file names below --root.", metavar="COLUMN")] = None
@@ -234,7 +248,12 @@ class ScoreOptions(_ScoreArguments, frozen=True, kw_only=True):
     max_request_size: _RequestSize = MAX_BODY
     select: Annotated[
         Mapping[str, str],
-        _Responses("Column from the response's JSON, such as top=probs[0]:float.", metavar="NAME=PATH…", parse="pairs"),
+        _Responses(
+            "Column from the response's JSON, such as top=probs[0]:float.",
+            metavar="NAME=PATH…",
+            parse="pairs",
+            daily=True,
+        ),
     ] = {}
     encode_binary: Annotated[bool, _Responses("Encode responses that are not UTF-8 as base64.")] = False
     format: Annotated[Literal["parquet", "jsonl"], _Responses("Format of the parts.")] = "parquet"

@@ -59,9 +59,9 @@ class CheckCommandOptions(CheckOptions, frozen=True, kw_only=True):
             group="Model",
         ),
     ] = None
-    as_json: Annotated[bool, _Results("Write the verdict as JSON to stdout.", ("--json",))] = False
-    report: Annotated[str | None, _Results("File for an HTML report.", metavar="FILE")] = None
-    junit: Annotated[str | None, _Results("File for a JUnit XML report.", metavar="FILE")] = None
+    as_json: Annotated[bool, _Results("Write the verdict as JSON to stdout.", ("--json",), daily=True)] = False
+    report: Annotated[str | None, _Results("File for an HTML report.", metavar="FILE", daily=True)] = None
+    junit: Annotated[str | None, _Results("File for a JUnit XML report.", metavar="FILE", daily=True)] = None
     sarif: Annotated[str | None, _Results("File for the findings as SARIF.", metavar="FILE")] = None
 
 

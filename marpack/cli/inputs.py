@@ -22,13 +22,16 @@ class InputOptions(Struct, frozen=True, kw_only=True):
     """The options that name inputs."""
 
     inputs: Annotated[
-        Sequence[str], _Inputs("Files, folders, globs, @list, URLs, or - for stdin.", ("-i", "--input"), "FILE…")
+        Sequence[str],
+        _Inputs("Files, folders, globs, @list, URLs, or - for stdin.", ("-i", "--input"), "FILE…", daily=True),
     ] = ()
     kind: Annotated[
         str | None, _Inputs("Type of the files to take from folders: image, .png.", ("--type",), "TYPE")
     ] = None
-    data: Annotated[Sequence[str], _Inputs("Request body, as JSON or text.", metavar="TEXT")] = ()
-    form: Annotated[Sequence[str], _Inputs("Form field; NAME=@FILE sends a file.", metavar="NAME=VALUE")] = ()
+    data: Annotated[Sequence[str], _Inputs("Request body, as JSON or text.", metavar="TEXT", daily=True)] = ()
+    form: Annotated[
+        Sequence[str], _Inputs("Form field; NAME=@FILE sends a file.", metavar="NAME=VALUE", daily=True)
+    ] = ()
     recorded: Annotated[
         str | None, _Inputs("Whole requests, one JSON object per line; - for stdin.", ("--requests",), "FILE")
     ] = None

@@ -82,7 +82,7 @@ class LazyGroup(click.Group):
         if (
             sys.platform == "win32"
             and args[0] in _NOT_ON_WINDOWS
-            and "--help" not in args
+            and not {"--help", "--help-all"} & {*args}
             and not ctx.resilient_parsing
         ):
             hint = "Use it in WSL or in a container. On Windows, build, inspect, diff and unpack work."

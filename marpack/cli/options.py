@@ -31,6 +31,7 @@ _HEADINGS = (  # in the order of the help
     *("Limits", "Model", "Cluster", "Comparison", "Results", "Debugging", "Benchmark"),
 )
 _COLUMN = 22  # width of an option in the help
+ALL_OPTIONS = "marpack.all_options"  # in the `meta` of a context whose help shows the options for rare use also
 json_option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON to stdout.")
 
 
@@ -46,6 +47,13 @@ class _Option(click.Option):
             return super().get_help_record(ctx)
         finally:
             self.opts = spellings
+
+
+def _show_all_options(context: click.Context, _option: click.Parameter, requested: bool) -> None:
+    if requested and not context.resilient_parsing:
+        context.meta[ALL_OPTIONS] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
 
 
 def _set_verbosity(_context: click.Context, _option: click.Parameter, verbosity: str | None) -> None:
@@ -72,6 +80,7 @@ class Command(click.Command):
     def __init__(self, *args: Any, kinds: Sequence[type[Struct]] = (), **details: Any) -> None:  # Any: click's
         self._kinds = tuple(kinds)
         self._groups: dict[str | None, str] = {}  # option → its heading in the help
+        self._rare: set[str | None] = set()  # options that only --help-all shows
         super().__init__(*args, **details)
         quiet, verbose = "Print only results, warnings and errors.", "Print more, such as all notes."
         self.params.append(_verbosity("-q", "--quiet", value="quiet", text=quiet))
@@ -83,6 +92,10 @@ class Command(click.Command):
             options = [each for kind in self._kinds for each in options_of(kind)]
             self.params[:0], self._kinds = map(_parameter, options), ()
             self._groups = {each.name: each.option.group or _LAST for each in options}
+            if any(each.option.daily for each in options):
+                self._rare = {each.name for each in options if not each.option.daily}
+                how: Any = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all_options}
+                self.params.append(click.Option(["--help-all"], help="Show all options and exit.", **how))
         return super().get_params(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -106,6 +119,8 @@ class Command(click.Command):
         """List the options under their headings, in columns of one width; without headings as click does."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
+            if parameter.name in self._rare and ALL_OPTIONS not in ctx.meta:
+                continue
             record = parameter.get_help_record(ctx)
             if record is not None and isinstance(parameter, click.Option):
                 group = self._groups.get(parameter.name, _LAST)
@@ -117,6 +132,12 @@ class Command(click.Command):
         for group in sorted(groups, key=lambda group: (group == _LAST, order.get(group, len(order)))):
             with formatter.section(group):
                 formatter.write_dl(groups[group], col_max=_COLUMN)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """End a help that does not show all options with the option that does."""
+        if self._rare and ALL_OPTIONS not in ctx.meta:
+            formatter.write_paragraph()
+            formatter.write_text("Use --help-all to show all options.")
 
 
 def command(

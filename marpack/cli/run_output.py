@@ -30,17 +30,27 @@ _Results = partial(Option, group="Results")
 class OutputOptions(RunOptions, frozen=True, kw_only=True):
     """The options of `marpack run` about results."""
 
-    as_json: Annotated[bool, _Results("Write everything as one JSON object to stdout.", ("--json",))] = False
+    as_json: Annotated[bool, _Results("Write everything as one JSON object to stdout.", ("--json",), daily=True)] = (
+        False
+    )
     jsonl: Annotated[bool, _Results("Write one JSON object per line, as soon as it is available.")] = False
-    output: Annotated[str | None, _Results("Folder for response bodies, one file each.", ("-o", "--output"), "DIR")] = (
+    output: Annotated[
+        str | None, _Results("Folder for response bodies, one file each.", ("-o", "--output"), "DIR", daily=True)
+    ] = None
+    report: Annotated[str | None, _Results("File for an HTML report of all responses.", metavar="FILE", daily=True)] = (
         None
     )
-    report: Annotated[str | None, _Results("File for an HTML report of all responses.", metavar="FILE")] = None
-    resume: Annotated[str | None, _Results("Append results to FILE; skip inputs with a result.", metavar="FILE")] = None
+    resume: Annotated[
+        str | None, _Results("Append results to FILE; skip inputs with a result.", metavar="FILE", daily=True)
+    ] = None
     resume_unchecked: Annotated[bool, _Results("Also accept results without digests in FILE.")] = False
-    record: Annotated[bool, _Results("Save responses as samples: in the project, or in a new one for a .mar.")] = False
+    record: Annotated[
+        bool, _Results("Save responses as samples: in the project, or in a new one for a .mar.", daily=True)
+    ] = False
     logs: Annotated[bool, _Results("Show what the handler prints for each input.")] = False
-    watch: Annotated[bool, Option("Run again when a file of the project changes.", group="Debugging")] = False
+    watch: Annotated[bool, Option("Run again when a file of the project changes.", group="Debugging", daily=True)] = (
+        False
+    )
 
 
 class RunOutput:

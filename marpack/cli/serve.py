@@ -52,14 +52,18 @@ class ServeOptions(_ServeArguments, frozen=True, kw_only=True):
     """The options of `marpack serve`. With None, the config file decides, and then the server's default."""
 
     host: Annotated[
-        str | None, _Addresses("Address to listen on; 0.0.0.0 in containers.", metavar="HOST", default="127.0.0.1")
+        str | None,
+        _Addresses("Address to listen on; 0.0.0.0 in containers.", metavar="HOST", default="127.0.0.1", daily=True),
     ] = None
-    port: Annotated[_Port | None, _Addresses("Port of predictions and of the page.", default="8080")] = None
-    management_port: Annotated[_Port | None, _Addresses("Port to describe and scale models.", default="off")] = None
+    port: Annotated[_Port | None, _Addresses("Port of predictions and of the page.", default="8080", daily=True)] = None
+    management_port: Annotated[
+        _Port | None, _Addresses("Port to describe and scale models.", default="off", daily=True)
+    ] = None
     metrics_port: Annotated[_Port | None, _Addresses("Port of Prometheus metrics.", default="8082")] = None
     enable_model_api: Annotated[bool, _Addresses("Allow requests that register and unregister models.")] = False
     token: Annotated[
-        str | None, _Addresses("Require the tokens of this key_file.json; created if missing.", metavar="FILE")
+        str | None,
+        _Addresses("Require the tokens of this key_file.json; created if missing.", metavar="FILE", daily=True),
     ] = None
     allowed_hosts: Annotated[
         Sequence[str], _Addresses("Additional host name of this server.", ("--allowed-host",), "HOST")
@@ -69,9 +73,11 @@ class ServeOptions(_ServeArguments, frozen=True, kw_only=True):
     ] = ()
     no_page: Annotated[bool, _Addresses("Do not serve the page for trying models.")] = False
 
-    workers: Annotated[Above0 | None, _Workers("Number of workers per model.", default=f"{_FROM_CONFIG}1")] = None
+    workers: Annotated[
+        Above0 | None, _Workers("Number of workers per model.", default=f"{_FROM_CONFIG}1", daily=True)
+    ] = None
     batch_size: Annotated[
-        Above0 | None, _Workers("Maximum number of requests per batch.", default=f"{_FROM_CONFIG}1")
+        Above0 | None, _Workers("Maximum number of requests per batch.", default=f"{_FROM_CONFIG}1", daily=True)
     ] = None
     max_batch_delay: Annotated[
         Annotated[int, Meta(ge=0)] | None,
@@ -109,19 +115,21 @@ class ServeOptions(_ServeArguments, frozen=True, kw_only=True):
         Sequence[str], _Model("Load only archives with this content digest.", ("--require-digest",), "DIGEST")
     ] = ()
 
-    log_requests: Annotated[bool, _Logging("Log one line per request.")] = False
+    log_requests: Annotated[bool, _Logging("Log one line per request.", daily=True)] = False
     log_format: Annotated[Literal["text", "json"], _Logging("Format of all log lines.")] = "text"
-    reload: Annotated[bool, _Logging("Reload a model when its files change.")] = False
+    reload: Annotated[bool, _Logging("Reload a model when its files change.", daily=True)] = False
     compat: Annotated[
         Literal["torchserve"] | None, _Logging("Imitate TorchServe also where its behavior is harmful.")
     ] = None
 
-    model_store: Annotated[str | None, _TorchServe("Folder of the archives that --models names.", metavar="DIR")] = None
+    model_store: Annotated[
+        str | None, _TorchServe("Folder of the archives that --models names.", metavar="DIR", daily=True)
+    ] = None
     start_models: Annotated[
         Sequence[str],
-        _TorchServe("Models of the store to load: FILE, NAME=FILE, lists or all.", ("--models",), "NAMES…"),
+        _TorchServe("Models of the store to load: FILE, NAME=FILE, lists or all.", ("--models",), "NAMES…", daily=True),
     ] = ()
-    ts_config: Annotated[str | None, _TorchServe("A config.properties file.", metavar="FILE")] = None
+    ts_config: Annotated[str | None, _TorchServe("A config.properties file.", metavar="FILE", daily=True)] = None
     disable_token_auth: Annotated[bool, _TorchServe("Do not require tokens, even with --token.")] = False
     start: Annotated[bool, Option("Has no effect.", hidden=True)] = False
     foreground: Annotated[bool, Option("Has no effect.", hidden=True)] = False

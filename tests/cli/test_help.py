@@ -61,3 +61,22 @@ def test_help_imports_hardly_more_than_its_library():
     names = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
     assert "marpack" in names
     assert not {name for name in names if name not in sys.stdlib_module_names} - {"marpack", "click"}
+
+
+@pytest.mark.parametrize(
+    ("command", "rare"), [("run", "pdb"), ("check", "patience"), ("score", "actors"), ("serve", "drain")]
+)
+def test_help_has_the_daily_options_and_help_all_the_others(command: str, rare: str):
+    general = {"--quiet", "--verbose", "--help", "--help-all"}
+    brief, whole = (
+        set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", invoke(command, word).stdout, re.MULTILINE))
+        for word in ("--help", "--help-all")
+    )
+    assert 10 <= len(brief - general) <= 14
+    assert general <= brief < whole
+    assert (f"--{rare}" in brief, f"--{rare}" in whole) == (False, True)
+    assert "--start" not in whole  # it has no effect
+
+
+def test_the_help_of_a_command_with_few_options_is_whole():
+    assert "--help-all" not in invoke("build", "--help").stdout

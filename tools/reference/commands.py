@@ -4,6 +4,7 @@ import click
 
 from marpack.cli.main import COMMANDS, GROUPS
 from marpack.cli.main import marpack as program
+from marpack.cli.options import ALL_OPTIONS
 from tools.reference.page import NOTE, page
 
 WIDTH = 90  # columns
@@ -13,6 +14,7 @@ def commands() -> str:
     """Return every command's help."""
     settings = program.context_settings | {"terminal_width": WIDTH, "max_content_width": WIDTH}
     top = click.Context(program, info_name="marpack", **settings)
+    top.meta[ALL_OPTIONS] = True
     parts = ["# Commands", NOTE, help_of(top)]
     for title, names in GROUPS.items():
         for name in names:
