@@ -5,11 +5,12 @@ from collections.abc import Callable
 from marpack.errors import MarpackError
 
 
-def has_code(code: str, *facts: object) -> Callable[[MarpackError], bool]:
-    """Return a check that an error has this code, and that its text or hint contains these values."""
+def has_code(code: str, *facts: object, where: object = None) -> Callable[[MarpackError], bool]:
+    """Return a check that an error has this code and, if given, this place; its text or hint contains the facts."""
 
     def check(error: MarpackError) -> bool:
         assert error.code == code, error
+        assert where is None or error.where == where, error.where
         states(error, *facts)
         return True
 

@@ -6,7 +6,12 @@ from conformance.forking import shared
 
 from marpack.protocol.messages import Load
 from marpack.runner.client import BatchResult, Worker, wait
-from marpack.torchserve.http import Request
+from marpack.torchserve.http import Part, Request
+
+
+def one(word: str) -> tuple[Request, ...]:
+    """Return a batch of one request with this body."""
+    return (Request(id="id", parts=(Part("body", word.encode()),)),)
 
 
 def launch(*, environment: Mapping[str, str] | None = None, max_memory: int | None = None) -> Worker:
@@ -17,14 +22,7 @@ def launch(*, environment: Mapping[str, str] | None = None, max_memory: int | No
 def started(
     load: Load, *, environment: Mapping[str, str] | None = None, timeout: float | None = None, forks: bool = True
 ) -> Worker:
-    """Return a new worker with a model loaded; raises LoadError and WorkerError.
-
-    Args:
-        load: The model.
-        environment: The worker's; None: this process's.
-        timeout: Seconds that loading may take; None: no bound.
-        forks: Whether the worker is forked; one that is not has an interpreter and a supervisor of its own.
-    """
+    """Return a new worker with a model loaded; one that is not forked has its own interpreter and supervisor."""
     worker = (launch if forks else Worker.spawn)(environment=environment)
     worker.load(load, timeout=timeout)
     return worker

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 from conformance.forking import ForkServer
-from workers import predict
+from workers import one, predict
 
 from marpack.errors import WorkerError
 from marpack.protocol.messages import Load
 from marpack.runner.client import Worker
 from marpack.runner.pool import LocalPool, PoolSettings
-from marpack.torchserve.http import Part, Request
 
 HANDLER = textwrap.dedent(
     """
@@ -28,10 +27,6 @@ HANDLER = textwrap.dedent(
         return [f"{word} {os.getpgid(0) == os.getpid()} {os.getcwd()}"]
     """
 )
-
-
-def one(word: str) -> tuple[Request, ...]:
-    return (Request(id="id", parts=(Part("body", word.encode()),)),)
 
 
 @pytest.fixture(scope="module")

@@ -63,16 +63,11 @@ def test_a_bad_input_costs_only_itself(pool: LocalPool, bad: str):
     assert all(answer.body == answer.input for answer in answers if answer.ok)
 
 
-def test_without_it_all_of_a_batch_fail_as_on_the_server(pool: LocalPool):
-    answers = answered(pool, ["a", "raise", "b", "c"], 2, isolate=False)
-    assert [answer.status for answer in answers] == [503, 503, 200, 200]
+def test_of_a_batch_that_fails_each_input_is_sent_again_if_asked(pool: LocalPool):
+    def statuses(words: list[str], size: int, *, isolate: bool = True) -> list[int]:
+        return [answer.status for answer in answered(pool, words, size, isolate=isolate)]
 
-
-def test_what_a_handler_answers_itself_is_not_asked_again(pool: LocalPool):
-    answers = answered(pool, ["a", "own"], 2, isolate=True)
+    assert statuses(["a", "raise", "b", "c"], 2, isolate=False) == [503, 503, 200, 200]  # as on the server
+    assert statuses(["exit", "raise"] * 3, 3) == [500, 503] * 3
+    answers = answered(pool, ["a", "own"], 2, isolate=True)  # a failure of the handler's own stays
     assert [(answer.status, answer.batch) for answer in answers] == [(200, 2), (503, 2)]
-
-
-def test_every_input_may_be_bad(pool: LocalPool):
-    answers = answered(pool, ["exit", "raise"] * 3, 3, isolate=True)
-    assert [answer.status for answer in answers] == [500, 503] * 3

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from refusals import has_code
 
 from marpack.archive.reader import open_archive
 from marpack.errors import OutputError, ResumeMismatchError, UsageError
@@ -68,15 +69,6 @@ def test_of_each_name_as_many_are_left_out_as_are_answered(tmp_path_factory, ans
     assert Counter(left(path, inputs(asked))) == Counter(asked) - Counter(answered)
 
 
-def test_results_of_one_name_belong_to_its_inputs_in_order(tmp_path: Path):
-    path = tmp_path / "r.jsonl"
-    items = [*inputs(["a"], b"1"), *inputs(["b"]), *inputs(["a"], b"2")]
-    written(path, items)
-    assert left(path, [*items, *inputs(["a"], b"3")]) == ["a"]
-    with pytest.raises(ResumeMismatchError):
-        left(path, items[::-1])
-
-
 def test_what_failed_counts_as_answered_and_is_counted(tmp_path: Path):
     path = tmp_path / "r.jsonl"
     with path.open("w") as file:
@@ -89,9 +81,8 @@ def test_what_failed_counts_as_answered_and_is_counted(tmp_path: Path):
 
 def test_each_line_is_a_result_with_the_digests_of_run_and_request(tmp_path: Path):
     (item,) = inputs(["a"])
-    told = json.loads(written(tmp_path / "r.jsonl", [item]))
     digests = {"archive_digest": RUN.archive, "options_digest": RUN.options, "request_digest": request_digest(item)}
-    assert told == digests | json.loads(line("a"))
+    assert json.loads(written(tmp_path / "r.jsonl", [item])) == digests | json.loads(line("a"))
 
 
 @pytest.mark.parametrize("run", [RunDigests("sha256:cc", "bb"), RunDigests("sha256:aa", "cc")])
@@ -107,10 +98,13 @@ def test_results_of_another_run_are_refused(tmp_path: Path, run: RunDigests):
 
 def test_an_input_that_changed_is_refused(tmp_path: Path):
     path = tmp_path / "r.jsonl"
-    before = written(path, inputs(["a", "b"], b"old"))
-    with pytest.raises(ResumeMismatchError) as caught:
-        left(path, [*inputs(["a"], b"old"), *inputs(["b"], b"new")])
-    assert caught.value.where == "b"
+    items = [*inputs(["a"], b"1"), *inputs(["b"]), *inputs(["a"], b"2")]
+    before = written(path, items)
+    assert left(path, [*items, *inputs(["a"], b"3")]) == ["a"]  # results of one name belong to its inputs in order
+    for changed in (items[::-1], [items[0], *inputs(["b"], b"new")]):
+        with pytest.raises(ResumeMismatchError) as caught:
+            left(path, changed)
+        assert caught.value.where == changed[-1 if len(changed) == 2 else 0].name
     assert path.read_bytes() == before
 
 
@@ -199,11 +193,7 @@ def test_a_torn_line_is_cut_off_and_asked_again(tmp_path: Path, cut: int):
         log.write(item, result(item.name))
     assert path.read_bytes().startswith(whole)
     assert [json.loads(text)["input"] for text in path.read_text().splitlines()] == ["a", "b"]
-
-
-def test_a_first_line_that_is_torn_is_cut_off(tmp_path: Path):
-    path = tmp_path / "r.jsonl"
-    path.write_bytes(written(path, inputs(["a"]))[:-20])
+    path.write_bytes(whole[:-20])
     assert left(path, inputs(["a"])) == ["a"]
     assert path.read_bytes() == b""
 
@@ -211,7 +201,6 @@ def test_a_first_line_that_is_torn_is_cut_off(tmp_path: Path):
 DEEP = '{"chunks": ' + "[" * 1500 + "]" * 1500 + "}\n"
 
 
-@pytest.mark.parametrize("unchecked", [False, True])
 @pytest.mark.parametrize(
     "text",
     [
@@ -220,23 +209,25 @@ DEEP = '{"chunks": ' + "[" * 1500 + "]" * 1500 + "}\n"
         *("x" * 100_000, '{"archive_digest": "x"}', "\0" * 8),
     ],
 )
-def test_what_is_no_results_file_is_left_as_it_is(tmp_path: Path, text: str, *, unchecked: bool):
+def test_what_is_no_results_file_is_left_as_it_is(tmp_path: Path, text: str):
     path = tmp_path / "notes"
     path.write_text(text, encoding="latin-1")
-    with pytest.raises(UsageError) as caught:
-        ResultsLog(str(path), unchecked=unchecked)
-    assert caught.value.where == f"{path}:1"
-    assert path.read_text(encoding="latin-1") == text
+    for unchecked in (False, True):
+        assert_refused(path, 1, unchecked=unchecked)
 
 
 @pytest.mark.parametrize("more", [b"# the end", b"\0\0", b'{"input": "b"', b"no json\n", b"\n"])
 def test_what_follows_results_and_is_none_is_left_as_it_is(tmp_path: Path, more: bytes):
     path = tmp_path / "r.jsonl"
-    before = written(path, inputs(["a"])) + more
-    path.write_bytes(before)
+    path.write_bytes(written(path, inputs(["a"])) + more)
+    assert_refused(path, 2)
+
+
+def assert_refused(path: Path, line: int, **how: bool) -> None:
+    before = path.read_bytes()
     with pytest.raises(UsageError) as caught:
-        ResultsLog(str(path))
-    assert caught.value.where == f"{path}:2"
+        ResultsLog(str(path), **how)
+    assert caught.value.where == f"{path}:{line}"
     assert path.read_bytes() == before
 
 
@@ -249,32 +240,21 @@ def test_a_journal_that_is_not_there_or_empty_is_begun(tmp_path: Path):
         ResultsLog(str(path / "x"))
 
 
-def test_windows_line_ends_are_read(tmp_path: Path):
+def test_a_link_is_followed_and_windows_line_ends_are_read(tmp_path: Path):
     path = tmp_path / "r.jsonl"
-    path.write_bytes(written(path, inputs(["a", "b"])).replace(b"\n", b"\r\n"))
-    assert left(path, inputs(["a", "b", "c"])) == ["c"]
-
-
-def test_a_link_is_followed(tmp_path: Path):
-    written(tmp_path / "r.jsonl", inputs(["a"]))
+    path.write_bytes(written(path, inputs(["a"])).replace(b"\n", b"\r\n"))
     (tmp_path / "link").symlink_to("r.jsonl")
     with ResultsLog(str(tmp_path / "link")), pytest.raises(UsageError) as caught:
-        ResultsLog(str(tmp_path / "r.jsonl"))
-    assert caught.value.where == str(tmp_path / "r.jsonl")  # in use
-    assert left(tmp_path / "link", inputs(["a", "b"])) == ["b"]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_file_that_may_not_be_written_is_refused(tmp_path: Path):
-    path = tmp_path / "r.jsonl"
-    path.touch(0o400)
-    with pytest.raises(UsageError):
         ResultsLog(str(path))
+    assert caught.value.where == str(path)  # in use
+    assert left(tmp_path / "link", inputs(["a", "b"])) == ["b"]
 
 
 def test_what_is_no_file_is_not_read(tmp_path: Path):
     os.mkfifo(tmp_path / "pipe")
-    for place in ("/dev/zero", "/dev/full", ".", str(tmp_path / "pipe")):
+    (tmp_path / "read-only").touch(0o400)
+    places = ["/dev/zero", "/dev/full", ".", str(tmp_path / "pipe"), str(tmp_path / "read-only")]
+    for place in places if os.geteuid() else places[:-1]:  # root may write everywhere
         with pytest.raises(UsageError) as caught:
             ResultsLog(place)
         assert caught.value.where == place
@@ -290,9 +270,7 @@ def test_a_file_system_without_locks_is_used_without_one(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("more", [b"x", b'{"archive_digest":"'])
-def test_a_file_that_grows_while_it_is_read_is_left_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bytes
-):
+def test_a_file_that_grows_while_it_is_read_is_left_as_it_is(tmp_path, monkeypatch, more):
     path = tmp_path / "r.jsonl"
     before = written(path, inputs(["a"])) + b'{"archive_digest":"sha'
     path.write_bytes(before)
@@ -308,25 +286,16 @@ def test_a_file_that_grows_while_it_is_read_is_left_as_it_is(
     assert path.read_bytes() == before + more
 
 
-def answered(name: str, body: bytes, status: int = 200) -> Result:
-    return results_of((name,), BatchResult(responses=(Response(status=status, body=body),)))[0]
-
-
 @pytest.mark.parametrize(
     ("content_type", "body", "suffix"),
     [
         ("application/json", b"", ".json"),
         ("Text/Plain; charset=utf-8", b"", ".txt"),
         ("image/jpeg", b"", ".jpg"),
-        ("image/webp", b"", ".webp"),
-        ("text/html", b"", ".html"),
         ("application/octet-stream", b"\x89PNG\r\n\x1a\n", ".png"),
         ("nonsense/nonsense", b"{}", ".json"),
         (None, b'{"a": 1}', ".json"),
-        (None, b'{"a": NaN}', ".json"),
         (None, b"[1, 2", ".txt"),
-        (None, b"17", ".txt"),
-        (None, b"hello", ".txt"),
         (None, b"", ".txt"),
         (None, b" \n[1]", ".json"),
         (None, b"[" * 100_000, ".txt"),
@@ -336,8 +305,6 @@ def answered(name: str, body: bytes, status: int = 200) -> Result:
         (None, b"PK\x03\x04" + b"\0" * 500 + b"/data.pkl", ".zip"),
         (None, b"RIFF\0\0\0\0WEBPVP8 ", ".webp"),
         (None, b"\x93NUMPY\1\0", ".npy"),
-        (None, b"PK\x03\x04" + b"\0" * 26 + b"archive/data.pkl", ".pt"),
-        (None, b"PK\x03\x04 something else", ".zip"),
         (None, b"\x00\xff\xfe", ".bin"),
     ],
 )
@@ -349,10 +316,8 @@ def test_a_suffix_goes_by_type_then_by_content(content_type: str | None, body: b
     ("name", "file"),
     [
         ("in/a.png", "a.png"),
-        ("/abs/a.png", "a.png"),
         ("https://host/x/a.png?key=1&b=/etc", "a.png"),
         ("https://host/", "host"),
-        ("data[0]", "data[0]"),
         ("r.jsonl:12", "r.jsonl:12"),
         ("..", "answer"),
         ("a/..", "answer"),
@@ -368,23 +333,22 @@ def test_a_file_is_called_like_its_input_and_lies_nowhere_else(name: str, file: 
 def test_long_names_stay_apart():
     one, other = (file_name("é" * 300 + letter) for letter in "ab")
     assert one != other
-    assert len(one.encode()) <= 180
+    assert len(one.encode()) <= len(file_name("a" * 181)) == 180
     assert file_name("a" * 180) == "a" * 180
     assert file_name("a" * 181).startswith("a" * 171 + "-")
-    assert len(file_name("a" * 181)) == 180
+
+
+def answered(name: str, body: bytes, status: int = 200) -> Result:
+    return results_of((name,), BatchResult(responses=(Response(status=status, body=body),)))[0]
 
 
 def test_no_file_is_ever_replaced(tmp_path: Path):
     (tmp_path / "a.txt").write_text("of an earlier run")
     folder = BodyFolder(str(tmp_path), may_hold_files=True)
-    saved = [
-        folder.save(answered(f"in/{name}", body))
-        for name, body in (("a", b"1"), ("a", b"2"), ("a", b"{}"), ("b", b"3"))
-    ]
-    assert [Path(each.file).name for each in saved] == ["a-2.txt", "a-3.txt", "a.json", "b.txt"]
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        "a.txt": "of an earlier run", "a-2.txt": "1", "a-3.txt": "2", "a.json": "{}", "b.txt": "3",
-    }  # fmt: skip
+    saved = [folder.save(answered(f"in/{name}", body)) for name, body in (("a", b"1"), ("a", b"2"), ("a", b"{}"))]
+    assert [Path(each.file).name for each in saved] == ["a-2.txt", "a-3.txt", "a.json"]
+    assert [Path(each.file).read_bytes() for each in saved] == [b"1", b"2", b"{}"]
+    assert (tmp_path / "a.txt").read_text() == "of an earlier run"
 
 
 def test_what_is_no_answer_has_no_file(tmp_path: Path):
@@ -397,9 +361,8 @@ def test_what_is_no_answer_has_no_file(tmp_path: Path):
 def test_a_folder_that_is_none_or_is_used_is_not_taken(tmp_path: Path):
     (tmp_path / "file").touch()
     for path, code in ((tmp_path / "file", "not-a-folder"), (tmp_path, "folder-not-empty")):
-        with pytest.raises(UsageError) as refused:
+        with pytest.raises(UsageError, check=has_code(code, where=str(path))):
             BodyFolder(str(path), may_hold_files=False)
-        assert (refused.value.code, refused.value.where) == (code, str(path))
     with pytest.raises(OutputError) as unmade:
         BodyFolder(str(tmp_path / "file" / "x"), may_hold_files=False)
     assert unmade.value.where == str(tmp_path / "file" / "x")

@@ -13,7 +13,6 @@ from marpack.torchserve.http import Part, Request
 HANDLER = textwrap.dedent(
     """
     import os, sys, time
-    loads = 0
     class Handler:
         def initialize(self, context): pass
         def handle(self, data, context):
@@ -27,6 +26,13 @@ HANDLER = textwrap.dedent(
             return word
     """
 )
+
+
+@pytest.fixture
+def pool(make_folder) -> Iterator[LocalPool]:
+    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(launch=launch)) as pool:
+        pool.start()
+        yield pool
 
 
 def batches(words: list[str]) -> Iterator[tuple[Request, ...]]:
@@ -52,7 +58,7 @@ def test_every_input_is_answered_in_order_whatever_the_handler_does(make_folder,
             assert outcome.logs.startswith(f"saw {word}\n")
 
 
-def test_batches_are_asked_for_only_as_they_are_needed(make_folder):
+def test_batches_are_asked_for_only_as_they_are_needed(pool: LocalPool):
     asked = 0
 
     def endless() -> Iterator[tuple[Request, ...]]:
@@ -61,21 +67,17 @@ def test_batches_are_asked_for_only_as_they_are_needed(make_folder):
             asked += 1
             yield (Request(id="x", parts=(Part("body", b"x" * 1000),)),)
 
-    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(launch=launch)) as pool:
-        pool.start()
-        outcomes = pool.outcomes(endless())
-        for _ in range(500):
-            next(outcomes)
-        assert asked < 500 + 200
+    outcomes = pool.outcomes(endless())
+    for _ in range(500):
+        next(outcomes)
+    assert asked < 500 + 200
 
 
-def test_an_error_of_the_inputs_own_leaves_no_process_behind(make_folder):
+def test_an_error_of_the_inputs_own_leaves_no_process_behind(pool: LocalPool):
     def broken() -> Iterator[tuple[Request, ...]]:
         yield from batches(["a"])
         raise OSError("the disk is gone")
 
-    pool = LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(launch=launch))
-    pool.start()
     worker = pool._workers[0].worker
     with pytest.raises(OSError, match="disk"), pool:
         list(pool.outcomes(broken()))
@@ -84,10 +86,8 @@ def test_an_error_of_the_inputs_own_leaves_no_process_behind(make_folder):
 
 def test_a_worker_that_could_not_be_restarted_is_started_for_the_next_batches(make_folder, tmp_path):
     broken = tmp_path / "broken"
-    handler = HANDLER.replace("initialize(self, context): pass", f"initialize(self, context): check({str(broken)!r})")
-    check = "def check(path):\n    if os.path.exists(path): raise ValueError(path)\n"
-    load = Load(model_dir=str(make_folder(handler.replace("loads = 0\n", check))))
-    with LocalPool(load, PoolSettings(launch=launch)) as pool:
+    handler = HANDLER.replace("context): pass", f"context): os.path.exists({str(broken)!r}) and sys.exit()")
+    with LocalPool(Load(model_dir=str(make_folder(handler))), PoolSettings(launch=launch)) as pool:
         pool.start()
         other = pool.outcomes(batches(["a", "b", "c"]))
         assert next(other).responses[0].body == b"a"
@@ -100,9 +100,7 @@ def test_a_worker_that_could_not_be_restarted_is_started_for_the_next_batches(ma
         assert [outcome.responses[0].body for outcome in other] == [b"b", b"c"]
 
 
-def test_a_closed_pool_starts_no_worker(make_folder):
-    pool = LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(launch=launch))
-    pool.start()
+def test_a_closed_pool_starts_no_worker(pool: LocalPool):
     pool.close()
     with pytest.raises(ClosedError):
         list(pool.outcomes(batches(["a"])))
@@ -150,13 +148,11 @@ def test_streams_side_by_side_yield_each_its_own(make_folder):
         assert [outcome.responses[0].body.decode() for outcome in pair] == [f"a{number}", f"b{number}"]
 
 
-def test_a_stream_that_is_dead_leaves_nothing_to_the_next(make_folder):
-    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(launch=launch)) as pool:
-        pool.start()
-        given_up = pool.outcomes(batches(["a", "b", "exit", *"c" * 400]))
-        assert next(given_up).responses[0].body == b"a"
-        given_up.close()
-        (outcome,) = pool.outcomes(batches(["mine"]))
-        assert outcome.responses[0].body == b"mine"
-        list(pool.outcomes(batches(["x"] * 400)))
-        assert (pool.restarts, pool._done, pool._unwanted) == (1, {}, set())
+def test_a_stream_that_is_dead_leaves_nothing_to_the_next(pool: LocalPool):
+    given_up = pool.outcomes(batches(["a", "b", "exit", *"c" * 400]))
+    assert next(given_up).responses[0].body == b"a"
+    given_up.close()
+    (outcome,) = pool.outcomes(batches(["mine"]))
+    assert outcome.responses[0].body == b"mine"
+    list(pool.outcomes(batches(["x"] * 400)))
+    assert (pool.restarts, pool._done, pool._unwanted) == (1, {}, set())

@@ -10,16 +10,16 @@ from marpack.runner.environments import count_requirements, has_requirements, un
 CLICK = metadata.version("click")
 
 
-def told(make_mar, text: str, **more: str) -> list[tuple[str, str]]:
-    files = {"requirements.txt": text, **{f"{name}.txt": content for name, content in more.items()}}
-    with open_archive(make_mar("x = 1", files=files, requirementsFile="requirements.txt")) as archive:
+def told(make_mar, text: str, *, file: str = "requirements.txt", **more: str) -> list[tuple[str, str]]:
+    files = {file: text, **{f"{name}.txt": content for name, content in more.items()}}
+    with open_archive(make_mar("x = 1", files=files, requirementsFile=file)) as archive:
         return [(str(finding.where).rpartition("!")[2], finding.message) for finding in unmet(archive)]
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "click", "CLICK", "click>=8", f"click=={CLICK}", "click[extra]", "click>=8 # ours", "# nobody", "", "  ",
+        "CLICK", "click>=8", f"click=={CLICK}", "click[extra]", "click>=8 # ours", "# nobody", "", "  ",
         "-i https://example.org/simple", "--no-index", "./wheels/nobody.whl", "nobody; python_version < '3'",
         "click >=8 --hash=sha256:00", "click \\\n  >=8", "this is none", "click @ https://example.org/click.whl",
         "importlib-metadata; python_version < '3'",
@@ -64,20 +64,18 @@ def test_a_file_of_a_megabyte_is_read_and_no_larger_one(make_mar):
 def test_included_files_count_once(make_mar):
     found = told(make_mar, "-r more.txt\nclick\n", more="-r requirements.txt\n-r gone.txt\nnobody-at-all\n")
     assert [(where, message.split()[0]) for where, message in found] == [("more.txt:3", "nobody-at-all")]
+    beside = {"deps/more": "nobody-at-all\n", "more": "nobody-else\n"}  # the file that includes it
+    found = told(make_mar, "-r ./more.txt\n", file="deps/all.txt", **beside)
+    assert [message.split()[0] for _, message in found] == ["nobody-at-all"]
 
 
 def test_they_are_counted(make_mar):
     files = {"requirements.txt": "click\nnumpy>=1\n-i https://example.org\n"}
     with open_archive(make_mar("x = 1", files=files, requirementsFile="requirements.txt")) as archive:
-        assert count_requirements(archive) == 2
-    with open_archive(make_mar("x = 1")) as archive:
-        assert count_requirements(archive) == 0
-
-
-def test_an_included_file_is_looked_for_beside_the_one_that_includes_it(make_mar):
-    files = {"deps/all.txt": "-r ./more.txt\n", "deps/more.txt": "nobody-at-all\n", "more.txt": "nobody-else\n"}
-    with open_archive(make_mar("x = 1", files=files, requirementsFile="deps/all.txt")) as archive:
-        assert [finding.message.split()[0] for finding in unmet(archive)] == ["nobody-at-all"]
+        assert (count_requirements(archive), has_requirements(archive)) == (2, True)
+    for mar in (make_mar(""), make_mar("", name="gone", requirementsFile="gone.txt")):
+        with open_archive(mar) as archive:
+            assert (count_requirements(archive), has_requirements(archive)) == (0, False)
 
 
 @pytest.mark.parametrize(("line", "can_be_isolated"), [("nobody-at-all", True), ("msgspec<0.1", False)])
@@ -87,9 +85,3 @@ def test_a_run_notes_what_it_lacks_and_names_the_way_out(make_mar, line: str, *,
     assert note.severity == "note"
     # Another version of a package that workers share cannot be had that way.
     assert ("--env isolated" in (note.hint or "")) is can_be_isolated
-
-
-def test_an_archive_without_a_requirements_file_has_none(make_mar):
-    for mar in (make_mar(""), make_mar("", name="gone", requirementsFile="gone.txt")):
-        with open_archive(mar) as archive:
-            assert not has_requirements(archive)

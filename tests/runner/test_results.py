@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from marpack.protocol.messages import Access, Load, Loaded, Touched, Trouble
 from marpack.runner.client import BatchResult
@@ -26,18 +27,8 @@ from marpack.torchserve.http import Response
 
 
 def result(**values: Any) -> Result:
-    given: dict[str, Any] = {
-        "input": "x",
-        "status": 200,
-        "phrase": "",
-        "headers": {},
-        "content_type": None,
-        "body": "",
-        "body_encoding": "text",
-        "stages": {"handle": 2.0},
-        "seconds": 0.0,
-    }
-    return Result(**(given | values))
+    (result,) = results_of(("x",), BatchResult(responses=(Response(status=200, body=b""),), stages={"handle": 2.0}))
+    return replace(result, **values)
 
 
 def test_a_batch_is_one_call_of_the_handler():
@@ -62,21 +53,19 @@ def test_answered_and_short_are_told_apart():
 
 
 def test_a_sample_of_many_numbers_has_their_percentiles():
-    sample = Reservoir()
+    few, many = Reservoir(), Reservoir()
+    for number in range(101):
+        few.add(100.00049 - number)
+    assert few.percentiles() == Percentiles(50.0, 90.0, 99.0)
     numbers = random.Random(1)
     for _ in range(50_000):
-        sample.add(numbers.uniform(0, 100))
-    percentiles = sample.percentiles()
-    assert abs(percentiles.p50 - 50) < 4
-    assert abs(percentiles.p90 - 90) < 3
-    assert abs(percentiles.p99 - 99) < 1
-
-
-def test_the_percentiles_of_few_numbers_are_some_of_them():
-    sample = Reservoir()
-    for number in range(101):
-        sample.add(100.00049 - number)
-    assert sample.percentiles() == Percentiles(50.0, 90.0, 99.0)
+        many.add(numbers.uniform(0, 100))
+    found = many.percentiles()
+    assert (found.p50, found.p90, found.p99) == (
+        pytest.approx(50, abs=4),
+        pytest.approx(90, abs=3),
+        pytest.approx(99, abs=1),
+    )
 
 
 def test_a_run_ends_with_its_last_answer(monkeypatch: pytest.MonkeyPatch):
@@ -203,8 +192,7 @@ def test_memory_is_looked_at_before_and_while_each_batch_size_is_timed():
 
 
 def test_memory_is_looked_at_four_hundred_times_at_most():
-    pool = Growing()
-    memory = MemoryWatch(pool, 1200)
+    memory = MemoryWatch(pool := Growing(), 1200)
     memory.begin()
     for _ in range(1200):
         memory.measure(1, restarted=False)
@@ -262,25 +250,18 @@ HANDLER = textwrap.dedent(
     kept = []
     def handle(data, context):
         if data is None: return
-        if data[0]["body"] == "leak": kept.extend(bytes(30_000) for _ in data)
-        if data[0]["body"] == "bad": raise ValueError
+        kept.extend(bytes(30_000) for _ in data)
         return ["x" for _ in data]
     """
 )
 
 
-def figures(make_folder, word: str, sizes: tuple[int, ...], **plan: int):
+def test_a_handler_that_keeps_things_is_found(make_folder):
+    told = []
     with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings()) as pool:
         pool.start()
-        told = []
-        found = measure(pool, data_inputs([word] * 3, RequestDefaults()), sizes, **plan, on_pace=told.append)
-        assert tuple(told) == found.paces
-        return found
-
-
-def test_a_handler_that_keeps_things_is_found(make_folder):
-    found = figures(make_folder, "leak", (1,), repeats=200, warmup=1)
-    (finding,) = found.findings
-    assert finding.code == "memory-grows"
-    assert found.memory is not None
+        inputs = data_inputs(["leak"] * 3, RequestDefaults())
+        found = measure(pool, inputs, (1,), repeats=200, warmup=1, on_pace=told.append)
+    assert tuple(told) == found.paces
+    assert [finding.code for finding in found.findings] == ["memory-grows"]
     assert found.memory.per_input == pytest.approx(30_000, rel=0.3)

@@ -1,3 +1,4 @@
+import os
 import threading
 import time
 from pathlib import Path
@@ -31,8 +32,6 @@ def test_what_changes_is_named_once(tmp_path: Path):
 
 
 def test_a_file_replaced_by_one_of_its_size_and_time_has_changed(tmp_path: Path):
-    import os
-
     path, other = tmp_path / "a.py", tmp_path / "b"
     path.write_text("1")
     watch = Watch([path])

@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,7 @@ ROOMS = [("pyarrow", "marpack.scoring", "score"), ("ray", "marpack.scoring.on_ra
 
 
 @pytest.mark.parametrize(("package", "room", "extra"), ROOMS)
-def test_a_missing_package_is_named_with_its_extra(
-    package: str, room: str, extra: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_named_with_its_extra(package, room, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, room, raising=False)
     with pytest.raises(MissingExtraError, match=f" {package}") as caught:
@@ -23,9 +20,7 @@ def test_a_missing_package_is_named_with_its_extra(
 
 
 @pytest.mark.parametrize(("package", "room", "extra"), ROOMS)
-def test_a_package_that_cannot_import_something_itself_raises_that(
-    package: str, room: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_cannot_import_something_itself_raises_that(package, room, extra, tmp_path, monkeypatch):
     (tmp_path / f"{package}.py").write_text("import nothing_of_this_name")
     monkeypatch.syspath_prepend(tmp_path)
     for name in (package, room):

@@ -1,11 +1,13 @@
 """Bulk scoring: every row once and in order, whatever fails, in memory that batches bound."""
 
+import gzip
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import has_code
 from scoring.small_tables import InProcessPool, echo, plan_of, table, written
 
 from marpack.errors import OutputError, UsageError
@@ -44,11 +46,8 @@ def test_every_row_is_there_once_and_in_order(tmp_path: Path, batch_size: int) -
     assert summary.inputs == (one, two)
     assert [each for batch in pool.batches for each in batch] == found["echo"].to_pylist()
     assert max(map(len, pool.batches)) == min(batch_size, 400)
-    names = sorted(each.name for each in (tmp_path / "out").iterdir())
-    assert names == [
-        *(f"part-00000-{first:012d}.parquet" for first in (0, 400, 800)),
-        "part-00001-000000000000.parquet",
-    ]
+    parts = [f"part-{part}.parquet" for part in ("00000-000000000000", "00000-000000000400", "00000-000000000800")]
+    assert sorted(each.name for each in (tmp_path / "out").iterdir()) == [*parts, "part-00001-000000000000.parquet"]
 
 
 def test_rows_that_cannot_be_asked_are_failures_among_the_others(tmp_path: Path) -> None:
@@ -169,8 +168,6 @@ def test_a_run_that_broke_off_is_gone_on_with(tmp_path: Path, form: PartFormat, 
     if suffix == "parquet":
         table(path, texts=texts)
     else:
-        import gzip
-
         lines = "".join(json.dumps({"id": number, "t": text}) + "\n" for number, text in enumerate(texts))
         path.write_bytes(gzip.compress(lines.encode()))
     more = table(tmp_path / "2.parquet", 5)
@@ -200,18 +197,10 @@ def test_a_run_that_broke_off_is_gone_on_with(tmp_path: Path, form: PartFormat, 
 @pytest.mark.parametrize(
     ("text", "failed", "rows", "over", "exceeded"),
     [
-        ("0", 0, 10, False, False),
-        ("0", 1, 10, False, True),
-        ("3", 3, 3, True, False),
-        ("3", 4, 1000, False, True),
-        ("5%", 99, 99, False, False),
-        ("5%", 5, 100, False, False),
-        ("5%", 6, 100, False, True),
-        ("5%", 1, 10, True, True),
-        ("10 %", 1, 10, True, False),
-        ("0%", 1, 100, False, True),
-        ("0.5%", 1, 150, False, True),
-        ("100%", 200, 200, True, False),
+        *(("0", 0, 10, False, False), ("0", 1, 10, False, True), ("3", 3, 3, True, False), ("3", 4, 1000, False, True)),
+        *(("5%", 99, 99, False, False), ("5%", 5, 100, False, False), ("5%", 6, 100, False, True)),
+        *(("5%", 1, 10, True, True), ("10 %", 1, 10, True, False), ("0%", 1, 100, False, True)),
+        *(("0.5%", 1, 150, False, True), ("100%", 200, 200, True, False)),
     ],
 )
 def test_a_bound_of_failures(text: str, failed: int, rows: int, over: bool, exceeded: bool) -> None:
@@ -221,9 +210,8 @@ def test_a_bound_of_failures(text: str, failed: int, rows: int, over: bool, exce
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "101%", "-1%", "5%%", "1.5", "nan%"])
 def test_what_is_no_bound_is_refused(text: str) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, check=has_code("invalid-error-bound", where="--max-errors")):
         ErrorBound.parse(text)
-    assert (caught.value.code, caught.value.where) == ("invalid-error-bound", "--max-errors")
 
 
 def test_too_many_failures_stop_the_run_and_whole_parts_stay(tmp_path: Path) -> None:
@@ -296,10 +284,7 @@ def test_a_batch_that_failed_is_asked_again_row_by_row(tmp_path: Path) -> None:
     summary = scored(plan, tmp_path / "out", pool, isolate=True)
     found = written(tmp_path / "out")
     assert found["echo"].to_pylist() == ["a", None, None, "b", None, "c", "d", "e", None]
-    errors = [error and error.removeprefix("503 Sorry: ValueError: ") for error in found["error"].to_pylist()]
-    assert (errors[1], errors[4], errors[8]) == ("it is bad", "it is worse", "it is bad")
-    assert summary.failed == 4
-    again = [("a",), ("bad",), ("b",), ("worse",), ("c",), ("d",)]
-    assert sorted(pool.batches) == sorted(
-        [("a", "bad", "b"), ("worse", "c", "d"), ("e", "bad"), *again, ("e",), ("bad",)]
-    )
+    errors = [(error or "").rpartition(": ")[2] for error in found["error"].to_pylist()]
+    assert (errors[1], errors[4], errors[8], summary.failed) == ("it is bad", "it is worse", "it is bad", 4)
+    batches = [("a", "bad", "b"), ("worse", "c", "d"), ("e", "bad")]
+    assert sorted(pool.batches) == sorted([*batches, *((text,) for batch in batches for text in batch)])

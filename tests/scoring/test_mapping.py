@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from lazy import pa
+from refusals import has_code
 
 from marpack.errors import UsageError
 from marpack.protocol.messages import Frame, Trouble
@@ -12,6 +13,10 @@ from marpack.scoring.mapping import AnswerColumns, AnswerField, Failure, FieldTy
 from marpack.torchserve.http import Response
 
 OK = Response(status=200, body=b'{"label": "cat", "probs": [0.5, 0.25], "a": {"b": 3}, "odd.key": true, "none": null}')
+
+
+KEY_ERROR = Trouble(kind="KeyError", message="'x'", frames=(Frame("h.py", 1, "f"),))
+CUT_OFF = "200 OK, broken off in the middle"
 
 
 def ok(body: Any) -> Response:
@@ -25,14 +30,12 @@ def ok(body: Any) -> Response:
         ("$", (), FieldType.TEXT),
         ("$:json", (), FieldType.JSON),
         ("$.a.b:int", ("a", "b"), FieldType.INT),
-        ("a.b", ("a", "b"), FieldType.TEXT),
         ("probs[0]:float", ("probs", 0), FieldType.FLOAT),
         ("$[-1][2]", (-1, 2), FieldType.TEXT),
         ("[1].x", (1, "x"), FieldType.TEXT),
         ('$["a.b:c"]:bool', ("a.b:c",), FieldType.BOOL),
         ("['it is']", ("it is",), FieldType.TEXT),
         ("a b-c", ("a b-c",), FieldType.TEXT),
-        ('$[""]', ("",), FieldType.TEXT),
         ("$[00]", (0,), FieldType.TEXT),
     ],
 )
@@ -42,16 +45,10 @@ def test_a_path_is_read(path: str, steps: tuple[str | int, ...], kind: FieldType
 
 @pytest.mark.parametrize("path", ["", ":int", "a..b", "a[", "a[x]", "$a", "a.", ".a.", 'a["b]', "[1]x", "a.*[]"])
 def test_what_is_no_path_is_refused(path: str) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, check=has_code("invalid-answer-path")):
         AnswerField.parse("x", path)
-    assert caught.value.code == "invalid-answer-path"
-
-
-def test_a_type_that_there_is_not_is_refused_with_the_one_that_was_meant() -> None:
-    with pytest.raises(UsageError, match="flaot") as caught:
+    with pytest.raises(UsageError, check=has_code("unknown-type", "flaot", " float?", where="x=a:flaot")):
         AnswerField.parse("x", "a:flaot")
-    assert (caught.value.code, caught.value.where) == ("unknown-type", "x=a:flaot")
-    assert " float?" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(
@@ -98,13 +95,8 @@ def test_a_failure_selects_nothing_and_is_told() -> None:
 
 
 def test_without_select_the_body_is_the_column() -> None:
-    responses = [
-        Response(status=200, body="süß".encode()),
-        Response(status=404, body=b"no"),
-        Response(status=0, body=b""),
-        Response(status=200, body=b"\xff"),
-        Response(status=500, body=b"\xff"),
-    ]
+    bodies = [(200, "süß".encode()), (404, b"no"), (0, b""), (200, b"\xff"), (500, b"\xff")]
+    responses = [Response(status=status, body=body) for status, body in bodies]
     known = {1: Failure("404", "404"), 2: Failure("x", "never"), 4: Failure("500", "500")}
     (bodies, statuses, errors), failed = AnswerColumns({}).columns(responses, known)
     assert bodies.to_pylist() == ["süß", "no", None, None, None]
@@ -126,37 +118,22 @@ def test_binary_bodies_are_base64_only_where_that_is_asked_for() -> None:
     [
         (OK, (), None),
         (Response(status=299, body=b""), (Trouble(kind="note", message="odd"),), None),
-        (
-            Response(status=0, body=b""),
-            (Trouble(kind="unreadable-input", message="it\nis null"),),
-            Failure("unreadable-input", "it is null"),
-        ),
-        (
-            Response(status=404, body=b"not here", phrase="Not Found"),
-            (),
-            Failure("404 Not Found", "404 Not Found: not here"),
-        ),
+        (Response(status=0, body=b""), (Trouble(kind="null", message="it\nis"),), Failure("null", "it is")),
+        (Response(status=404, body=b"no", phrase="Not Found"), (), Failure("404 Not Found", "404 Not Found: no")),
         (Response(status=500, body=b""), (), Failure("500", "500")),
         (Response(status=300, body=b""), (), Failure("300", "300")),
         (
             Response(status=503, body=b"{}", phrase="Sad"),
-            (
-                Trouble(kind="diagnostic", message="by the way"),
-                Trouble(kind="KeyError", message="'x'", frames=(Frame("h.py", 1, "f"),)),
-            ),
+            (Trouble(kind="diagnostic", message="by the way"), KEY_ERROR),
             Failure("503 Sad: KeyError", "503 Sad: KeyError: missing key 'x'"),
         ),
-        (
-            Response(status=200, body=b"half", phrase="OK", reset=True),
-            (),
-            Failure("200 OK, broken off in the middle", "200 OK, broken off in the middle: half"),
-        ),
+        (Response(status=200, body=b"half", phrase="OK", reset=True), (), Failure(CUT_OFF, f"{CUT_OFF}: half")),
     ],
 )
-def test_what_went_wrong_is_one_line(
-    response: Response, troubles: tuple[Trouble, ...], failure: Failure | None
-) -> None:
+def test_what_went_wrong_is_one_line(response: Response, troubles: tuple[Trouble, ...], failure: Failure | None):
     assert failure_of(response, troubles) == failure
+    long = failure_of(Response(status=500, body=b""), (Trouble(kind="E", message="x" * 10_000),))
+    assert len(long.message) == 300
 
 
 @pytest.mark.parametrize(
@@ -171,11 +148,4 @@ def test_what_went_wrong_is_one_line(
 )
 def test_a_handler_that_looks_up_a_bare_column_is_told(trouble: Trouble, column: str | None, *, hinted: bool) -> None:
     failure = failure_of(Response(status=503, body=b""), (trouble,), column)
-    assert failure is not None
     assert ("--json-object x" in failure.message) is hinted
-
-
-def test_a_long_reason_is_shortened() -> None:
-    failure = failure_of(Response(status=500, body=b""), (Trouble(kind="E", message="x" * 10_000),))
-    assert failure is not None
-    assert len(failure.message) == 300

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from refusals import has_code
 
 from marpack.errors import UsageError
 from marpack.runner.inputs import Input
@@ -35,15 +36,8 @@ def body(item: Input) -> bytes:
     return part.value
 
 
-def assert_outside(item: Input, root: str) -> None:
-    """Assert that a row's file was not looked for, since it lies outside the root."""
-    assert item.why is not None
-    assert root in str(item.why.hint)
-
-
 def reason(item: Input) -> str:
     assert item.refused is not None
-    assert item.why is not None
     return item.why.message
 
 
@@ -54,10 +48,7 @@ def reason(item: Input) -> str:
         ({"text": "a", "body": "b"}, "not body and text"),
         ({"text": "a", "root": "x"}, "no path column"),
         ({"json": ("a",), "types": {"b": FieldType.INT}}, "is sent as JSON"),
-        ({"text": "a", "keep": ("status",)}, "would have the name status"),
-        ({"text": "a", "keep": ("answer",)}, "would have the name answer"),
-        ({"text": "a", "keep": ("row",)}, "would have the name row"),
-        ({"text": "a", "keep": ("input",)}, "would have the name input"),
+        *(({"text": "a", "keep": (name,)}, f"name {name}") for name in ("status", "answer", "row", "input")),
         ({"text": "a", "keep": ("id", "id")}, "would have the name id"),
         ({"text": "a", "keep": ("x",), "select": {"x": "y"}}, "would have the name x"),
         ({"text": "a", "select": {"error": "y"}}, "would have the name error"),
@@ -85,25 +76,13 @@ SCHEMA = pa.schema(
 
 
 @pytest.mark.parametrize(
-    "mapping",
-    [{"text": "t"}, {"text": "d"}, {"body": "b"}, {"body": "t"}, {"json": ("n", "t")}, {"path": "t"}, {"url": "d"}],
-)
-def test_columns_that_fit_are_taken(mapping: dict[str, Any]) -> None:
-    RowMapping(**mapping, keep=("b",)).check(SCHEMA)
-
-
-@pytest.mark.parametrize(
     ("mapping", "message", "hint"),
     [
         ({"text": "tt"}, "x.parquet: the column tt", "Did you mean t?"),
         ({"text": "t", "keep": ("zzzz",)}, "the column zzzz", "its columns are t, b, d, n"),
         ({"text": "n"}, "the column n is of type int64, which is not text", "--body sends bytes"),
         ({"body": "n"}, "neither bytes nor text", "--json sends"),
-        (
-            {"json_object": ("b",)},
-            "fixed_size_binary.3., which JSON cannot represent",
-            "--body",
-        ),
+        ({"json_object": ("b",)}, "fixed_size_binary.3., which JSON cannot represent", "--body"),
         ({"json": ("n", "b")}, "fixed_size_binary.3., which JSON cannot represent", "--body"),
         ({"path": "b"}, "is not text", "texts"),
         ({"url": "n"}, "is not text", "texts"),
@@ -115,10 +94,20 @@ def test_columns_that_are_not_there_or_do_not_fit_are_told(mapping: dict[str, An
     assert hint in str(caught.value.hint)
 
 
-def test_a_column_that_is_there_twice_is_refused() -> None:
-    with pytest.raises(UsageError, match=r" t$") as caught:
+def test_columns_that_fit_are_taken_if_they_are_there_once() -> None:
+    fitting = (
+        {"text": "t"},
+        {"text": "d"},
+        {"body": "b"},
+        {"body": "t"},
+        {"json": ("n", "t")},
+        {"path": "t"},
+        {"url": "d"},
+    )
+    for mapping in fitting:
+        RowMapping(**mapping, keep=("b",)).check(SCHEMA)
+    with pytest.raises(UsageError, match=r" t$", check=has_code("duplicate-column")):
         RowMapping(text="t").check(pa.schema([("t", pa.string()), ("t", pa.string())]))
-    assert caught.value.code == "duplicate-column"
 
 
 @pytest.mark.parametrize(
@@ -154,9 +143,7 @@ def test_a_column_that_is_there_twice_is_refused() -> None:
         ({"json": ("x",), "types": {"x": FieldType.JSON}}, ["[1]"], b"[1]", "application/json"),
     ],
 )
-def test_a_value_is_sent_as_what_it_is(
-    mapping: dict[str, Any], column: Any, sent: bytes | None, content_type: str
-) -> None:
+def test_a_value_is_sent_as_what_it_is(mapping: dict[str, Any], column: Any, sent: bytes | None, content_type: str):
     (item,) = rows(RowMapping(**mapping), x=column)
     if sent is None:
         assert " x is null " in reason(item)
@@ -197,33 +184,23 @@ NESTED = pa.array([[("k", 1), ("k", 2)], [("k", 3)]], pa.map_(pa.string(), pa.in
         ({"text": "x", "max_request_size": 3}, ["abcd", "abc"], "the request has 4 bytes; the server takes 3"),
     ],
 )
-def test_a_row_that_cannot_become_a_request_costs_only_itself(
-    mapping: dict[str, Any], column: Any, message: str
-) -> None:
+def test_a_row_that_cannot_become_a_request_costs_only_itself(mapping: dict[str, Any], column: Any, message: str):
     bad, good = rows(RowMapping(**mapping), x=column)
     assert message in reason(bad)
-    assert bad.refused is not None
     assert bad.refused.status == (413 if "takes" in message else 0)
     assert good.refused is None
 
 
-def test_headers_that_the_server_refuses_are_every_rows_failure() -> None:
-    (item,) = rows(RowMapping(text="x", headers=(("bad name", "x"),)), x=["a"])
-    assert item.refused is not None
-    assert item.refused.status == 400
-
-
 def test_requests_are_numbered_and_carry_what_is_common() -> None:
     mapping = RowMapping(text="x", headers=(("A", " b "),), explain=True)
-    first, second = RowRequests(mapping).inputs({"x": ["a", "b"]}, 41)
+    batch = pa.RecordBatch.from_pydict({"x": ["a", "b"], "y": [1, 2]})
+    first, second = RowRequests(mapping).inputs(batch, 41)
+    assert [body(first), body(second)] == [b"a", b"b"]
     assert (first.request.id[-2:], second.request.id[-2:]) == ("29", "2a")
     assert first.request.headers == (("Content-Type", "text/plain"), ("A", "b"))
     assert first.request.explain is True
-
-
-def test_columns_may_be_a_whole_batch_of_arrows() -> None:
-    batch = pa.RecordBatch.from_pydict({"x": ["a", "b"], "y": [1, 2]})
-    assert [body(each) for each in RowRequests(RowMapping(text="x")).inputs(batch)] == [b"a", b"b"]
+    (item,) = rows(RowMapping(text="x", headers=(("bad name", "x"),)), x=["a"])  # which the server refuses
+    assert item.refused.status == 400
 
 
 @pytest.fixture
@@ -245,6 +222,10 @@ def test_a_file_is_sent_with_the_type_of_its_name(folder: Path) -> None:
     items = rows(RowMapping(path="p", root=str(folder)), p=["sub/a.txt", "in"])
     assert [body(item) for item in items] == [b"inside", b"inside"]
     assert items[0].request.parts[0].content_type == "text/plain"
+    (large,) = rows(RowMapping(path="p", root=str(folder), max_request_size=5), p=["sub/a.txt"])
+    assert large.refused.status == 413
+    with pytest.raises(UsageError, check=has_code("root-not-found", where=str(folder / "none"))):
+        RowRequests(RowMapping(path="p", root=str(folder / "none")))
 
 
 @pytest.mark.parametrize(
@@ -253,35 +234,19 @@ def test_a_file_is_sent_with_the_type_of_its_name(folder: Path) -> None:
 )
 def test_no_file_outside_the_root_is_read(folder: Path, name: str) -> None:
     (item,) = rows(RowMapping(path="p", root=str(folder)), p=[name])
-    assert_outside(item, str(folder))
+    assert str(folder) in item.why.hint  # which is not looked for
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("none", "No such file"),
-        ("sub", "is not a file"),
-        ("\ud800", "not UTF-8"),
-        ("pipe", "is not a file"),
-        (".", "is not read"),
-        ("x" * 5000, "too long"),
+        *(("none", "No such file"), ("sub", "is not a file"), ("\ud800", "not UTF-8"), ("pipe", "is not a file")),
+        *((".", "is not read"), ("x" * 5000, "too long")),
     ],
 )
 def test_what_is_no_file_is_told(folder: Path, name: str, message: str) -> None:
     (item,) = rows(RowMapping(path="p", root=str(folder)), p=[name])
     assert message in reason(item)
-
-
-def test_a_large_file_is_not_read(folder: Path) -> None:
-    (item,) = rows(RowMapping(path="p", root=str(folder), max_request_size=5), p=["sub/a.txt"])
-    assert item.refused is not None
-    assert item.refused.status == 413
-
-
-def test_a_root_is_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as caught:
-        RowRequests(RowMapping(path="p", root=str(tmp_path / "none")))
-    assert (caught.value.code, caught.value.where) == ("root-not-found", str(tmp_path / "none"))
 
 
 def test_files_elsewhere_are_read_by_fsspec() -> None:
@@ -293,8 +258,7 @@ def test_files_elsewhere_are_read_by_fsspec() -> None:
     mapping = RowMapping(path="p", root="memory://bucket/in", max_request_size=8)
     near, outside, gone = rows(mapping, p=["a.txt", "../secret", "none"])
     assert body(near) == b"far away"
-    assert_outside(outside, "memory://bucket/in")
-    assert gone.why is not None
+    assert "memory://bucket/in" in outside.why.hint
     assert gone.why.hint is None
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from lazy import pa, pq
+from refusals import has_code
 
 from marpack.errors import TableError, UsageError
 from marpack.scoring import tables
@@ -135,7 +136,7 @@ def test_words_are_taken_in_their_order_and_names_in_theirs(tmp_path: Path) -> N
     words = [tmp_path / "c.jsonl", tmp_path / "b", tmp_path / "*.csv"]
     tables = plan_tables([str(word) for word in words], TEXT).inputs
     assert [table.name.removeprefix(f"{tmp_path}/") for table in tables] == [
-        *("c.jsonl", "b/10.csv", "b/2.csv", "b/sub/a.csv", "a.csv"),
+        *("c.jsonl", "b/10.csv", "b/2.csv", "b/sub/a.csv", "a.csv")
     ]
 
 
@@ -206,9 +207,7 @@ def test_a_name_that_no_column_can_hold_is_refused(tmp_path: Path) -> None:
         ("none", b"hello", "these files are not tables"),
     ],
 )
-def test_what_is_no_table_is_refused_before_anything_starts(
-    tmp_path: Path, name: str, content: bytes, message: str
-) -> None:
+def test_what_is_no_table_is_refused_before_anything_starts(tmp_path: Path, name: str, content: bytes, message: str):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UsageError, match=message) as caught:
         only(tmp_path / name)
@@ -272,17 +271,14 @@ def test_columns_are_kept_as_they_are_or_as_texts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl"])
-def test_a_table_that_was_changed_is_told_with_its_row(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_was_changed_is_told_with_its_row(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tables, "_BATCH_ROWS", 4)
     table = only(WRITERS[name](tmp_path / name))
     rows = table.read(["t"])
     next(rows)
     os.utime(tmp_path / name, ns=(0, 0))
-    with pytest.raises(TableError, match=r" row 4$") as caught:
+    with pytest.raises(TableError, match=r" row 4$", check=has_code("changed-table")):
         next(rows)
-    assert caught.value.code == "changed-table"
     (tmp_path / name).unlink()
     with pytest.raises(TableError, match=f"{os.strerror(errno.ENOENT)}, at row 7") as caught:
         next(table.read(["t"], 7))
@@ -292,29 +288,24 @@ def test_a_table_that_was_changed_is_told_with_its_row(
 def test_a_table_that_is_damaged_in_the_middle_is_told_with_its_row(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl.gz", 200_000)
     path.write_bytes(path.read_bytes()[:-1000])
-    with pytest.raises(TableError, match=r" row [\d,]+ on: ") as caught:
+    with pytest.raises(TableError, match=r" row [\d,]+ on: ", check=has_code("unreadable-table")):
         values(only(path), "t")
-    assert caught.value.code == "unreadable-table"
     damaged = parquet(tmp_path / "a.parquet")
     data = bytearray(damaged.read_bytes())
     end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")  # where the footer begins
     data[4:end] = bytes(end - 4)
     damaged.write_bytes(data)
-    with pytest.raises(TableError, match=" row 0 on: ") as caught:
+    with pytest.raises(TableError, match=" row 0 on: ", check=has_code("unreadable-table")):
         values(only(damaged), "t")
-    assert caught.value.code == "unreadable-table"
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
-def test_a_line_without_an_end_does_not_fill_the_memory(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tables, "_MAX_LINE", 1000)
     path = tmp_path / name
     path.write_text(('{"t": 1}\n' if name == "a.jsonl" else "t\n1\n") + "x" * 2000)
-    with pytest.raises((TableError, UsageError), match=" 1,000 ") as caught:
+    with pytest.raises((TableError, UsageError), match=" 1,000 ", check=has_code("line-too-long")):
         values(only(path), "t")
-    assert caught.value.code == "line-too-long"
 
 
 def test_a_field_may_be_as_large_as_a_request(tmp_path: Path) -> None:
