@@ -58,8 +58,6 @@ def resolve(
     Args:
         source: A .mar, a .tar.gz, a model folder, a project folder, or an address (https, s3, oci), which is fetched
             into the cache; None for the project in the current folder.
-        bar: Shows the progress of a build or a fetch.
-        cache: The cache of fetched archives; None: this user's.
         maximum: Bytes of a fetched archive; None: the general limit.
         digest: "sha256:<hex>" of the file at an address.
         trust_url: Whether to accept an https or s3 address without a digest; None: the caller has no such option.

@@ -35,7 +35,6 @@ _LABELS = re.compile(r"(?i)index_to_name|label|class|categor|synset")
 _NO_LABELS = re.compile(r"(?i)(requirements|constraints|readme|license|cmakelists)([-_.].*)?\.txt")
 _CONFIG = re.compile(r"(?i)model[-_]?config[^/]*")
 _KEYS = re.compile(r"(?m)^([\w-]+):")  # at a YAML document's top
-_KUBERNETES_KEYS = {"apiVersion", "kind"}
 # Models of other libraries: by their suffix, or by their first bytes where the suffix is a common one.
 _PICKLES = {".pkl", ".pickle", ".joblib", ".dill"}
 _FOREIGN = _PICKLES | {".bst", ".ubj", ".xgb", ".lgb", ".cbm", ".gguf", ".h5", ".hdf5", ".keras", ".tflite", ".pb"}
@@ -184,20 +183,17 @@ def _list_handlers(folder: Path, code: list[str]) -> Iterator[str]:
                 continue
         except RecursionError:
             pass
-        for node in module.tree.body:
-            if isinstance(node, ast.FunctionDef) and [each.arg for each in node.args.args][1:] in (
-                ["context"],
-                ["ctx"],
-            ):
+        functions = (node for node in module.tree.body if isinstance(node, ast.FunctionDef))
+        for node in functions:
+            if [each.arg for each in node.args.args][1:] in (["context"], ["ctx"]):
                 yield f"{name}:{node.name}"
 
 
 def _defines_one_module(file: Path) -> bool:
     """Return whether a file defines exactly one class of nn.Module, as a model file does."""
     tree = parse(file.read_bytes())
-    nodes = tree.body if isinstance(tree, ast.Module) else []
-    bases = [map(ast.unparse, node.bases) for node in nodes if isinstance(node, ast.ClassDef)]
-    return sum(any(re.fullmatch(r"(.*\.)?Module", base) for base in each) for each in bases) == 1
+    classes = (node for node in (tree.body if isinstance(tree, ast.Module) else ()) if isinstance(node, ast.ClassDef))
+    return sum(any(ast.unparse(base).rpartition(".")[2] == "Module" for base in node.bases) for node in classes) == 1
 
 
 def model_files_for(folder: Path, found: FolderScan, weights: Weights) -> tuple[str, ...]:
@@ -219,8 +215,7 @@ def _is_config(file: Path) -> bool:
         keys = set(_KEYS.findall(file.read_text("utf-8")[:65536]))
     except (OSError, UnicodeDecodeError):
         return False
-    is_config = _CONFIG.search(file.stem) or keys & FRONTEND_KEYS or (keys and keys <= WORKER_KEYS)
-    return bool(is_config) and not keys >= _KUBERNETES_KEYS
+    return bool(_CONFIG.search(file.stem) or keys & FRONTEND_KEYS or (keys and keys <= WORKER_KEYS))
 
 
 def _is_input(name: str) -> bool:

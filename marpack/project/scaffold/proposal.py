@@ -333,30 +333,18 @@ def _serve(draft: Proposal, folder: Path, found: FolderScan, weights: Weights, *
         converted = path.name if path.is_absolute() or ".." in path.parts else str(path)
         changes |= {"weights": converted, "kind": WeightsFormat.STATE_DICT}
         changes["converts"] = Path(os.path.normpath(folder / name))
-        message = f"{converted} has the tensors of {name}, which stays: TorchServe does not load safetensors"
-        hint = f"when that changes: marpack init --force --weights {name}"
-        finding = codes.CONVERTED.at(severity=Severity.NOTE, hint=hint, message=message)
+        severity, message = Severity.NOTE, f"{converted} has the tensors of {name}, which TorchServe cannot load"
         if converted in found.names:
-            message = f"{converted} exists, and is packed instead of {name}, which TorchServe cannot load"
-            finding = codes.CONVERTED.at(message=message)
-        findings.append(finding)
+            severity, message = Severity.WARNING, f"{converted} exists: it is packed, and {name} is not converted"
+        hint = f"to convert again: marpack init --force --weights {name}"
+        findings.append(codes.CONVERTED.at(severity=severity, hint=hint, message=message))
     elif row.marpack_only and draft.target is None:
         changes["target"] = Target.MARPACK
-        message = f"TorchServe cannot load {name}, so the target is marpack, which also needs the model's class"
-        hint = "marpack init --force --model-file FILE: with the model's class it is converted for TorchServe"
-        if not row.is_state:
-            message = f"TorchServe cannot load {name}, and {row.title} cannot be converted, so the target is marpack"
-            saved = "torch.save(model.state_dict(), 'model.pt') and --model-file FILE"
-            hint = f"for TorchServe: torch.jit.trace(model, example).save('model.pt'), or {saved}"
+        message = f"TorchServe cannot load {name}, so the target is marpack"
+        hint = "for TorchServe, save the model: torch.jit.trace(model, example).save('model.pt')"
+        if row.is_state:
+            hint = "name the model's class, and it is converted: marpack init --force --model-file FILE"
         findings.append(codes.NOT_FOR_TORCHSERVE.at(hint=hint, message=message))
-    elif row.is_state and model_file is None and not row.marpack_only:
-        message = f"{name} is {row.title}, and no file here has the class of its tensors"
-        hint = "put the file with the model's class here, and: marpack init --force --model-file FILE"
-        findings.append(codes.NO_MODEL_FILE.at(hint=hint, message=message))
-    elif model_file is None and row.served_suffix and PurePosixPath(name).suffix != row.served_suffix:
-        message = f"{name} is {row.title}, which TorchServe takes only from a {row.served_suffix} file"
-        hint = f"mv {name} {PurePosixPath(name).with_suffix(row.served_suffix)} && marpack init --force"
-        findings.append(codes.WEIGHTS_SUFFIX_RENAME.at(severity=Severity.WARNING, hint=hint, message=message))
     return replace(draft, **changes, findings=tuple(findings))
 
 
@@ -381,13 +369,6 @@ def _notes(
         others = ", ".join(name for name in found.handlers if name != own.entry and name not in own.imported)
         if others:
             yield codes.MORE_HANDLERS.at(message=f"{own.entry} was chosen for the handler; it could also be {others}")
-        if weights is None and own.loads:
-            message = f"no weights were found for {own.file}, so the archive has none, which the server allows"
-            yield codes.NO_WEIGHTS.at(message=message)
-        elif weights is None:
-            message = f"{own.file} loads its model as BaseHandler does, and no weights were found"
-            hint = "put them here and run: marpack init --force"
-            yield codes.NO_WEIGHTS.at(severity=Severity.WARNING, hint=hint, message=message)
         packed = {weights.name if weights else None, draft.labels, *asked}
         folders = tuple(name for name in asked if name.endswith("/"))
         left = [name for name in found.data if name not in packed and not name.startswith(folders)]
@@ -396,9 +377,9 @@ def _notes(
             message = f"left out, since {own.file} does not name them: {', '.join(left[:_MAX_SHOWN])}{more}"
             yield codes.LEFT_OUT.at(message=message)
     if not draft.samples.listed:
-        until = "until `marpack run --input FILE --record` adds one"
+        hint = "To add one: marpack run --input FILE --record"
         yield codes.NO_SAMPLES.at(
-            message=f"without a sample, `marpack check` reports the archive as not proved {until}"
+            hint=hint, message="without a sample, `marpack check` reports the archive as not proved"
         )
 
 

@@ -164,7 +164,6 @@ NO_CONFIGS = {
     "serverless.yml": "provider: aws\nhandler: app.handle\n",
     "environment.yml": "name: env\ndependencies: [python]\n",
     "deployment.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {}\n",
-    "my-model-config.yaml": "apiVersion: v1\nkind: ConfigMap\nbatchSize: 1\n",
     "ci.yml": "on: push\njobs:\n  test:\n    pt2: x\n",
     "empty.yaml": "",
 }

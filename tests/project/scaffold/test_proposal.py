@@ -99,20 +99,14 @@ def test_a_toys_handler_does_not_ask_what_the_folders_weights_would_take(tmp_pat
         ("segmenter", "image_segmenter", "image_segmenter"),
         ("detector", "object_detector", "object_detector"),
         ("state_dict", "image_classifier", "image_classifier"),
+        ("onnx", "onnx", "handler.py"),
     ],
 )
 def test_the_weights_choose_the_template(folder, saved, weights, template, handler):
     put(folder, saved, weights)
     proposal = proposed(folder)
     assert (proposal.template.name, proposal.handler, proposal.weights) == (template, handler, "model.pt")
-    assert "model.pt" not in proposal.brought
-
-
-def test_onnx_weights_need_a_handler_and_their_runtime(folder, saved):
-    put(folder, saved, "onnx", "wine.onnx")
-    proposal = proposed(folder)
-    assert (proposal.template.name, proposal.requirements, proposal.name) == ("onnx", "requirements.txt", "wine")
-    assert proposal.brought["requirements.txt"] == b"onnxruntime\n"
+    assert proposal.brought == ({"requirements.txt": b"onnxruntime\n"} if template == "onnx" else {})
 
 
 def test_parts_that_are_there_are_used(folder, saved):
@@ -130,24 +124,18 @@ def test_parts_that_are_there_are_used(folder, saved):
     assert proposal.brought == {}
 
 
-def test_of_several_label_files_the_one_with_as_many_as_classes_is_taken(folder, saved):
+@pytest.mark.parametrize(
+    ("files", "labels"),
+    [
+        ({"labels.txt": 2, "seven.txt": 7}, "seven.txt"),  # as many as the model has classes
+        ({"notes.txt": 2}, None),  # by chance
+    ],
+)
+def test_labels_are_chosen_by_their_number_and_name(folder, saved, files, labels):
     put(folder, saved, "pictures")
-    (folder / "labels.txt").write_text("a\nb\n")
-    (folder / "seven.txt").write_text("".join(f"{n}\n" for n in range(7)))
-    assert proposed(folder).labels == "seven.txt"
-
-
-def test_a_text_file_is_no_labels_by_chance(folder, saved):
-    put(folder, saved, "pictures")
-    (folder / "notes.txt").write_text("one\ntwo\n")
-    assert proposed(folder).labels is None
-
-
-def test_an_eager_model_gets_its_class(folder, saved):
-    put(folder, saved, "state_dict")
-    (folder / "net.py").write_text("from torch import nn\nclass Net(nn.Module): ...\n")
-    proposal = proposed(folder)
-    assert (proposal.model_file, proposal.findings) == ("net.py", ())
+    for name, count in files.items():
+        (folder / name).write_text("".join(f"{n}\n" for n in range(count)))
+    assert proposed(folder).labels == labels
 
 
 @pytest.mark.parametrize(("called", "weights"), [("model.safetensors", "model.pt"), ("w/own.safetensors", "w/own.pt")])
@@ -178,22 +166,16 @@ def test_safetensors_stay_for_marpack_and_for_a_handler_that_loads_them(folder, 
 
 
 @pytest.mark.parametrize(
-    ("weights", "called", "target", "code", "message"),
-    [
-        ("safetensors", "m.safetensors", Target.MARPACK, "not-for-torchserve", "also needs the model's class"),
-        ("exported", "m.pt2", Target.MARPACK, "not-for-torchserve", "a torch.export program cannot be converted"),
-        ("state_dict", "m.pth", None, "no-model-file", "m.pth is a state_dict"),
-        ("few", "m.pth", None, "weights-suffix", "TorchServe takes only from a .pt file"),
-        ("onnx", "m.bin", None, "weights-suffix", "TorchServe takes only from a .onnx file"),
-    ],
+    ("weights", "called", "remedy"),
+    [("safetensors", "m.safetensors", "--model-file"), ("exported", "m.pt2", "jit.trace")],
 )
-def test_weights_that_the_server_does_not_take_are_told_of(folder, saved, weights, called, target, code, message):
+def test_weights_that_the_server_does_not_load_change_the_target(folder, saved, weights, called, remedy):
     put(folder, saved, weights, called)
     proposal = proposed(folder)
-    assert (proposal.weights, proposal.target) == (called, target)
+    assert (proposal.weights, proposal.target) == (called, Target.MARPACK)
     (finding,) = proposal.findings
-    assert finding.code == code
-    assert message in finding.message
+    assert finding.code == "not-for-torchserve"
+    assert remedy in str(finding.hint)
 
 
 def test_a_state_dict_is_served_from_any_suffix_where_its_class_is(folder, saved):

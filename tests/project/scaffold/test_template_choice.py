@@ -39,10 +39,6 @@ def weights(
 
 FITS: dict[str, tuple[Scan, Weights | None, int | None, Choice]] = {
     "no weights": (Scan(), None, None, Choice(template="image_classifier")),
-    "pictures": (
-        Scan(), weights(SCRIPT, CONV, LINEAR, BIAS), None,
-        Choice(template="image_classifier", pictures=True, classes=7),
-    ),
     "pictures, as many labels": (
         Scan(), weights(SCRIPT, CONV, LINEAR, BIAS), 5, Choice(template="image_classifier", pictures=True, classes=5)
     ),
@@ -55,7 +51,6 @@ FITS: dict[str, tuple[Scan, Weights | None, int | None, Choice]] = {
     "a vocabulary, but one argument": (
         WORDS, weights(SCRIPT, LINEAR, forward="(x: Tensor) -> Tensor"), None, Choice(template="custom", classes=7)
     ),
-    "a vocabulary and no forward": (WORDS, weights(SCRIPT, LINEAR), None, Choice(template="custom", classes=7)),
     "words and a state_dict": (WORDS, weights(STATE, LINEAR), None, Choice(template="text_classifier", classes=7)),
     "no vocabulary": (
         Scan(), weights(SCRIPT, (5, 2), forward="(text: Tensor, offsets: Tensor) -> Tensor"), None,
@@ -64,10 +59,6 @@ FITS: dict[str, tuple[Scan, Weights | None, int | None, Choice]] = {
     "boxes": (
         Scan(), weights(SCRIPT, CONV, forward="(x: Tensor) -> Tuple[Tensor, List[Dict[str, Tensor]]]"), None,
         Choice(template="object_detector"),
-    ),
-    "a mask": (
-        Scan(), weights(SCRIPT, CONV, forward="(x: Tensor) -> Dict[str, Tensor]"), None,
-        Choice(template="image_segmenter"),
     ),
     "another method's mask": (
         Scan(),
@@ -143,13 +134,9 @@ def test_numbers_or_a_text_stand_in_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("own", "width"),
     [
-        (weights(ONNX, (2, 9), inputs=[("n", 4)]), 4),
+        (weights(ONNX, (2, 9), inputs=[None, (), ("n", 4)]), 4),
         (weights(ONNX, (2, 9), inputs=[("n", "k")]), 9),
-        (weights(ONNX, inputs=[None, (), ("n", 1)]), 1),
-        (weights(SCRIPT, (5,), (2, 3, 3, 3), (2, 8), (2, 2)), 8),
-        (weights(SCRIPT, (2, 4096)), 4096),
-        (weights(SCRIPT, (2, 4097), (2, 6)), 6),
-        (weights(SCRIPT, (2, 0), (2, 7)), 7),
+        (weights(SCRIPT, (5,), (2, 3, 3, 3), (2, 4097), (2, 0), (2, 4096), (2, 2)), 4096),
         (weights(), 3),
     ],
 )
