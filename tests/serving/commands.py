@@ -1,4 +1,4 @@
-"""`marpack serve` as a process of its own, on ports of its own, ended by its id."""
+"""`marpack serve` as a process of its own, on free ports, and its log."""
 
 import http.client
 import json
@@ -6,14 +6,15 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 from serving.forked import ForkedServer, start
 
-SECONDS = 30.0  # that anything here may take
+SECONDS = 30.0  # the longest wait
 
 ECHO = """
 import time
@@ -36,43 +37,51 @@ def handle(data, context):
 """
 
 
+def wait_until(happens: Callable[[], object], within: float = SECONDS) -> None:
+    """Wait until something is true; fail if it is still false in the end."""
+    end = time.monotonic() + within
+    while not happens():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.005)
+
+
 class Serving:
-    """A server that runs, and what it says in its log."""
+    """A running server and its log."""
 
     def __init__(self, process: ForkedServer) -> None:
         self.process = process
         self.events: list[dict[str, Any]] = []
-        self.other: list[str] = []  # lines that are no JSON
-        self._news = threading.Condition()
+        self.other: list[str] = []  # lines without JSON
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
         for line in self.process.stderr:
-            with self._news:
-                try:
-                    self.events.append(json.loads(line))
-                except ValueError:
-                    self.other.append(line)
-                self._news.notify_all()
+            try:
+                self.events.append(json.loads(line))
+            except ValueError:
+                self.other.append(line.rstrip("\n"))
 
-    def wait_for(self, event: str, **fields: Any) -> dict[str, Any]:
-        """Return the first event of a kind with these fields, once it is there."""
-        end = time.monotonic() + SECONDS
-        with self._news:
-            while True:
-                for each in self.events:
-                    if each["event"] == event and all(each.get(name) == value for name, value in fields.items()):
-                        return each
-                if time.monotonic() > end or (self.process.poll() is not None and not self._reader.is_alive()):
-                    raise AssertionError(f"no {event} {fields}: {self.events} {self.other}")
-                self._news.wait(0.1)
+    def wait_for(self, event: str, *, times: int = 1, **fields: Any) -> dict[str, Any]:
+        """Wait for an event with these fields, and return it."""
+        wanted, found = ({"event": event} | fields).items(), list[dict[str, Any]]()
+
+        def logged() -> bool:
+            found[:] = [each for each in self.events if wanted <= each.items()]
+            return len(found) >= times or not self._reader.is_alive()
+
+        wait_until(logged)
+        assert len(found) >= times, f"{wanted}: {self.events} {self.other}"
+        return found[times - 1]
 
     def port(self, what: str = "inference") -> int:
-        """Return the port that is listened on for something."""
         return int(self.wait_for("listening", what=what)["address"].rsplit(":", 1)[1])
 
-    def request(
+    def workers(self) -> list[int]:
+        return [child.pid for child in psutil.Process(self.process.pid).children()]
+
+    @contextmanager
+    def sending(
         self,
         path: str,
         body: bytes | None = None,
@@ -80,15 +89,24 @@ class Serving:
         *,
         method: str | None = None,
         what: str = "inference",
-    ) -> tuple[int, dict[str, str], bytes]:
-        """Return status, headers (lower case) and body of one answer."""
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Send a request, and yield the response before its body."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port(what), timeout=SECONDS)
         try:
             connection.request(method or ("GET" if body is None else "POST"), path, body, dict(headers or {}))
-            answer = connection.getresponse()
-            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+            yield connection.getresponse()
         finally:
             connection.close()
+
+    def request(self, *request: Any, **options: Any) -> tuple[int, dict[str, str], bytes]:
+        """Return status, headers (lower case) and body of one response; the arguments are those of `sending`."""
+        with self.sending(*request, **options) as response:
+            return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+
+    def ask(self, text: str) -> tuple[int, str]:
+        """Send a text to the model `probe`; return the status and body."""
+        status, _, body = self.request("/predictions/probe", text.encode())
+        return status, body.decode()
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal, and return the exit code."""
@@ -98,30 +116,29 @@ class Serving:
 
 @contextmanager
 def serving(
-    *words: str, cwd: Path, loaded: int = 1, environment: Mapping[str, str] | None = None, forks: bool = False
+    *words: str,
+    cwd: Path,
+    loaded: int = 1,
+    environment: Mapping[str, str] | None = None,
+    forks: bool = False,
+    module: str = "",
 ) -> Iterator[Serving]:
-    """Start `marpack serve WORDS` on free ports, wait for so many models to load, and end it.
+    """Start `marpack serve WORDS` on free ports, or another module's `main`; wait for `loaded` events; end it.
 
-    `forks`: Its workers are forked, and have no torch imported.
+    With `forks`, its workers are forked without torch, and are not its children.
     """
-    ports = ["--port", "0", "--metrics-port", "0", "--log-format", "json"]
-    process = start(
-        "marpack.cli.main",
-        ["serve", *ports, *words],
-        cwd=cwd,
-        environment=os.environ | dict(environment or {}),
-        forks=forks,
-    )
+    given = ["serve", "--port", "0", "--metrics-port", "0", "--log-format", "json", *words]
+    environment = os.environ | dict(environment or {})
+    name = module or "marpack.cli.main"
+    process = start(name, words if module else given, cwd=cwd, environment=environment, forks=forks)
     server = Serving(process)
     try:
-        end = time.monotonic() + SECONDS
-        while sum(event["event"] == "loaded" for event in server.events) < loaded:
-            assert process.poll() is None, server.other
-            assert time.monotonic() < end, server.events
-            time.sleep(0.02)
+        if loaded:
+            server.wait_for("loaded", times=loaded)
         yield server
     finally:
         process.kill()
         process.wait()
+        server._reader.join()
         for stream in (process.stdout, process.stderr):
             stream.close()

@@ -1,28 +1,19 @@
-"""A server in a process of its own, whose handler does as its requests say.
-
-Its `main` takes the archive, and settings as JSON: front, model, bug, max_memory.
-
-It prints its port and what its listener is told, a line each.
-"""
+"""A server in a process of its own; the requests name what its handler does."""
 
 import itertools
 import json
 import logging
-import os
 import sys
 import textwrap
 import threading
-import time
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from functools import partial
-from http.client import HTTPConnection, HTTPException, HTTPResponse
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, Self
 
-import psutil
-from serving.forked import start
+from serving.commands import Serving, serving
 
 HANDLER = textwrap.dedent(
     """
@@ -85,7 +76,7 @@ HANDLER = textwrap.dedent(
 
 
 def write_archive(path: Path, data: str = "old") -> Path:
-    """Write an archive whose handler does as it is told, and has one more file, of so much text."""
+    """Write an archive with this handler and another file."""
     model = {"modelName": "probe", "modelVersion": "1.0", "handler": "handler.py"}
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("handler.py", HANDLER)
@@ -94,85 +85,15 @@ def write_archive(path: Path, data: str = "old") -> Path:
     return path
 
 
-class Served:
-    """A server that was started."""
-
-    def __init__(
-        self, archive: Path, settings: dict[str, Any], environment: dict[str, str], *, forks: bool = True
-    ) -> None:
-        words = [str(archive), json.dumps(settings)]
-        self.process = start("serving.faulty", words, environment=os.environ | environment, forks=forks)
-        self.lines: list[str] = []
-        self.errors: list[str] = []
-        self._readers = [
-            threading.Thread(target=self._read, args=(stream, lines), daemon=True)
-            for stream, lines in ((self.process.stdout, self.lines), (self.process.stderr, self.errors))
-        ]
-        for reader in self._readers:
-            reader.start()
-
-    def _read(self, stream: Any, lines: list[str]) -> None:
-        for line in stream:
-            lines.append(line.rstrip("\n"))  # noqa: PERF401 - as they come
-        stream.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        for reader in self._readers:
-            reader.join()
-
-    @property
-    def port(self) -> int:
-        return int(self.said("listening").rpartition(":")[2])
-
-    def said(self, word: str, *, times: int = 1) -> str:
-        """Return the line that begins with a word, once it was said so often."""
-
-        def found() -> list[str]:
-            return [line for line in self.lines if line.startswith(word)][times - 1 :]
-
-        eventually(lambda: found() or self.process.poll() is not None, within=30.0)
-        assert found(), f"{word}: {self.lines}, {self.errors}"
-        return found()[0]
-
-    def workers(self) -> list[int]:
-        return [child.pid for child in psutil.Process(self.process.pid).children()]
-
-    @contextmanager
-    def asking(self, text: str, *, timeout: float = 20.0) -> Iterator[HTTPResponse]:
-        """Yield the answer to a request, as it comes."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        try:
-            connection.request("POST", "/predictions/probe", body=text.encode())
-            yield connection.getresponse()
-        finally:
-            connection.close()
-
-    def ask(self, text: str, *, timeout: float = 20.0) -> tuple[int, str]:
-        """Return status and body of the answer to a request."""
-        with self.asking(text, timeout=timeout) as response:
-            return response.status, response.read().decode()
-
-    def end(self, number: int, *, within: float = 20.0) -> int:
-        """Send it a signal and return its exit code."""
-        self.process.send_signal(number)
-        return self.process.wait(within)
-
-
 class Load:
-    """Clients that ask one thing after another, each on a connection of its own, until they are told to stop."""
+    """Clients that send request after request, each on its own connection, until the block ends."""
 
-    def __init__(self, server: Served, clients: int, text: str = "mark") -> None:
-        self._server = server
+    def __init__(self, server: Serving, clients: int, text: str = "mark") -> None:
+        self._port = server.port()
         self._text = text
         self._stop = threading.Event()
-        self.answers: list[tuple[str, int, str]] = []  # what was asked, status, what came
-        self.lost: list[str] = []  # what was asked on an open connection and never answered
+        self.answers: list[tuple[str, int, str]] = []  # request, status, response
+        self.lost: list[str] = []  # requests on an open connection without a response
         self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(clients)]
 
     def __enter__(self) -> Self:
@@ -187,7 +108,7 @@ class Load:
             assert not thread.is_alive(), "a request hangs"
 
     def _ask(self, number: int) -> None:
-        connection = HTTPConnection("127.0.0.1", self._server.port, timeout=20.0)
+        connection = HTTPConnection("127.0.0.1", self._port, timeout=20.0)
         with closing(connection):
             for count in itertools.count():
                 if self._stop.is_set():
@@ -195,7 +116,7 @@ class Load:
                 if connection.sock is None:
                     try:
                         connection.connect()
-                    except ConnectionError:  # it listens no more
+                    except ConnectionError:  # the server has closed its port
                         return
                 asked = f"{self._text} {number}-{count}"
                 try:
@@ -207,86 +128,46 @@ class Load:
                     connection.close()
 
 
-def eventually(holds: Callable[[], object], within: float = 10.0) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + within
-    while not holds():
-        assert time.monotonic() < end, "it never came to be"
-        time.sleep(0.01)
-
-
-@contextmanager
 def served(
     archive: Path,
     *,
-    environment: dict[str, str] | None = None,
     bug: int = 0,
     max_memory: int | None = None,
     front: dict[str, Any] | None = None,
+    loaded: int = 1,
     forks: bool = True,
     **model: Any,
-) -> Iterator[Served]:
-    """Yield a server whose model, named probe, has loaded.
-
-    `bug` is the load at which the server meets a bug of its own; with `forks`, its workers are not its children.
-    """
+) -> AbstractContextManager[Serving]:
+    """Start a server of the model `probe`; `bug` is the number of the load at which the server raises KeyError."""
     settings = {"front": front or {}, "model": model, "bug": bug, "max_memory": max_memory}
-    with Served(archive, settings, environment or {}, forks=forks) as server:
-        server.said("loaded")
-        yield server
-
-
-def teller(bug: int) -> logging.Handler:
-    """Return what prints the log; it raises an error at the load with the number `bug`."""
-    from marpack.serving.models import HandlerFailed, HandlerPrinted, ModelFailed, WorkerLoaded
-    from marpack.serving.server import Listening
-
-    loads = itertools.count(1)
-
-    def tell(*words: object) -> None:
-        sys.stdout.write(" ".join(map(str, words)) + "\n")
-        sys.stdout.flush()
-
-    class Teller(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            match record.msg:
-                case Listening(what, address):
-                    tell("listening", what, address)
-                case WorkerLoaded(model, worker):
-                    tell("loaded", model, worker)
-                    if next(loads) == bug:
-                        raise KeyError("a bug")
-                case ModelFailed(given_up=given_up, worker=worker, message=message, hint=hint):
-                    assert record.exc_info
-                    error: Any = record.exc_info[1]
-                    tell("given up" if given_up else "failed", worker, error.code, message, hint)
-                case HandlerPrinted():
-                    tell("printed", 1, [])
-                case HandlerFailed(trouble=trouble):
-                    tell("printed", 0, [trouble.kind])
-                case str():
-                    tell("noted", record.getMessage())
-
-    return Teller()
+    words = (str(archive), json.dumps(settings))
+    return serving(*words, module="serving.faulty", cwd=archive.parent, loaded=loaded, forks=forks)
 
 
 def main(archive: str, given: str) -> int:
-
     from marpack.errors import MarpackError
     from marpack.project.source import resolve
     from marpack.protocol.messages import Load
+    from marpack.render.serve import SERVER_LOG, logging_to_stderr
     from marpack.runner.client import Worker
     from marpack.runner.session import prepare
     from marpack.serving.http import HttpSettings
     from marpack.serving.loading import ModelPlan
     from marpack.serving.metrics import ServerMetrics
+    from marpack.serving.models import ModelFailed, WorkerLoaded
     from marpack.serving.server import Server, ServerOptions, serve
     from marpack.serving.settings import Address, ModelSettings
 
     settings = json.loads(given)
-    log = logging.getLogger("marpack.serving")
-    log.setLevel(logging.INFO)
-    log.addHandler(teller(settings["bug"]))
+    loads = itertools.count(1)
+
+    class Bug(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if isinstance(record.msg, WorkerLoaded) and next(loads) == settings["bug"]:
+                raise KeyError("a bug")
+            if isinstance(record.msg, ModelFailed) and record.exc_info and isinstance(record.exc_info[1], MarpackError):
+                sys.stderr.write(json.dumps({"event": "error", "code": record.exc_info[1].code}) + "\n")
+
     prepared = prepare(resolve(archive), options=Load(model_dir="", gpu_id=None))
     model = ModelPlan(
         spawn=partial(Worker.spawn, max_memory=settings["max_memory"]),
@@ -296,10 +177,11 @@ def main(archive: str, given: str) -> int:
         settings=ModelSettings(**settings["model"]),
     )
     front = {"max_request_size": 1 << 20, "max_connections": 4000, "drain": 10.0, **settings["front"]}
-    port = front.pop("port", 0)
-    options = ServerOptions(inference=Address("127.0.0.1", port), http=HttpSettings(**front))
-    try:
-        return serve(lambda: Server(options, ServerMetrics(hostname="here")), (model,))
-    except MarpackError as error:
-        sys.stderr.write(f"{error.code}: {error}; {error.hint}\n")
-        return int(error.exit_code)
+    options = ServerOptions(inference=Address("127.0.0.1", front.pop("port", 0)), http=HttpSettings(**front))
+    with logging_to_stderr("json"):
+        SERVER_LOG.addHandler(Bug())
+        try:
+            return serve(lambda: Server(options, ServerMetrics(hostname="here")), (model,))
+        except MarpackError as error:
+            sys.stderr.write(f"{error.code}: {error}; {error.hint}\n")
+            return int(error.exit_code)

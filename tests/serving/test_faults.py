@@ -9,7 +9,8 @@ from http.client import HTTPConnection, IncompleteRead, RemoteDisconnected
 from pathlib import Path
 
 import pytest
-from serving.faulty import Load, Served, eventually, served, write_archive
+from serving.commands import Serving, wait_until
+from serving.faulty import Load, served, write_archive
 
 KILLS = 8
 nightly = pytest.mark.nightly(reason="seconds of load, or of waiting")
@@ -21,12 +22,12 @@ def archive(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A server that every test leaves as it was."""
     with served(write_archive(tmp_path_factory.mktemp("shared") / "probe.mar"), response_timeout=5) as server:
         yield server
         assert server.end(signal.SIGTERM) == 0
-        assert server.errors == []
+        assert server.other == []
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         ("large 7000000", 500, "Worker died."),
     ],
 )
-def test_whatever_a_handler_does_the_next_request_is_answered(shared: Served, does: str, status: int, body: str):
+def test_whatever_a_handler_does_the_next_request_is_answered(shared: Serving, does: str, status: int, body: str):
     answer = shared.ask(does)
     assert (answer[0], body in answer[1]) == (status, True)
     assert shared.ask("next") == (200, "next")
@@ -48,15 +49,15 @@ def test_whatever_a_handler_does_the_next_request_is_answered(shared: Served, do
 
 def test_a_flood_of_prints_is_an_answer_like_any_other(archive: Path):
     with served(archive, response_timeout=60) as server:
-        assert server.ask("prints 20000000", timeout=60.0) == (200, "printed")
+        assert server.ask("prints 20000000") == (200, "printed")
         assert server.ask("next") == (200, "next")
 
 
 @pytest.mark.parametrize(
     "does", ["stream_dies", pytest.param("stream_fails", marks=nightly), pytest.param("stream_hangs", marks=nightly)]
 )
-def test_a_stream_that_fails_after_its_first_piece_is_broken_off(shared: Served, does: str):
-    with shared.asking(does) as response:
+def test_a_stream_that_fails_after_its_first_piece_is_broken_off(shared: Serving, does: str):
+    with shared.sending("/predictions/probe", does.encode()) as response:
         assert response.status == 200
         with pytest.raises((IncompleteRead, ConnectionError)) as raised:
             response.read()
@@ -64,7 +65,7 @@ def test_a_stream_that_fails_after_its_first_piece_is_broken_off(shared: Served,
     assert shared.ask("next") == (200, "next")
 
 
-def test_a_stream_under_the_status_of_an_error_is_reset(shared: Served):
+def test_a_stream_under_the_status_of_an_error_is_reset(shared: Serving):
     with pytest.raises((RemoteDisconnected, ConnectionError)):
         shared.ask("stream_refuses")
     assert shared.ask("streams 3") == (200, "0,1,2,end")
@@ -82,17 +83,17 @@ def test_a_handler_that_leaks_meets_its_bound(archive: Path):
 @nightly
 def test_a_client_that_leaves_a_stream_ends_nothing_else(archive: Path):
     with served(archive, response_timeout=1, min_workers=2) as server:
-        server.said("loaded", times=2)
-        with server.asking("stream_for_ever") as response:
+        server.wait_for("loaded", times=2)
+        with server.sending("/predictions/probe", b"stream_for_ever") as response:
             assert response.read(4) == b"one,"
         assert [server.ask(f"mark {number}") for number in range(5)] == [(200, f"mark {number}") for number in range(5)]
 
 
-def kill_workers(server: Served, times: int, every: float) -> None:
+def kill_workers(server: Serving, times: int, every: float) -> None:
     """Kill a worker now and then, once there is one that answers."""
     for _ in range(times):
         time.sleep(every)
-        eventually(lambda: server.ask("still there")[0] == 200)
+        wait_until(lambda: server.ask("still there")[0] == 200)
         os.kill(server.workers()[0], signal.SIGKILL)
 
 
@@ -101,29 +102,29 @@ def kill_workers(server: Served, times: int, every: float) -> None:
 def test_only_what_was_in_a_killed_workers_hands_fails(archive: Path, workers: int, batch_size: int):
     settings = {"min_workers": workers, "max_workers": workers, "batch_size": batch_size, "max_batch_delay": 5}
     with served(archive, forks=False, **settings) as server, Load(server, 12) as load:
-        server.said("loaded", times=workers)
+        server.wait_for("loaded", times=workers)
         kill_workers(server, KILLS, 0.3)
-        eventually(lambda: server.ask("still there")[0] == 200)
+        wait_until(lambda: server.ask("still there")[0] == 200)
     assert load.lost == []
     failed = [answer for answer in load.answers if answer[1] != 200]
     assert len(failed) <= KILLS * batch_size  # none if the workers were idle each time
     assert {status for _, status, _ in failed} <= {507}
     assert [answer for answer in load.answers if answer[1] == 200 and answer[2] != answer[0]] == []
     assert len(load.answers) > 200
-    assert server.errors == []
+    assert server.other == []
 
 
 def test_a_bug_in_what_keeps_workers_alive_ends_the_server_loudly(archive: Path):
     with served(archive, bug=2) as server:
         assert server.ask("killed")[0] == 507
         assert server.process.wait(10.0) == 1
-        eventually(lambda: server.errors)
-        assert server.errors[-1] == "KeyError: 'a bug'"
+        wait_until(lambda: server.other)
+        assert server.other[-1] == "KeyError: 'a bug'"
 
 
-def asked(server: Served, text: str) -> HTTPConnection:
+def asked(server: Serving, text: str) -> HTTPConnection:
     """Return a connection whose request is on its way."""
-    connection = HTTPConnection("127.0.0.1", server.port, timeout=20.0)
+    connection = HTTPConnection("127.0.0.1", server.port(), timeout=20.0)
     connection.request("POST", "/predictions/probe", body=text.encode())
     time.sleep(0.01)  # so that they queue in this order
     return connection
@@ -172,7 +173,7 @@ def test_beside_1500_idle_and_slow_clients_all_others_are_answered(archive: Path
         b"POST /ping HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n",
     )
     with served(archive, front={"keep_alive": 4.0, "body_grace": 4.0}) as server, descriptors(4000):
-        slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(1500)]
+        slow = [socket.create_connection(("127.0.0.1", server.port())) for _ in range(1500)]
         begun = time.monotonic()
         with Load(server, 4) as load:
             for number, connection in enumerate(slow):
@@ -188,7 +189,7 @@ def test_beside_1500_idle_and_slow_clients_all_others_are_answered(archive: Path
         assert load.lost == []
         assert len(load.answers) > 200
         assert {status for _, status, _ in load.answers} == {200}
-        assert server.errors == []
+        assert server.other == []
 
 
 @nightly
@@ -198,7 +199,7 @@ def test_a_worker_whose_files_do_not_fit_the_disk_waits_until_they_do(archive: P
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (0, most))
         assert server.ask("removes data.txt") == (200, "removed")
         assert server.ask("killed")[0] == 507
-        assert server.said("failed").split()[2] == "extraction"
+        assert server.wait_for("error")["code"] == "extraction"
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (most, most))
         assert server.ask("file data.txt") == (200, "old")
 
@@ -228,17 +229,16 @@ def test_an_archive_that_was_written_over_is_not_laid_out_anew(archive: Path):
         written_over(archive)
         assert server.ask("removes data.txt") == (200, "removed")
         assert server.ask("killed")[0] == 507
-        assert server.said("failed").split()[2] == "damaged-archive"
+        assert server.wait_for("error")["code"] == "damaged-archive"
 
 
-def test_two_servers_on_one_port_are_one_and_a_sentence(archive: Path, shared: Served):
-    settings = {"front": {"port": shared.port}, "model": {}, "log": "", "bug": 0, "max_memory": None}
-    with Served(archive, settings, {}) as second:
+def test_two_servers_on_one_port_are_one_and_a_sentence(archive: Path, shared: Serving):
+    with served(archive, front={"port": shared.port()}, loaded=0) as second:
         assert second.process.wait(20.0) == 2
-        eventually(lambda: second.errors)
-        (said,) = second.errors
+        wait_until(lambda: second.other)
+        (said,) = second.other
         assert said.startswith("address-in-use: ")
-        assert f"http://127.0.0.1:{shared.port}: " in said
+        assert f"http://127.0.0.1:{shared.port()}: " in said
     assert shared.ask("still there") == (200, "still there")
 
 
@@ -248,11 +248,11 @@ def test_two_servers_on_one_port_are_one_and_a_sentence(archive: Path, shared: S
 def test_every_request_that_was_accepted_is_answered(archive: Path, number: int):
     with served(archive) as server:
         with Load(server, 8) as load:
-            eventually(lambda: len(load.answers) > 200)
+            wait_until(lambda: len(load.answers) > 200)
             assert server.end(number) == 0
         assert load.lost == []
         assert [answer for answer in load.answers if answer[1:] != (200, answer[0])] == []
-        assert server.errors == []
+        assert server.other == []
 
 
 def test_what_waits_and_what_is_at_hand_is_finished(archive: Path):
@@ -272,27 +272,27 @@ def test_a_second_signal_ends_it_at_once(archive: Path):
         time.sleep(0.1)
         assert server.end(signal.SIGTERM) == 130
         assert time.monotonic() - begun < 25  # what is at hand would be given 30
-        assert server.errors == []
+        assert server.other == []
 
 
 @nightly
 def test_a_stream_that_outlasts_the_drain_is_cut(archive: Path):
     with served(archive, front={"drain": 0.5}) as server:
-        with server.asking("stream_for_ever") as response:
+        with server.sending("/predictions/probe", b"stream_for_ever") as response:
             assert response.read(4) == b"one,"
             assert server.end(signal.SIGTERM) == 0
             with pytest.raises((IncompleteRead, ConnectionError)):
                 response.read()
-        assert server.errors == []
+        assert server.other == []
 
 
 @nightly
 def test_its_workers_end_with_it_and_idle_connections_do_not_hold_it_up(archive: Path):
     with served(archive, min_workers=2, forks=False) as server:
-        server.said("loaded", times=2)
+        server.wait_for("loaded", times=2)
         workers = server.workers()
         assert len(workers) == 2
-        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
+        idle = [socket.create_connection(("127.0.0.1", server.port())) for _ in range(20)]
         begun = time.monotonic()
         assert server.end(signal.SIGTERM) == 0
         assert time.monotonic() - begun < 25  # what is at hand would be given 30
