@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 from serving.forked import ForkedServer, start
 
-SECONDS = 30.0  # the longest wait
+SECONDS = 60.0  # the longest wait
 
 ECHO = """
 import time

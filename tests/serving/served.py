@@ -1,17 +1,17 @@
-"""A real server on the loopback, in a thread of its own, and the requests that tests send to it."""
+"""A real server on the loopback interface, in a thread of its own, and requests to it."""
 
 import asyncio
 import http.client
 import json
 import socket
 import threading
-import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from serving.commands import wait_until
 from serving.logs import Recorded, recording
 from workers import launch
 
@@ -27,13 +27,13 @@ from marpack.serving.settings import Address, ModelSettings
 
 ANYWHERE = Address("127.0.0.1", 0)
 LOADER = ModelLoader(load=Load(model_dir=""), settings=ModelSettings(leave_timeout=1), spawn=lambda _: launch)
-_SECONDS = 60.0  # within which anything a test waits for has happened
+_SECONDS = 60.0  # the longest wait
 
 Answer = tuple[int, Mapping[str, str], bytes]
 
 
 def free_address(host: str = "127.0.0.1") -> Address:
-    """Return an address that nobody listens on."""
+    """Return an address without a listener."""
     with socket.create_server((host, 0)) as sock:
         return Address(host, sock.getsockname()[1])
 
@@ -119,7 +119,7 @@ def served(
     def live() -> None:
         try:
             asyncio.run(main())
-        except BaseException as error:  # noqa: BLE001 - handed to the test
+        except BaseException as error:  # noqa: BLE001 - raised in the test
             errors.append(error)
         done.set()
 
@@ -130,25 +130,14 @@ def served(
         wait_until(lambda: done.is_set() or len(log.addresses) + len(log.notes) >= expected)
         if loaded and not done.is_set():
             registry = box[0].registry
-            wait_until(
-                lambda: (
-                    done.is_set()
-                    or (registry.is_complete and all(model.state is not ModelState.LOADING for model in list(registry)))
-                )
-            )
+            wait_until(lambda: registry.is_complete or done.is_set())
+            for model in list(registry):
+                wait_until(lambda model=model: model.state is not ModelState.LOADING or done.is_set())
         yield Served(box[0], log)
     finally:
         if loops and not done.is_set():
             loops[0].call_soon_threadsafe(box[0].end)
         thread.join(_SECONDS)
         assert not thread.is_alive()
-        if errors:  # rather than what the test ran into because of it
+        if errors:  # the cause of the test's own error
             raise errors[0]
-
-
-def wait_until(happens: Callable[[], bool]) -> None:
-    """Wait until something is true; fail if it never is."""
-    end = time.monotonic() + _SECONDS
-    while not happens():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.005)

@@ -1,7 +1,6 @@
 """The table of routes: its OpenAPI documents, the ids of requests, and the statistics of responses."""
 
 import asyncio
-import copy
 import json
 import uuid
 from pathlib import Path
@@ -46,10 +45,6 @@ DOCUMENTS: dict[str, Document] = {
 }
 
 
-def errors(document: Document) -> list[str]:
-    return [str(error) for error in openapi_spec_validator.OpenAPIV30SpecValidator(document).iter_errors()]
-
-
 def operations(document: Document) -> dict[str, Document]:
     """Return the operations of a document, by method and path."""
     return {
@@ -59,11 +54,8 @@ def operations(document: Document) -> dict[str, Document]:
 
 def test_documents_are_valid() -> None:
     for document in DOCUMENTS.values():
-        assert errors(document) == []
+        assert list(openapi_spec_validator.OpenAPIV30SpecValidator(document).iter_errors()) == []
         assert json.loads(json.dumps(document)) == document or "\udcff" in str(document)
-    wrong = copy.deepcopy(DOCUMENTS["inference"])
-    wrong["paths"]["/predictions/{model_name}"]["post"]["parameters"] = []
-    assert errors(wrong)
 
 
 INFERENCE = """\
@@ -151,11 +143,11 @@ def test_failures_are_counted_by_cause_in_bounded_memory():
     known = ServerStatistics()
     for status, cause in ((500, "a"), (500, "a"), (503, ""), (0, ""), (204, "")):
         known.add(status, 1.0, cause)
-    assert {cause: known.failures[cause] for cause in ("500 a", "503")} == {"500 a": 2, "503": 1}
+    assert known.failures.items() >= {"500 a": 2, "503": 1}.items()
     assert sorted(known.failures.values()) == [1, 1, 2]
 
 
-def test_is_a_random_uuid_and_new_each_time():
+def test_the_id_of_a_request_is_a_random_uuid():
     given = [Call(None, "").id for _ in range(200)]
     read = [uuid.UUID(text) for text in given]
     assert [str(one) for one in read] == given

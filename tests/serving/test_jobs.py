@@ -2,6 +2,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,8 @@ from marpack.torchserve.response import NEXT
 
 NewJob = Callable[[], Job]
 HEAD = Response(status=200, body=b"head,", headers=((NEXT, "true"),))
+TWO = Response(status=200, body=b"two,", headers=((NEXT, "true"),))
+WHOLE = Response(status=200, body=b"", pieces=(b"head,", b"two,", b"end"))
 
 
 @pytest.fixture
@@ -37,7 +40,7 @@ def ids(batch: tuple[Job, ...] | None) -> list[str] | None:
     return None if batch is None else [job.request.id for job in batch]
 
 
-def test_the_first_job_opens_the_batch_and_is_what_its_delay_counts_from(new: NewJob):
+def test_the_delay_of_a_batch_counts_from_its_first_job(new: NewJob):
     jobs = queue()
     filled(jobs, new, 1)
     assert jobs.take(10.0) is None
@@ -47,6 +50,10 @@ def test_the_first_job_opens_the_batch_and_is_what_its_delay_counts_from(new: Ne
     assert jobs.due == 11.0
     assert ids(jobs.take(11.0)) == ["0", "1"]
     assert jobs.due is None
+    filled(jobs, new, 1)
+    assert jobs.take(20.0) is None
+    filled(jobs, new, 1)
+    assert ids(jobs.take(29.0)) == ["2", "3"]  # due before a worker was free
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])
@@ -60,16 +67,8 @@ def test_a_full_batch_goes_at_once_and_what_is_beyond_it_waits(new: NewJob, batc
     assert jobs.due == (None if batch_size == 1 else 1.0)
 
 
-def test_a_batch_that_came_due_while_nobody_was_free_goes_at_once(new: NewJob):
-    jobs = queue()
-    filled(jobs, new, 1)
-    assert jobs.take(0.0) is None
-    filled(jobs, new, 1)
-    assert ids(jobs.take(9.0)) == ["0", "1"]
-
-
 @pytest.mark.parametrize("place", range(3))
-def test_who_has_gone_is_dropped_before_the_batch_is_sent(new: NewJob, place: int):
+def test_a_cancelled_job_is_dropped_before_its_batch_is_sent(new: NewJob, place: int):
     jobs = queue()
     put = filled(jobs, new, 3)
     assert jobs.take(0.0) is None
@@ -77,18 +76,14 @@ def test_who_has_gone_is_dropped_before_the_batch_is_sent(new: NewJob, place: in
     assert jobs.take(0.5) is None
     assert jobs.due == 1.0
     assert ids(jobs.take(1.0)) == [str(number) for number in range(3) if number != place]
-
-
-def test_a_batch_that_all_have_left_counts_from_its_next_job(new: NewJob):
-    jobs = queue()
     (only,) = filled(jobs, new, 1)
-    assert jobs.take(0.0) is None
+    assert jobs.take(2.0) is None
     only.response.cancel()
-    assert jobs.take(0.9) is None
-    assert jobs.due is None
+    assert jobs.take(2.9) is None
+    assert jobs.due is None  # the batch is empty: its delay counts from the next job
     filled(jobs, new, 1)
-    assert jobs.take(0.9) is None
-    assert jobs.due == 1.9
+    assert jobs.take(2.9) is None
+    assert jobs.due == 3.9
 
 
 def test_there_is_room_for_so_many_beside_the_open_batch_and_who_leaves_makes_room(new: NewJob):
@@ -105,7 +100,7 @@ def test_there_is_room_for_so_many_beside_the_open_batch_and_who_leaves_makes_ro
     assert not jobs.put(new())
 
 
-def test_what_no_worker_began_with_is_first_again_in_its_order_whatever_the_room(new: NewJob):
+def test_jobs_that_were_put_back_are_first_and_batched_as_before(new: NewJob):
     jobs = queue(capacity=2, batch_size=3)
     taken = [new() for _ in range(3)]
     filled(jobs, new, 2)
@@ -113,6 +108,14 @@ def test_what_no_worker_began_with_is_first_again_in_its_order_whatever_the_room
     jobs.put_back(taken)
     assert len(jobs) == 4
     assert ids(jobs.take(0.0)) == ["0", "2", "3"]
+    jobs = queue(batch_size=2)
+    taken = [new() for _ in range(5)]
+    for job in (taken[0], *taken[3:]):
+        job.is_alone = True
+    taken[3].response.cancel()
+    jobs.put_back(taken)
+    assert len(jobs) == 2
+    assert [ids(jobs.take(0.0)) for _ in range(4)] == [["5"], ["9"], ["6", "7"], None]
 
 
 STEPS = st.lists(
@@ -157,17 +160,21 @@ def test_every_job_is_taken_once_in_order_or_has_left(steps: list[object], batch
     loop.close()
 
 
-def test_an_answer_that_nobody_waits_for_is_let_go(new: NewJob):
-    gone, done = new(), new()
+def test_a_response_settles_a_job_once_and_a_cancelled_job_never(new: NewJob):
+    gone, done, failed, refused = new(), new(), new(), new()
     gone.response.cancel()
-    gone.settle(HEAD)
-    gone.take_piece(HEAD)
-    first = Response(status=200, body=b"first")
-    done.settle(first)
-    done.settle(HEAD)
-    done.take_piece(HEAD)
-    assert done.response.result() == first
+    for job in (gone, done):
+        job.settle(WHOLE)
+        job.settle(HEAD)
+        job.take_piece(HEAD)
+    assert done.response.result() == WHOLE
     assert gone.response.cancelled()
+    error = Response(status=503, body=b"{}", failed=True)
+    failed.take_piece(error)
+    assert failed.response.result() == error
+    refused.take_piece(Response(status=404, body=b"one,", headers=((NEXT, "true"),)))
+    refused.settle(WHOLE)
+    assert refused.response.result().reset  # a status that cannot be streamed
 
 
 async def collected(stream: StreamedResponse) -> tuple[list[bytes], bool]:
@@ -181,21 +188,14 @@ async def collected(stream: StreamedResponse) -> tuple[list[bytes], bool]:
     return pieces, False
 
 
-def piece(text: bytes, **more: object) -> Response:
-    return Response(status=200, body=text, headers=((NEXT, "true"),), **more)
-
-
-WHOLE = Response(status=200, body=b"", pieces=(b"head,", b"two,", b"end"))
-
-
 @pytest.mark.parametrize(
     ("pieces", "end", "expected", "broken"),
     [
-        ([HEAD, piece(b"two,")], WHOLE, [b"head,", b"two,", b"end"], False),
+        ([HEAD, TWO], WHOLE, [b"head,", b"two,", b"end"], False),
         ([HEAD], WHOLE, [b"head,", b"two,", b"end"], False),
-        ([HEAD, piece(b"")], WHOLE, [b"head,", b"two,", b"end"], False),
+        ([HEAD, msgspec.structs.replace(HEAD, body=b"")], WHOLE, [b"head,", b"two,", b"end"], False),
         ([HEAD], Response(status=200, body=b"", pieces=(b"head,",), reset=True), [b"head,"], True),
-        ([HEAD, Response(status=503, body=b"{}", failed=True), piece(b"two,")], WHOLE, [b"head,"], True),
+        ([HEAD, Response(status=503, body=b"{}", failed=True), TWO], WHOLE, [b"head,"], True),
     ],
 )
 @in_loop
@@ -223,26 +223,8 @@ async def test_pieces_come_as_they_are_put():
     assert await taken == ([b"one", b"two"], False)
 
 
-def test_an_error_as_the_first_piece(new: NewJob):
-    job, broken = new(), new()
-    error = Response(status=503, body=b"{}", failed=True)
-    job.take_piece(error)
-    assert job.response.result() == error
-    broken.take_piece(Response(status=404, body=b"one,", headers=((NEXT, "true"),)))
-    broken.settle(WHOLE)
-    assert broken.response.result().reset  # a status that cannot be streamed
-
-
 @in_loop
-async def test_a_client_that_is_too_far_behind_gets_no_more(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("marpack.serving.jobs._MAX_UNREAD", 10)
-    stream = StreamedResponse(HEAD)
-    for _ in range(5):
-        stream.put(b"12345")
-    assert await collected(stream) == ([b"12345"] * 3, True)
-
-
-def test_what_a_client_that_has_left_did_not_take_is_let_go():
+async def test_a_slow_client_gets_no_more_and_the_pieces_of_a_gone_one_are_dropped(monkeypatch: pytest.MonkeyPatch):
     stream = StreamedResponse(HEAD)
     stream.put(b"one")
     assert stream.unread == 3
@@ -250,17 +232,8 @@ def test_what_a_client_that_has_left_did_not_take_is_let_go():
     stream.put(b"two")
     stream.end((b"one", b"two", b"three"))
     assert stream.unread == 0
-
-
-def test_what_is_given_back_shares_no_batch_that_it_did_not_share(new: NewJob):
-    def job(*, is_alone: bool = False) -> Job:
-        made = new()
-        made.is_alone = is_alone
-        return made
-
-    jobs = queue(batch_size=2)
-    taken = [job(is_alone=True), job(), job(), job(is_alone=True), job(is_alone=True)]
-    taken[3].response.cancel()
-    jobs.put_back(taken)
-    assert len(jobs) == 2
-    assert [ids(jobs.take(0.0)) for _ in range(4)] == [["0"], ["4"], ["1", "2"], None]
+    monkeypatch.setattr("marpack.serving.jobs._MAX_UNREAD", 10)
+    stream = StreamedResponse(HEAD)
+    for _ in range(5):
+        stream.put(b"12345")
+    assert await collected(stream) == ([b"12345"] * 3, True)

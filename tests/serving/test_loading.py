@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import has_code
 from serving.served import LOADER, Served, pack, served, wait_until
 
 from marpack.archive.cache import Cache
 from marpack.archive.index import Index, Member, index_digest
 from marpack.archive.protocol import INDEX_NAME, Archive
-from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, ExitCode, TorchrunError, UsageError
 from marpack.findings import Finding
 from marpack.project.source import ResolvedSource
@@ -55,6 +55,11 @@ def admit(rules: AdmissionRules, path: Path) -> tuple[str, ...]:
         return tuple(finding.code for finding in rules.check(archive))
 
 
+def add(path: Path, name: str, data: str | bytes) -> None:
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(name, data)
+
+
 def refusal(rules: AdmissionRules, path: Path) -> ArchiveError:
     with pytest.raises(ArchiveError) as refused:
         admit(rules, path)
@@ -64,25 +69,21 @@ def refusal(rules: AdmissionRules, path: Path) -> ArchiveError:
     return error
 
 
-def test_only_the_archive_of_a_digest_is_let_in(tmp_path: Path) -> None:
+def test_only_the_archive_of_an_allowed_digest_is_accepted(tmp_path: Path) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
     assert refusal(AdmissionRules(digests=frozenset({"sha256:x"})), path).code == "no-content-digest"
     digest = signed(path)
-    assert admit(AdmissionRules(digests=frozenset({"sha256:other", digest})), path) == ()
+    rules = AdmissionRules(digests=frozenset({"sha256:other", digest}))
+    assert admit(rules, path) == ()
     error = refusal(AdmissionRules(digests=frozenset({"sha256:" + "1" * 64})), path)
     assert (error.code, error.where) == ("digest-not-allowed", str(path))
     assert digest in error.what
     with zipfile.ZipFile(path) as archive:
         archive.extractall(tmp_path / "folder")
-    rules = AdmissionRules(digests=frozenset({digest}))
     assert refusal(rules, tmp_path / "folder").code == "folder-without-digest"
-    with zipfile.ZipFile(path, "a") as archive:  # a member that the index does not list
-        archive.writestr("torch.py", "print('mine')")
+    add(path, "torch.py", "print('mine')")  # the index does not list it
     error = refusal(rules, path)
     assert (error.code, error.where) == ("digest-mismatch", f"{path}!torch.py")
-
-
-def test_a_digest_that_is_only_claimed_is_refused(tmp_path: Path) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
     digest = signed(path, lies="handler.py")
     error = refusal(AdmissionRules(digests=frozenset({digest})), path)
@@ -90,19 +91,13 @@ def test_a_digest_that_is_only_claimed_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("payload", [pickle.dumps(Runs()), pickle.dumps(eval), b"\x80\x04\x95"])
-def test_what_is_not_safe_is_refused_where_that_is_asked_for(tmp_path: Path, payload: bytes) -> None:
+def test_only_safe_archives_are_accepted_where_required(tmp_path: Path, payload: bytes) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("weights.pkl", payload)
-    assert (refusal(AdmissionRules(require_safe=True), path).where or "").startswith(f"{path}!weights.pkl")
-    assert admit(AdmissionRules(), path)  # and told of, where it is not
-
-
-def test_a_safe_archive_is_let_in(tmp_path: Path) -> None:
-    path = pack(tmp_path, "m.mar", HANDLER)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("weights.pkl", pickle.dumps({"a": 1}))
+    add(path, "safe.pkl", pickle.dumps({"a": 1}))
     assert admit(AdmissionRules(require_safe=True), path) == ()
+    add(path, "weights.pkl", payload)
+    assert (refusal(AdmissionRules(require_safe=True), path).where or "").startswith(f"{path}!weights.pkl")
+    assert admit(AdmissionRules(), path)  # a finding
 
 
 def plan(
@@ -130,24 +125,21 @@ def test_a_model_that_torchrun_starts_is_refused_before_a_worker_starts(tmp_path
     assert (refused.value.code, refused.value.exit_code) == ("torchrun-ranks", ExitCode.HANDLER)
 
 
-def test_a_plan_tells_what_was_found(tmp_path: Path) -> None:
+def test_a_plan_has_the_findings_of_its_archive(tmp_path: Path) -> None:
     config = "sequenceBatching: true\nsequenceMaxIdleMSec: 1000\n"
     path = pack(tmp_path, "m.mar", HANDLER, config=config)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("weights.pkl", pickle.dumps(Runs()))
+    add(path, "weights.pkl", pickle.dumps(Runs()))
     assert [finding.code for finding in plan(path).findings] == ["untrusted-pickle", "sequence-batching"]
 
 
 def test_a_handler_may_be_a_built_in_or_a_member(tmp_path: Path) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("sub/h.py", HANDLER)
+    add(path, "sub/h.py", HANDLER)
     for handler in ("handler.py", "handler", "handler.py:handle", "image_classifier", "sub/h.py:f"):
         assert plan(path, handler=handler).prepared.load.handler == handler
     for handler in ("other.py", "../handler.py", "/tmp/handler.py", "os:system", "h.py", ""):
-        with pytest.raises(UsageError) as caught:
+        with pytest.raises(UsageError, check=has_code("unknown-handler")):
             plan(path, handler=handler)
-        assert caught.value.code == "unknown-handler"
 
 
 CONFIG = "minWorkers: 2\nmaxWorkers: 4\nbatchSize: 8\nmaxBatchDelay: 50\nresponseTimeout: 30\nstartupTimeout: 40\n"
@@ -176,7 +168,7 @@ PRECEDENCE = [
 
 
 @pytest.mark.parametrize(("config", "properties", "requested", "expected"), PRECEDENCE)
-def test_whose_word_counts(
+def test_the_precedence_of_settings(
     tmp_path: Path,
     config: str | None,
     properties: ModelProperties | None,
@@ -185,15 +177,8 @@ def test_whose_word_counts(
 ) -> None:
     models = {"m": {"1.0": properties, "2.0": ModelProperties(batch_size=99)}} if properties else {}
     settings = plan(pack(tmp_path, "m.mar", HANDLER, config=config), requested, models=models).settings
-    least, most, size, delay, response, startup = expected
-    assert settings == ModelSettings(
-        min_workers=least,
-        max_workers=most,
-        batch_size=size,
-        max_batch_delay=delay,
-        response_timeout=response,
-        startup_timeout=startup,
-    )
+    keys = ("min_workers", "max_workers", "batch_size", "max_batch_delay", "response_timeout", "startup_timeout")
+    assert settings == ModelSettings(**dict(zip(keys, expected, strict=True)))
 
 
 @pytest.mark.parametrize(
@@ -215,7 +200,7 @@ def test_gpus_are_dealt_out_to_workers(tmp_path: Path, config: str | None, dealt
 
 @pytest.fixture
 def store(tmp_path: Path) -> ModelStore:
-    """Return a store with three archives, two folders and what is none; a secret lies outside."""
+    """Return a store with archives, folders, other files and symlinks; a secret is outside."""
     folder = tmp_path / "store"
     folder.mkdir()
     for name in ("a.mar", "b.tar.gz", "c.model", "notes.txt", ".hidden.mar"):
@@ -230,11 +215,6 @@ def store(tmp_path: Path) -> ModelStore:
     (folder / "broken.mar").symlink_to("gone.mar")
     (folder / "circle.mar").symlink_to("circle.mar")
     return ModelStore(folder)
-
-
-def test_a_bare_name_is_found(store: ModelStore) -> None:
-    for name in ("a.mar", "b.tar.gz", "unpacked", "in.mar", "notes.txt"):
-        assert store.find(name) == store.folder / name
 
 
 NOT_FOUND = (
@@ -254,7 +234,7 @@ URLS = {
 
 
 @pytest.mark.parametrize(("url", "message"), URLS.items(), ids=[ascii(url[:20]) for url in URLS])
-def test_any_other_url_is_refused_in_the_originals_words(store: ModelStore, url: str, message: str) -> None:
+def test_any_other_url_is_refused_with_the_originals_message(store: ModelStore, url: str, message: str) -> None:
     with pytest.raises(RequestError) as refused:
         store.find(url)
     error = refused.value
@@ -262,13 +242,14 @@ def test_any_other_url_is_refused_in_the_originals_words(store: ModelStore, url:
 
 
 def test_all_models_are_the_archives_and_the_folders(store: ModelStore, tmp_path: Path) -> None:
+    for name in ("a.mar", "b.tar.gz", "unpacked", "in.mar", "notes.txt"):
+        assert store.find(name) == store.folder / name
     names = [path.name for path in store.all_models()]
     assert names == sorted(names)
     assert {"a.mar", "b.tar.gz", "c.model", "unpacked", "sub", "out.mar"} <= set(names)
     assert not {"notes.txt", ".hidden.mar", ".git"} & set(names)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, check=has_code("unreadable-model-store")):
         ModelStore(tmp_path / "gone").all_models()
-    assert caught.value.code == "unreadable-model-store"
 
 
 START_WORDS = [
@@ -321,10 +302,7 @@ def loading_threads() -> list[threading.Thread]:
 def serving(store: Path, **changes: Any) -> Iterator[tuple[Served, Callable[..., "Future[tuple[int, Any]]"]]]:
     """Serve a store; give the server, and what registers a model there in a thread."""
     loader = ModelLoader(load=LOADER.load, settings=LOADER.settings, **changes)
-    with (
-        ThreadPoolExecutor(SLOW + 1) as clients,
-        served(model_store=store, loader=loader) as server,
-    ):
+    with ThreadPoolExecutor(SLOW + 1) as clients, served(model_store=store, loader=loader) as server:
 
         def register(name: str) -> "Future[tuple[int, Any]]":
             path = f"/models?url={name}.mar&model_name={name}&initial_workers=0"

@@ -60,27 +60,23 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def running(store: Path) -> Iterator[Served]:
-    """Return a server with one model, which tests leave as they found it."""
+    """Return a server with one model, which tests do not change."""
     with served(store / "probe.mar", model_store=store) as server:
         yield server
 
 
 @pytest.fixture
 def fresh(store: Path) -> Iterator[Served]:
-    """Return a server of one's own, without a model."""
+    """Return a new server without a model."""
     with served(model_store=store) as server:
         yield server
 
 
 @pytest.fixture
 def as_original(store: Path) -> Iterator[Served]:
-    """Return one that answers as the original does."""
+    """Return a server in compatibility mode."""
     with served(model_store=store, compat=True) as server:
         yield server
-
-
-def status(text: str) -> dict[str, str]:
-    return {"status": text}
 
 
 def error(code: int, kind: str, message: str) -> dict[str, Any]:
@@ -93,6 +89,10 @@ def bad(message: str) -> dict[str, Any]:
 
 def missing(message: str) -> dict[str, Any]:
     return error(404, "ModelNotFoundException", message)
+
+
+def status(text: str) -> dict[str, str]:
+    return {"status": text}
 
 
 NOT_ALLOWED = error(405, "MethodNotAllowedException", "Requested method is not allowed, please refer to API document.")
@@ -184,21 +184,20 @@ def test_a_body_that_is_no_such_json(running: Served, body: bytes) -> None:
     assert str(raised.value) in found["message"]
 
 
-def test_documents(running: Served) -> None:
-    for line in ("GET /api-description", "OPTIONS /models/probe", "OPTIONS /models/probe/1.0", "OPTIONS /"):
-        code, found = running.manage(*line.split())
-        assert code == 200
-        assert "/models/{model_name}/{model_version}/set-default" in found["paths"]
-
-
-def test_what_is_told_of_sequences_where_the_config_leaves_it_out(fresh: Served) -> None:
+def test_descriptions_of_sequences_and_of_handlers_without_metadata(fresh: Served) -> None:
     fresh.manage("POST", "/models?url=stateful.mar&initial_workers=0")
     _, (found,) = fresh.manage("GET", "/models/stateful")
     keys = ("stateful", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "maxNumSequence", "maxSequenceJobQueueSize")
     assert [found[key] for key in keys] == [True, 5000, 0, 1, 1]  # as a real server says
+    fresh.manage("POST", "/models?url=mute.mar&initial_workers=1")
+    code, (found,) = fresh.manage("GET", "/models/mute?customized=true")
+    assert (code, found["customizedMetadata"]) == (200, {})
+    fresh.manage("POST", "/models?url=breaks.mar&initial_workers=1")
+    expected = error(503, "InternalServerException", "Prediction failed")
+    assert fresh.manage("GET", "/models/breaks?customized=true") == (503, expected)
 
 
-def test_all_keys_of_a_description_in_their_order(running: Served) -> None:
+def test_descriptions_of_a_model_and_of_the_api(running: Served) -> None:
     expected = {
         "modelName": "probe", "modelVersion": "1.0", "modelUrl": "probe.mar", "runtime": "python",
         "minWorkers": 1, "maxWorkers": 1, "batchSize": 1, "maxBatchDelay": 100, "responseTimeout": 120,
@@ -218,13 +217,13 @@ def test_all_keys_of_a_description_in_their_order(running: Served) -> None:
         assert worker["startTime"].endswith("Z")
         moved = [worker | {key: value for key, value in expected["workers"][0].items() if key in MOVED - {"id"}}]
         assert (code, json.dumps(found | {"workers": moved})) == (200, json.dumps(expected))
-
-
-def test_a_handler_describes_itself(running: Served) -> None:
     code, (found,) = running.manage("GET", "/models/probe?customized=true")
-    assert code == 200
-    assert list(found)[-1] == "customizedMetadata"
+    assert (code, list(found)[-1]) == (200, "customizedMetadata")
     assert found["customizedMetadata"] == {"rows": 1, "keys": [[]], "describe": "True"}
+    for line in ("GET /api-description", "OPTIONS /models/probe", "OPTIONS /models/probe/1.0", "OPTIONS /"):
+        code, found = running.manage(*line.split())
+        assert code == 200
+        assert "/models/{model_name}/{model_version}/set-default" in found["paths"]
 
 
 def test_pages_of_models(fresh: Served) -> None:
@@ -267,10 +266,8 @@ def test_the_life_of_a_model(fresh: Served, store: Path) -> None:
     assert fresh.manage("PUT", "/models/probe/2.0?min_worker=2&synchronous=true")[0] == 200
     assert fresh.request("POST", "/predictions/probe/2.0", b"x")[0] == 200
     code, found = fresh.manage("GET", "/models/probe/all")
-    assert [(each["modelVersion"], len(each["workers"]), each["loadedAtStartup"]) for each in found] == [
-        ("1.0", 1, False),
-        ("2.0", 2, False),
-    ]
+    versions = [(each["modelVersion"], len(each["workers"]), each["loadedAtStartup"]) for each in found]
+    assert versions == [("1.0", 1, False), ("2.0", 2, False)]
     forbidden = error(403, "InvalidModelVersionException", "Cannot remove default version for model probe")
     assert fresh.manage("DELETE", "/models/probe") == (403, forbidden)
     assert fresh.manage("PUT", "/models/probe/2.0/set-default")[0] == 200
@@ -373,36 +370,21 @@ def test_a_description_shares_no_batch(fresh: Served) -> None:
         connection.close()
 
 
-def test_a_handler_that_does_not_describe_itself(fresh: Served) -> None:
-    fresh.manage("POST", "/models?url=mute.mar&initial_workers=1")
-    code, (found,) = fresh.manage("GET", "/models/mute?customized=true")
-    assert (code, found["customizedMetadata"]) == (200, {})
-    fresh.manage("POST", "/models?url=breaks.mar&initial_workers=1")
-    expected = error(503, "InternalServerException", "Prediction failed")
-    assert fresh.manage("GET", "/models/breaks?customized=true") == (503, expected)
-
-
-@pytest.fixture
-def hasty(store: Path) -> Iterator[Served]:
-    """Return a server that gives a worker that leaves no time for what it has in hand."""
-    loader = replace(LOADER, settings=ModelSettings(leave_timeout=0))
-    with served(model_store=store, loader=loader) as server:
-        yield server
-
-
 @pytest.mark.parametrize("change", [("PUT", "/models/slow?min_worker=0"), ("DELETE", "/models/slow")])
-def test_whoever_waits_when_the_last_worker_goes_is_told(hasty: Served, change: tuple[str, str]) -> None:
-    assert hasty.manage("POST", "/models?url=slow.mar&initial_workers=1")[0] == 200
-    asked = [(hasty.management, "/models/slow?customized=true")] * 2 + [(hasty.inference, "/predictions/slow")] * 2
-    waiting = [http.client.HTTPConnection(place) for place, _ in asked]
-    for connection, (_, path) in zip(waiting, asked, strict=True):
-        connection.request("GET", path)
-    model = hasty.server.registry.find("slow")
-    wait_until(lambda: any(worker.in_flight for worker in model.workers) and len(model.queue) == 2)
-    hasty.manage(*change)
-    assert [connection.getresponse().status for connection in waiting] == [503] * 4
-    for connection in waiting:
-        connection.close()
+def test_waiting_requests_get_a_response_when_the_last_worker_ends(store: Path, change: tuple[str, str]) -> None:
+    with served(model_store=store, loader=replace(LOADER, settings=ModelSettings(leave_timeout=0))) as server:
+        assert server.manage("POST", "/models?url=slow.mar&initial_workers=1")[0] == 200
+        asked = [(server.management, "/models/slow?customized=true")] * 2
+        asked += [(server.inference, "/predictions/slow")] * 2
+        waiting = [http.client.HTTPConnection(place) for place, _ in asked]
+        for connection, (_, path) in zip(waiting, asked, strict=True):
+            connection.request("GET", path)
+        model = server.server.registry.find("slow")
+        wait_until(lambda: any(worker.in_flight for worker in model.workers) and len(model.queue) == 2)
+        server.manage(*change)
+        assert [connection.getresponse().status for connection in waiting] == [503] * 4
+        for connection in waiting:
+            connection.close()
 
 
 def test_an_archive_that_is_not_served_is_let_go(running: Served) -> None:
@@ -435,8 +417,7 @@ def test_the_doors_refusal(store: Path) -> None:
         assert server.manage("GET", "/models") == (200, {"models": []})
 
 
-def test_as_the_original(as_original: Served) -> None:
-    """What differs: the words of failures, the status of broken JSON; what is safe stays."""
+def test_the_responses_of_the_compatibility_mode(as_original: Served) -> None:
     code, found = as_original.manage("POST", "/models", b"{", content_type="application/json")
     assert (code, found["type"]) == (500, "JsonSyntaxException")
     code, found = as_original.manage("POST", "/models?url=raises.mar&initial_workers=1")
@@ -503,9 +484,6 @@ def test_tokens(store: Path, tmp_path: Path, compat: bool) -> None:
             code, found = server.manage("GET", path, Authorization=old[key])
             assert (code, found["message"]) == (refused, words.format("Authentication"))
         assert server.manage("GET", "/token?type=management", Authorization=old["API"], Origin="null")[0] == 403
-        code, _, body = server.request(
-            "GET", "/token?type=management", headers={"Authorization": old["API"]}, at=server.management
-        )
-        assert (code, body) == (200, b"\n")
+        assert server.manage("GET", "/token?type=management", Authorization=old["API"]) == (200, None)
         assert server.manage("GET", "/models", Authorization=old["management"])[0] == refused
         assert server.manage("GET", "/models", Authorization=keys()["management"])[0] == 200

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from serving.logs import recording
 from serving.served import Served, free_address, pack, served
 
@@ -45,15 +46,15 @@ def declared(kind: MetricTypes, name: str, *dimensions: str, unit: str = "ms") -
     return handlers_metric(kind, name, unit, dimensions)
 
 
-def shown(server: ServerMetrics, *names: str) -> dict[str, float]:
-    """Return the samples that are shown, by name and labels."""
-    return values(server.exposition(names).decode().splitlines())
-
-
 def values(lines: Iterable[str]) -> dict[str, float]:
     rows = [line.rpartition(" ") for line in lines if not line.startswith("#")]
     assert len({row for row, _, _ in rows}) == len(rows)
     return {row: float(value) for row, _, value in rows}
+
+
+def shown(server: ServerMetrics, *names: str) -> dict[str, float]:
+    """Return the exposed samples, by name and labels."""
+    return values(server.exposition(names).decode().splitlines())
 
 
 def taking(*metric: Declared, auto_detect: bool = False) -> ServerMetrics:
@@ -62,7 +63,7 @@ def taking(*metric: Declared, auto_detect: bool = False) -> ServerMetrics:
 
 @pytest.fixture
 def replayed() -> ServerMetrics:
-    """The events of which the recording is: four predictions, of which one failed, one unknown model."""
+    """Return metrics of the recorded events: four predictions, one of which failed, and one unknown model."""
     own = (declared(COUNTER, "MyCount", *OWN, unit="count"), declared(COUNTER, "NeverSeen", "A", unit="a unit"))
     own += (declared(HISTOGRAM, "MyHist", *OWN),)
     server = ServerMetrics(hostname="host", declared=SERVER_METRICS + MODEL_METRICS + own, auto_detect=True)
@@ -80,21 +81,15 @@ def replayed() -> ServerMetrics:
     return server
 
 
-def test_what_is_shown_is_what_a_real_server_shows(replayed: ServerMetrics):
+def test_the_exposition_is_that_of_a_real_server_and_prometheus_reads_it(replayed: ServerMetrics):
     ours, theirs = replayed.exposition().decode().splitlines(), RECORDED.read_text().splitlines()
-    assert sorted(line for line in ours if line.startswith("#")) == sorted(
-        line for line in theirs if line.startswith("#")
-    )
+    comments = [sorted(line for line in lines if line.startswith("#")) for lines in (ours, theirs)]
+    assert comments[0] == comments[1]
     assert values(ours).keys() == values(theirs).keys()
     exact = {row for row in values(theirs) if not MEASURED.match(row)}
     assert {row: values(ours)[row] for row in exact} == {row: values(theirs)[row] for row in exact}
     assert len(exact) > 25
-
-
-def test_a_parser_of_prometheus_own_reads_it(replayed: ServerMetrics):
-    from prometheus_client import parser
-
-    families = {family.name: family for family in parser.text_string_to_metric_families(replayed.exposition().decode())}
+    families = {family.name: family for family in text_string_to_metric_families("\n".join(ours))}
     assert families["MyGauge"].samples[0].labels["Size"] == 'b"i\\\\g'
     assert families["MyHist"].type == "histogram"
     assert families["WorkerLoadTime"].samples[0].labels["WorkerName"] == "W-9000-probe_1.0"
@@ -113,16 +108,7 @@ def test_samples_are_asked_for_by_name(replayed: ServerMetrics):
         assert len(lines) == 3 * len(expected)  # no family without a sample that was asked for
 
 
-def test_answers_are_counted_by_hundreds():
-    server = ServerMetrics(hostname="host")
-    for status in (200, 299, 404, 499, 500, 503, 101, 302, 777):
-        server.count_response(status)
-    assert shown(server) == {
-        f'Requests{hundreds}XX{{Level="Host",Hostname="host",}}': count for hundreds, count in ((2, 2), (4, 2), (5, 5))
-    }
-
-
-def test_requests_are_told_apart_by_whether_the_path_named_the_version():
+def test_requests_are_counted_by_whether_the_path_named_the_version():
     server = ServerMetrics(hostname="host")
     model = ModelMetrics(server, "a", "1.0")
     for named in (False, True, True):
@@ -139,6 +125,11 @@ def test_requests_are_told_apart_by_whether_the_path_named_the_version():
         'QueueTime{Level="Host",Hostname="host",}': 0.002,
         'WorkerThreadTime{Level="Host",Hostname="host",}': 0.003,
     }
+    for status in (200, 299, 404, 499, 500, 503, 101, 302, 777):
+        server.count_response(status)
+    assert shown(server, *(f"Requests{hundreds}XX" for hundreds in (2, 4, 5))) == {
+        f'Requests{hundreds}XX{{Level="Host",Hostname="host",}}': count for hundreds, count in ((2, 2), (4, 2), (5, 5))
+    }
 
 
 def test_labels_and_units_are_escaped():
@@ -152,10 +143,14 @@ def test_labels_and_units_are_escaped():
     assert shown(server) == {'G{A="?",Hostname="host",}': 5}
 
 
-def test_a_metric_of_the_servers_own_may_be_declared_as_a_histogram():
+def test_the_servers_own_metrics_need_the_right_declaration_and_may_be_histograms():
     own = Declared(section=Section.SERVER, kind=HISTOGRAM, name="QueueTime", unit="ms", labels=("Level", "Hostname"))
-    server = taking(own)
+    other = Declared(section=Section.SERVER, kind=COUNTER, name="Requests4XX", unit="Count", labels=("Level",))
+    server = taking(own, other)
+    server.count_response(200)  # not declared
+    server.count_response(404)  # declared with other labels than it has
     model = ModelMetrics(server, "m", "1.0")
+    model.count_request(named_version=False)
     assert shown(server) == {}
     model.count_response(5, 3, 1, named_version=False)
     assert shown(server, "QueueTime_sum") == {'QueueTime_sum{Level="Host",Hostname="host",}': 3}
@@ -174,19 +169,15 @@ def test_a_histogram_counts_up_to_each_bound():
     assert len(rows) == 17
 
 
-def test_a_gauge_is_set_and_a_counter_grows():
-    server = taking(declared(GAUGE, "G", *OWN), declared(COUNTER, "C", *OWN))
+def test_gauges_and_counters_are_those_of_the_declaration():
+    server = taking(declared(GAUGE, "G", *OWN), declared(COUNTER, "C", *OWN), declared(GAUGE, "H", "Colour"))
     for name, value in (("G", 5), ("G", -2), ("C", 5), ("C", -2), ("C", "1e3")):
         server.take(f"{name}.ms:{value}|#ModelName:m,Level:Model|#type:GAUGE{TAIL}")
     labels = '{ModelName="m",Level="Model",Hostname="host",}'
-    assert shown(server) == {f"G{labels}": -2, f"C{labels}": 1005}
-
-
-def test_a_declaration_counts_more_than_a_lines_own_words_and_a_line_has_its_own_host():
-    server = taking(declared(GAUGE, "G", "Colour"))
-    for host in ("a", "b"):
-        server.take(f"G.unit:5|#Size:big|#type:COUNTER|#hostname:{host},1700000000")
-    assert shown(server) == {'G{Colour="big",Hostname="a",}': 5, 'G{Colour="big",Hostname="b",}': 5}
+    assert shown(server, "G", "C") == {f"G{labels}": -2, f"C{labels}": 1005}
+    for host in ("a", "b"):  # of the line
+        server.take(f"H.unit:5|#Size:big|#type:COUNTER|#hostname:{host},1700000000")
+    assert shown(server, "H") == {'H{Colour="big",Hostname="a",}': 5, 'H{Colour="big",Hostname="b",}': 5}
 
 
 HOST = "|#hostname:host,1"
@@ -263,15 +254,6 @@ def test_a_declared_metric_that_prometheus_cannot_read_stops_the_start(metric: D
     ServerMetrics(hostname="host", declared=(*SERVER_METRICS, metric), mode=MetricsMode.LOG)
 
 
-def test_what_is_not_declared_is_forgotten():
-    own = Declared(section=Section.SERVER, kind=COUNTER, name="Requests4XX", unit="Count", labels=("Level",))
-    server = taking(own)
-    server.count_response(200)
-    server.count_response(404)  # declared with other labels than it has
-    ModelMetrics(server, "m", "1.0").count_request(named_version=False)
-    assert shown(server) == {}
-
-
 def logged(mode: MetricsMode, *, auto_detect: bool = False) -> tuple[list[str], ServerMetrics]:
     with recording() as log:
         server = ServerMetrics(hostname="host", mode=mode, auto_detect=auto_detect)
@@ -308,8 +290,7 @@ def test_the_legacy_mode_shows_three_and_logs_the_others():
     assert told == [f"# TYPE {name} counter" for name in metrics._LEGACY]
 
 
-HANDLER = "def handle(data, context):\n    return data and ['x'] * len(data)\n"
-TELLS_WHILE_LOADING = """
+HANDLER = """
 def handle(data, context):
     if data is None:
         print("labels read")
@@ -322,19 +303,19 @@ def handle(data, context):
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Return a server that has answered once."""
     with served(pack(tmp_path_factory.mktemp("models"), "m.mar", HANDLER)) as server:
+        lines = server.request("GET", "/metrics", at=server.metrics)[2].decode().splitlines()
+        assert [line.rpartition(" ")[2] for line in lines if line.startswith("HandlerTime{")] == ["7.5"]
+        assert server.log.lines == ["labels read"]
         assert server.request("POST", "/predictions/m", b"x")[0] == 200
         assert server.request("GET", "/nothing")[0] == 404
         yield server
 
 
-def test_all_metrics(running: Served) -> None:
+def test_requests_for_metrics(running: Served) -> None:
     for method, path in (("GET", "/metrics"), ("POST", "/metrics/"), ("DELETE", "/metrics/any/thing")):
         code, headers, body = running.request(method, path, at=running.metrics)
         assert (code, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
         assert b'ts_inference_requests_total{model_name="m",model_version="default",' in body
-
-
-def test_some_metrics(running: Served) -> None:
     queries = {
         "name[]=Requests2XX": {"Requests2XX"},
         "name%5B%5D=Requests2XX&name[]=Requests4XX": {"Requests2XX", "Requests4XX"},
@@ -345,22 +326,23 @@ def test_some_metrics(running: Served) -> None:
         code, _, body = running.request("GET", f"/metrics?{query}", at=running.metrics)
         found = {line.split()[2] for line in body.decode().splitlines() if line.startswith("# TYPE")}
         assert (code, found) == (200, names)
-
-
-def test_other_paths(running: Served) -> None:
     codes = {"OPTIONS /": 200, "GET /api-description": 200, "GET /": 405}
     codes |= dict.fromkeys(("GET /ping", "GET /models", "POST /predictions/m", "GET /metric"), 404)
     assert {line: running.request(*line.split(), at=running.metrics)[0] for line in codes} == codes
 
 
-def test_metrics_at_the_address_of_management() -> None:
+def test_metrics_have_the_address_of_management_or_none() -> None:
     shared = free_address("127.0.0.2")
     with served(management=shared, metrics=shared) as server:
         assert b"Requests2XX" in server.request("GET", "/metrics", at=server.management)[2]
         assert server.request("GET", "/metrics")[0] == 404
+    with served(metrics=None, management=None) as server:
+        assert list(server.log.addresses) == ["inference"]
+        assert server.request("GET", "/metrics")[0] == 404
+        assert server.request("GET", "/models")[0] == 404
 
 
-def test_metrics_that_nobody_asked_for_may_fail() -> None:
+def test_an_address_for_metrics_that_was_not_requested_may_be_in_use() -> None:
     with served(metrics=None) as first:
         taken = Address.parse(f"http://{first.inference}", 0)
         with served(metrics=taken, metrics_may_fail=True, loaded=False) as second:
@@ -370,17 +352,3 @@ def test_metrics_that_nobody_asked_for_may_fail() -> None:
         with pytest.raises(UsageError) as caught, served(metrics=taken):
             pass
         assert caught.value.code == "address-in-use"
-
-
-def test_what_is_not_asked_for_is_not_listened_on() -> None:
-    with served(metrics=None, management=None) as server:
-        assert list(server.log.addresses) == ["inference"]
-        assert server.request("GET", "/metrics")[0] == 404
-        assert server.request("GET", "/models")[0] == 404
-
-
-def test_what_a_handler_tells_while_it_is_loaded(tmp_path: Path) -> None:
-    with served(pack(tmp_path, "m.mar", TELLS_WHILE_LOADING)) as server:
-        lines = server.request("GET", "/metrics", at=server.metrics)[2].decode().splitlines()
-        assert [line.rpartition(" ")[2] for line in lines if line.startswith("HandlerTime{")] == ["7.5"]
-        assert server.log.lines == ["labels read"]
