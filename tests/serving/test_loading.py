@@ -19,6 +19,7 @@ from serving.served import LOADER, Served, pack, served, wait_until
 from marpack.archive.cache import Cache
 from marpack.archive.index import Index, Member, index_digest
 from marpack.archive.protocol import INDEX_NAME, Archive
+from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, ExitCode, TorchrunError, UsageError
 from marpack.findings import Finding
 from marpack.project.source import ResolvedSource
