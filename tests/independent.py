@@ -12,8 +12,6 @@ Ray ("ray") uses the rest only as `run` and `score` do, and some tests with a cl
 `python -m independent`, run in tests/, writes the digests; `make independent` does so after all of these tests passed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import zlib

@@ -3,8 +3,6 @@
 A plugin of tests/conftest.py. A skipped test whose reason names no tool gets a line with its reason.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections import Counter

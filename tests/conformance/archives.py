@@ -1,7 +1,5 @@
 """Archives: a probe as a `.mar`, packed by marpack itself wherever marpack would pack such a thing."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from pathlib import Path

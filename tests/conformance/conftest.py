@@ -1,12 +1,10 @@
-"""Fixtures of the conformance suite: the real server on its stage, marpack's rehearsals, and the count of pairs."""
-
-from __future__ import annotations
+"""Fixtures of the conformance suite: the real server and marpack's own worker, each asked once for every probe."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from conformance.peer import find_peer, peer_required
+from conformance.peer import require_peer
 from conformance.probe import Probe
 from conformance.probes.catalogue import PROBES
 from conformance.rehearsal import Rehearsal, Workers, rehearse
@@ -15,11 +13,8 @@ from conformance.stage import Stage
 
 @pytest.fixture(scope="session")
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    """The real server; a reason to skip where there is none, to fail where it is demanded."""
-    peer = find_peer()
-    if isinstance(peer, str):
-        (pytest.fail if peer_required() else pytest.skip)(f"no real TorchServe to compare with: {peer}")
-    return Stage(peer, tmp_path_factory.mktemp("stage"), _asked(request.session))
+    """Return the real server."""
+    return Stage(require_peer(), tmp_path_factory.mktemp("stage"), _asked(request.session))
 
 
 def _asked(session: pytest.Session) -> Iterable[Probe]:
@@ -42,17 +37,13 @@ def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Probe], Reh
         if probe.name not in done:
             place = folder / probe.name
             place.mkdir()
-            done[probe.name] = _rehearsed(probe, place, workers)
+            try:
+                done[probe.name] = rehearse(probe, place, workers)
+            except Exception as error:  # noqa: BLE001 - every test of the probe fails with it, after one attempt
+                done[probe.name] = error
         said = done[probe.name]
         if isinstance(said, Exception):
             raise said
         return said
 
     return ask
-
-
-def _rehearsed(probe: Probe, folder: Path, workers: Workers) -> Rehearsal | Exception:
-    try:
-        return rehearse(probe, folder, workers)
-    except Exception as error:  # noqa: BLE001 - every pair of the probe fails with it, at the price of one attempt
-        return error

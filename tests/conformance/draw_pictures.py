@@ -3,8 +3,6 @@
 They are committed, because encoders change: a recording holds for the very bytes that were sent.
 """
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

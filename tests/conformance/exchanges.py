@@ -1,7 +1,5 @@
 """Exchanges: what is asked of a server itself, byte by byte, and how its answers are kept and compared."""
 
-from __future__ import annotations
-
 import json
 import re
 import select
@@ -55,21 +53,22 @@ class Scene:
 
 def have(exchange: Exchange, address: tuple[str, int]) -> dict[str, Any]:
     """Have an exchange with a server, and return what came of it as JSON."""
-    threads = [
-        threading.Thread(target=_ask, args=(exchange.behind, address), daemon=True)
-        for _ in range(exchange.behind_count)
-    ]
-    for thread in threads:
-        thread.start()
+    asked: list[threading.Thread] = []
+    for _ in range(exchange.behind_count):
+        asked.append(threading.Thread(target=_ask, args=(exchange.behind, address), daemon=True))
+        asked[-1].start()
         time.sleep(0.05)
     with socket.create_connection(address, timeout=SECONDS) as connection:
         connection.sendall(exchange.sent)
         with connection.makefile("rb") as stream:
-            answers = _answers(exchange, connection, stream)
+            answers = [read_answer(stream, bodiless=exchange.sent.startswith(b"HEAD "))]
+            while answers[-1].status == 100:
+                connection.sendall(exchange.more)
+                answers.append(read_answer(stream))
             if answers[-1].header("connection") == "close":
-                _wait_for_the_end(connection)
+                select.select([connection], [], [], _ENDING)  # it has said that it closes
             then = _stays_open(connection, stream)
-    for thread in threads:
+    for thread in asked:
         thread.join()
     return {"answers": [_kept(answer, exchange) for answer in answers], "then": then}
 
@@ -78,20 +77,6 @@ def _ask(message: bytes, address: tuple[str, int]) -> None:
     with socket.create_connection(address, timeout=SECONDS) as connection:
         connection.sendall(message)
         connection.recv(1)
-
-
-def _answers(exchange: Exchange, connection: socket.socket, stream: Any) -> list[Answer]:
-    bodiless = exchange.sent.startswith(b"HEAD ")
-    answers = [read_answer(stream, bodiless=bodiless)]
-    while answers[-1].status == 100:
-        connection.sendall(exchange.more)
-        answers.append(read_answer(stream))
-    return answers
-
-
-def _wait_for_the_end(connection: socket.socket) -> None:
-    """Give a server that has said so the time to close the connection."""
-    select.select([connection], [], [], _ENDING)
 
 
 def _stays_open(connection: socket.socket, stream: Any) -> str:
@@ -128,8 +113,7 @@ def _kept(answer: Answer, exchange: Exchange) -> dict[str, Any]:
 
 def load() -> dict[str, dict[str, Any]]:
     """Return what was recorded: scene → exchange → what came of it."""
-    recorded: dict[str, dict[str, Any]] = json.loads(RECORDED.read_text())
-    return recorded
+    return json.loads(RECORDED.read_text())
 
 
 def store(recorded: Mapping[str, Mapping[str, Any]]) -> None:

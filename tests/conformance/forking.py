@@ -58,12 +58,7 @@ class ForkServer:
     """A process that has torch imported, as one of those who ask it for workers sees it."""
 
     def __init__(self, address: str, process: subprocess.Popen[bytes] | None = None) -> None:
-        """Ask the server at an address.
-
-        Args:
-            address: The path of its socket.
-            process: The server, if it is to end with this.
-        """
+        """Ask the server at a socket's path; `process` is the server, if it is to end with this."""
         self.address = address
         self._process = process
         self._sock = socket.socket(socket.AF_UNIX)
@@ -95,14 +90,7 @@ class ForkServer:
         return cls(address, process)
 
     def launch(self, *, environment: Mapping[str, str] | None = None, max_memory: int | None = None) -> WorkerProcess:
-        """Return a worker's process, which waits for a model.
-
-        Args:
-            environment: The worker's; None: this process's.
-            max_memory: Bytes of data it may have; None: no bound.
-
-        Raises WorkerError if the server is gone.
-        """
+        """Return a worker's process, which waits for a model; raises WorkerError if the server is gone."""
         ours, theirs = socket.socketpair()
         logs, log_end = os.pipe()
         marker = f"\x1e{secrets.token_hex(8)}\x1e".encode()
@@ -179,11 +167,7 @@ def shared(*, with_torch: bool = True) -> ForkServer:
 
 
 def forked_workers(server: Callable[[], ForkServer]) -> Callable[..., Worker]:
-    """Return what replaces `Worker.spawn`: it forks a worker, unless the worker needs an interpreter of its own.
-
-    Args:
-        server: Returns the server, which is needed by the first worker only.
-    """
+    """Return what replaces `Worker.spawn`: it forks a worker, unless the worker needs an interpreter of its own."""
     spawn = Worker.spawn
 
     def fork(

@@ -1,7 +1,5 @@
 """Likeness: whether an answer is the recorded one, where floats may differ in their last digits between machines."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -16,14 +14,13 @@ TOLERANCE = 1e-5
 
 def differing(one: Recording, other: Recording, *, numeric: bool) -> list[str]:
     """Return the calls that two recordings of one probe answer differently, or only one of them answers."""
-    names = [*one.replies, *(name for name in other.replies if name not in one.replies)]
-    return [name for name in names if not _alike_there(name, one, other, numeric=numeric)]
-
-
-def _alike_there(name: str, one: Recording, other: Recording, *, numeric: bool) -> bool:
-    if name not in one.replies or name not in other.replies:
-        return False
-    return alike(one.replies[name], other.replies[name], numeric=numeric)
+    return [
+        name
+        for name in {**one.replies, **other.replies}
+        if name not in one.replies
+        or name not in other.replies
+        or not alike(one.replies[name], other.replies[name], numeric=numeric)
+    ]
 
 
 # Errors of the frontend about a malformed form: marpack answers 400 with a message of its own.

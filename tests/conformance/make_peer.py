@@ -3,8 +3,6 @@
 Run as `python tests/conformance/make_peer.py DIR`; it prints the value for MARPACK_PEER. A finished venv is kept.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess
@@ -15,15 +13,8 @@ from pathlib import Path
 
 # What the server, the archiver and the built-in handlers need; torchvision comes apart, without its own idea of torch.
 REQUIREMENTS = (
-    "torch==2.13.0",
-    "torchserve==0.12.0",
-    "torch-model-archiver==0.12.0",
-    "captum==0.9.0",
-    "packaging",
-    "psutil",
-    "pyyaml",
-    "setuptools",
-    "wheel",
+    *("torch==2.13.0", "torchserve==0.12.0", "torch-model-archiver==0.12.0", "captum==0.9.0"),
+    *("packaging", "psutil", "pyyaml", "setuptools", "wheel"),
 )
 # What decodes pictures and computes numbers must be the same on both sides for the same bytes to come out.
 AS_HERE = ("numpy", "onnxruntime", "pillow")

@@ -1,7 +1,5 @@
 """Small nets whose weights are made on the spot, for probes of formats and built-in handlers."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

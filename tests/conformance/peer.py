@@ -1,10 +1,10 @@
-"""The peer's place: where this machine keeps its real TorchServe, as MARPACK_PEER tells it."""
-
-from __future__ import annotations
+"""The real TorchServe of this machine, in the folder that MARPACK_PEER names."""
 
 import os
 import shutil
 from pathlib import Path
+
+import pytest
 
 HINT = "python tests/conformance/make_peer.py .venvs/peer, then MARPACK_PEER=.venvs/peer/bin"
 
@@ -22,6 +22,10 @@ def find_peer() -> Path | str:
     return programs
 
 
-def peer_required() -> bool:
-    """Say whether a missing peer is a failure here, as it is in CI."""
-    return os.environ.get("MARPACK_REQUIRE_PEER") == "1"
+def require_peer() -> Path:
+    """Return the peer's folder of programs; without one, skip the test, or fail it with MARPACK_REQUIRE_PEER=1."""
+    peer = find_peer()
+    if isinstance(peer, str):
+        is_required = os.environ.get("MARPACK_REQUIRE_PEER") == "1"
+        (pytest.fail if is_required else pytest.skip)(f"no real TorchServe to compare with: {peer}")
+    return peer

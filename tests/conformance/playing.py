@@ -1,7 +1,5 @@
 """Playing: a probe's steps sent to the real server, in order, each batch as one."""
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A probe: one small archive, what is asked of it, and under which settings; it knows no transport."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,3 +88,9 @@ class Probe:
 def handler(name: str) -> Path:
     """Return the path of one of the probe handlers kept beside this module."""
     return HANDLERS / f"{name}.py"
+
+
+def asked(name: str, source: str | Path, bodies: Mapping[str, str | bytes], **options: Any) -> Probe:
+    """Return a probe of a handler that is sent bodies by their names."""
+    calls = tuple(Call(call, body) for call, body in bodies.items())
+    return Probe(name=name, files={"handler.py": source}, steps=calls, **options)

@@ -1,6 +1,7 @@
-"""Record what the real server answers: `MARPACK_PEER=… python tests/conformance/record.py [PROBE…]`."""
+"""Record what the real server answers: `MARPACK_PEER=… python tests/conformance/record.py [exchanges | PROBE…]`.
 
-from __future__ import annotations
+Without arguments it plays all probes. `exchanges` plays the scenes instead.
+"""
 
 import sys
 import tempfile
@@ -8,26 +9,40 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from conformance import exchanges
 from conformance.peer import find_peer
 from conformance.probes.catalogue import FRONTEND, PROBES
 from conformance.recording import store
+from conformance.scenes import SCENES
+from conformance.server import Server
 from conformance.stage import Stage
+from conformance.staging import SceneServers
 
 
-def record(names: list[str]) -> None:
+def record(names: list[str], peer: Path, folder: Path) -> None:
     """Play the named probes, or all, and keep the answers in recorded/."""
-    peer = find_peer()
-    if isinstance(peer, str):
-        sys.exit(peer)
     recordable = [probe for probe in (*FRONTEND, *PROBES) if not probe.live_only]
     chosen = [probe for probe in recordable if not names or probe.name in names]
-    with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
-        stage = Stage(peer, Path(folder), chosen)
-        for probe in chosen:
-            recording = stage.recording(probe)
-            store(probe, recording)
-            sys.stdout.write(f"{probe.name}: {recording.registered.status}, {len(recording.replies)} answers\n")
+    stage = Stage(peer, folder, chosen)
+    for probe in chosen:
+        recording = stage.recording(probe)
+        store(probe, recording)
+        sys.stdout.write(f"{probe.name}: {recording.registered.status}, {len(recording.replies)} answers\n")
+
+
+def record_exchanges(peer: Path, folder: Path) -> None:
+    """Play every scene and keep the answers."""
+    servers = SceneServers(folder, Server, peer)
+    exchanges.store({scene.name: {one.name: servers.have(scene, one) for one in scene.exchanges} for scene in SCENES})
+    servers.stop()
 
 
 if __name__ == "__main__":
-    record(sys.argv[1:])
+    found = find_peer()
+    if isinstance(found, str):
+        sys.exit(found)
+    with tempfile.TemporaryDirectory(prefix="conformance-") as place:
+        if sys.argv[1:] == ["exchanges"]:
+            record_exchanges(found, Path(place))
+        else:
+            record(sys.argv[1:], found, Path(place))

@@ -1,14 +1,12 @@
 """A recording: what the real server answered to a probe, kept as JSON beside the tests."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from conformance.probe import Call, Probe
 from conformance.requests import message_of
@@ -17,13 +15,7 @@ from conformance.wire import Answer
 FOLDER = Path(__file__).parent / "recorded"
 # The frontend's own headers: the same on every answer, or different on every one.
 FRONTEND_HEADERS = {
-    "x-request-id",
-    "pragma",
-    "cache-control",
-    "expires",
-    "content-length",
-    "connection",
-    "transfer-encoding",
+    *("x-request-id", "pragma", "cache-control", "expires", "content-length", "connection", "transfer-encoding"),
 }
 
 
@@ -39,7 +31,7 @@ class Reply:
     end: str = "complete"
 
     @classmethod
-    def of(cls, answer: Answer) -> Reply:
+    def of(cls, answer: Answer) -> Self:
         """Keep of an answer what the handler, or its failure, decided."""
         kept = [(name, value) for name, value in answer.headers if name.lower() not in FRONTEND_HEADERS]
         return cls(answer.status, answer.phrase, arranged(kept), answer.body, answer.pieces or (), answer.end)
@@ -108,9 +100,7 @@ def current(probe: Probe) -> Recording:
     """Read a probe's recording; raises LookupError where there is none of what the probe asks now."""
     recording = load(probe)
     if recording is None or recording.question != question_of(probe):
-        raise LookupError(
-            f"python tests/conformance/record.py {probe.name} records this probe, which is new or changed"
-        )
+        raise LookupError(f"probe {probe.name} is new or changed: run python tests/conformance/record.py {probe.name}")
     return recording
 
 

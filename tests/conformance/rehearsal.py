@@ -1,7 +1,5 @@
 """A rehearsal: a probe's steps sent to marpack's own worker, and its answers as a client would have them."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Requests: what a probe asks, as HTTP for the real server and as values for marpack."""
 
-from __future__ import annotations
-
 from urllib.parse import quote_from_bytes
 
 from conformance.probe import Call, Field, Form

@@ -1,7 +1,5 @@
 """Scenes: what is asked of a server itself, not of its handlers: routes, methods, heads, bounds, settings."""
 
-from __future__ import annotations
-
 from conformance.exchanges import Exchange, Scene
 
 SHOW = """
@@ -34,13 +32,7 @@ _LIMIT = 2000  # bytes of a request's body in the scene of bounds
 _SLOW = b"do time.sleep(0.4)"
 
 
-def _ask(
-    method: str,
-    target: str,
-    body: bytes | None = None,
-    *headers: str,
-    version: str = "HTTP/1.1",
-) -> bytes:
+def _ask(method: str, target: str, body: bytes | None = None, *headers: str, version: str = "HTTP/1.1") -> bytes:
     """Return a request's bytes, with its length if it has a body."""
     lines = [f"{method} {target} {version}", "Host: there", *headers]
     if body is not None:
@@ -86,20 +78,13 @@ _ROUTES = (
     *_of("GET", f"{_SHOW}/1.0", f"{_SHOW}/1.0/", f"{_SHOW}/2.0", f"{_SHOW}/1", f"{_SHOW}/9.9", f"{_SHOW}/1.0?x=1"),
     *_of("GET", f"{_SHOW}/1.0/a", f"{_SHOW}/1.0/a/b/", f"{_SHOW}/1.0//a", f"{_SHOW}/1.0/a//b", f"{_SHOW}//1.0"),
     *_of("GET", "/predictions/sh%6Fw", "/predictions/sh%6fw", "/%70redictions/show", "/predictions/show%2F1.0"),
-    *_of(
-        "GET", f"{_SHOW}/1.0/a%20b%2Fc", f"{_SHOW}/1.0/a+b", f"{_SHOW}/1.0/%C3%BC", f"{_SHOW}/1.0/%ff", f"{_SHOW}/1%2E0"
-    ),
-    *_of("GET", "/predictions/%zz", "/predictions/%4", "/predictions/%", "/predictions/%00"),
+    *_of("GET", f"{_SHOW}/1.0/a%20b%2Fc", f"{_SHOW}/1.0/a+b", f"{_SHOW}/1.0/%C3%BC", f"{_SHOW}/1.0/%ff"),
+    *_of("GET", f"{_SHOW}/1%2E0", "/predictions/%zz", "/predictions/%4", "/predictions/%", "/predictions/%00"),
     *_of("GET", "/predictions/absent", "/predictions/absent/1.0", "/predictions/absent/", "/predictions/%22%3Cb%3E"),
     *_of("GET", f"{_SHOW}?x=1", f"{_SHOW}?", f"{_SHOW}?%zz", f"{_SHOW}#part", f"{_SHOW};a=b", "/predictions/Show"),
     *_of("POST", _SHOW, f"{_SHOW}/2.0"),
-    *_of("PUT", _SHOW),
-    *_of("PATCH", _SHOW),
-    *_of("DELETE", _SHOW),
-    *_of("TRACE", _SHOW),
-    *_of("PROPFIND", _SHOW),
-    *_of("BREW", _SHOW, difference="UNKNOWN_METHODS"),
-    *_of("post", _SHOW, difference="UNKNOWN_METHODS"),
+    *(one for method in ("PUT", "PATCH", "DELETE", "TRACE", "PROPFIND") for one in _of(method, _SHOW)),
+    *(one for method in ("BREW", "post") for one in _of(method, _SHOW, difference="UNKNOWN_METHODS")),
     *_of("GET", "/explanations", "/explanations/show", "/explanations/show/2.0", "/explanations/show/2.0/a/b"),
     *_of("GET", "/explanations/absent", "/explanations/show/9", "/explanations/show?x=1"),
     *_of("GET", "/invocations", "/invocations?model_name=show", "/invocations?model_name=absent", "/invocations/"),
@@ -115,10 +100,9 @@ _ROUTES = (
     *_of("POST", "/v1/models/absent:predict", "/v1/models/show:predict?a=1", "/v1/models/show/1.0:predict"),
     *_of("POST", "/v1/models/show:predict/x", "/v1/models/:predict", "/v1/models/show"),
     *_of("GET", "/v1/models/show:predict", "/v1/models/show", "/v1/models", "/v1", "/v1/models/absent"),
-    *_of(
-        "POST", "/v2/models/show/infer", "/v2/models/show/explain", "/v2/models/show/other", "/v2/models/absent/infer"
-    ),
-    *_of("POST", "/v2/models/show/versions/1.0/infer", "/v2/models/show/infer/x", "/v2/models/show"),
+    *_of("POST", "/v2/models/show/infer", "/v2/models/show/explain", "/v2/models/show/other"),
+    *_of("POST", "/v2/models/absent/infer", "/v2/models/show/versions/1.0/infer", "/v2/models/show/infer/x"),
+    *_of("POST", "/v2/models/show"),
     *_of("GET", "/v2", "/v2/", "/v2/health/live", "/v2/health/ready", "/v2/health", "/v2/models/show"),
     *_of("GET", "/v2/models/show/ready", "/v2/models/show/versions/1.0", "/v2/models/show/versions/1.0/ready"),
 )
@@ -167,10 +151,10 @@ def _does(source: str) -> bytes:
 
 
 _ANSWERS = (
-    _sent("status 404", _does("context.set_response_status(404, 'Mine', i)")),
-    _sent("status 201", _does("context.set_response_status(201, 'Made', i)")),
-    _sent("status 204", _does("context.set_response_status(204, '', i)")),
-    _sent("status 304", _does("context.set_response_status(304, '', i)")),
+    *(
+        _sent(f"status {status}", _does(f"context.set_response_status({status}, {phrase!r}, i)"))
+        for status, phrase in ((404, "Mine"), (201, "Made"), (204, ""), (304, ""))
+    ),
     _sent("type", _does("context.set_response_content_type(i, 'image/png')")),
     _sent(
         "spelling", _does("context.set_response_header(i, 'X-MiNe', 'a'); context.set_response_header(i, 'etag', 'b')")
@@ -217,11 +201,7 @@ _MALFORMED = (
     _raw("one length twice", _POST, "Host: x", "Content-Length: 3", "Content-Length: 3", body=b"abc"),
     _raw("length list", _POST, "Host: x", "Content-Length: 3, 3", body=b"abc"),
     _raw(
-        "length and chunks",
-        _POST,
-        "Host: x",
-        "Content-Length: 3",
-        "Transfer-Encoding: chunked",
+        *("length and chunks", _POST, "Host: x", "Content-Length: 3", "Transfer-Encoding: chunked"),
         body=_chunked(b"ab"),
         difference="STRICT_HTTP",
     ),
@@ -239,6 +219,7 @@ _MALFORMED = (
     _raw("upgrade", "GET /ping HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: websocket"),
 )
 _BIG = b"z" * (_LIMIT + 1)
+_ORIGIN = "Origin: http://elsewhere"
 _BOUNDS = (
     _sent("at the limit", _ask("POST", _SHOW, b"z" * _LIMIT)),
     _sent("announced", _ask("POST", _SHOW, _BIG)),
@@ -254,23 +235,13 @@ _BOUNDS = (
     _sent("form", _ask("POST", _SHOW, b"a=" + _BIG, _FORM)),
     *_of("GET", "/invocations", "/ping", "/nothing"),
     *_of("GET", "/v2", "/v2/", "/v2/health/live", "/v2/health/ready", "/v2/models/show", "/v2/models/show/ready"),
-    *_of(
-        "GET",
-        "/v2/x",
-        "/v2/health",
-        "/v2/health/live/x",
-        "/v2/models/show/versions/1.0/ready",
-        "/v2/models/show/versions",
-    ),
+    *_of("GET", "/v2/x", "/v2/health", "/v2/health/live/x"),
+    *_of("GET", "/v2/models/show/versions/1.0/ready", "/v2/models/show/versions"),
     *_of("POST", "/v2/models/show/versions/1.0/infer", "/v2/models/show/infer", "/v2/a/b/c/versions"),
     *_of("OPTIONS", _SHOW, "/", document=True),
-    _sent("foreign origin", _ask("POST", _SHOW, b"x", "Origin: http://elsewhere")),
+    _sent("foreign origin", _ask("POST", _SHOW, b"x", _ORIGIN)),
     _sent("no origin", _ask("POST", _SHOW, b"x")),
-    _sent(
-        "preflight",
-        _ask("OPTIONS", _SHOW, None, "Origin: http://elsewhere", "Access-Control-Request-Method: POST"),
-        document=True,
-    ),
+    _sent("preflight", _ask("OPTIONS", _SHOW, None, _ORIGIN, "Access-Control-Request-Method: POST"), document=True),
     _sent("own origin header", _does("context.set_response_header(i, 'Access-Control-Allow-Origin', 'mine')")),
     _sent("failure", _does("1 / 0")),
     _sent("malformed", b"nonsense\r\n\r\n"),
@@ -287,7 +258,7 @@ _BATCH = (
     _sent("a lone request", _ask("POST", _SHOW, b"b")),
     _sent("other versions apart", _ask("POST", f"{_SHOW}/2.0", b"b"), behind=_ask("POST", _SHOW, b"a"), behind_count=2),
 )
-_ORIGIN = {
+_CORS = {
     "cors_allowed_origin": "http://page",
     "cors_allowed_methods": "GET, POST, PUT, OPTIONS",
     "cors_allowed_headers": "X-Custom-Header",
@@ -304,7 +275,7 @@ SCENES = (
     Scene(
         name="settings",
         models={"show 1.0": SHOW},
-        settings={"max_request_size": str(_LIMIT), "ts_open_inference_protocol": "true", **_ORIGIN},
+        settings={"max_request_size": str(_LIMIT), "ts_open_inference_protocol": "true", **_CORS},
         exchanges=_BOUNDS,
     ),
     Scene(

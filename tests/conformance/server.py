@@ -1,7 +1,5 @@
 """The server: one real TorchServe 0.12 on the loopback, started, fed with archives and stopped, all bounded in time."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -12,7 +10,6 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 from urllib.parse import quote, urlencode
 
@@ -30,17 +27,12 @@ class Server:
     """A running server; a context manager that leaves no process behind."""
 
     def __init__(
-        self,
-        programs: Path,
-        folder: Path,
-        *,
-        settings: Mapping[str, str] | None = None,
-        models: Iterable[Path] = (),
+        self, programs: Path, folder: Path, *, settings: Mapping[str, str] = {}, models: Iterable[Path] = ()
     ) -> None:
         """Take where the real one's programs are, a folder to live in, and the archives served from the start."""
         self.folder = folder
         self._models = tuple(models)
-        self._settings = settings or {}
+        self._settings = settings
         self.store = folder / "store"
         self._programs = programs
         self._ports = dict(zip(_DOORS, _ports(len(_DOORS)), strict=True))
@@ -95,9 +87,7 @@ class Server:
         wait_for(self.inference, "/ping", seconds=START_SECONDS)
         wait_for(self.management, "/models", seconds=START_SECONDS)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:
@@ -112,7 +102,8 @@ class Server:
                 break
             except subprocess.TimeoutExpired:
                 continue
-        _end_group(self._process.pid)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process = None
 
     def register(self, archive: Path, name: str, **options: object) -> Answer:
@@ -130,9 +121,7 @@ class Server:
 
     def describe(self, name: str) -> dict[str, Any]:
         """Return what the management API says of a model."""
-        answer = exchange(self.management, Message("GET", f"/models/{quote(name)}"))
-        described: dict[str, Any] = json.loads(answer.body)[0]
-        return described
+        return json.loads(exchange(self.management, Message("GET", f"/models/{quote(name)}")).body)[0]
 
     def _environment(self) -> dict[str, str]:
         keep = {name: value for name, value in os.environ.items() if not name.startswith(("TS_", "PYTHON", "COVERAGE"))}
@@ -187,10 +176,3 @@ def _ports(count: int) -> list[int]:
                 one.bind((HOST, port))
                 found.append(port)
         return found
-
-
-def _end_group(group: int) -> None:
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        return

@@ -1,7 +1,5 @@
 """`marpack serve` in the real server's place: asked over HTTP as that is, workers forked from one that has torch."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
@@ -10,7 +8,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from conformance.forking import shared
@@ -70,9 +67,7 @@ class ServedPeer:
         _LOG.removeHandler(self._ports)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._server.end)
         self._thread.join(SECONDS)
 
@@ -81,7 +76,7 @@ class ServedPeer:
         self._loop, self._server = asyncio.get_running_loop(), Server(_OPTIONS, metrics)
         return await self._server.serve(())
 
-    def of(self, probe: Probe) -> _Stand:
+    def of(self, probe: Probe) -> "_Stand":
         """Return this server as one that has a probe's settings."""
         return _Stand(self, probe)
 

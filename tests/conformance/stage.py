@@ -1,7 +1,5 @@
 """The stage: the one server that is up at a time, under the settings that a probe needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

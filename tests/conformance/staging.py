@@ -1,7 +1,5 @@
 """Staging: scenes played on a server of either kind, the real one or `marpack serve`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import IO, Any
 

@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conformance.peer import find_peer, peer_required
+from conformance.peer import require_peer
 
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError
@@ -118,9 +118,7 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="module")
 def served(store) -> dict[str, bool]:
     """Ask the server's own classes which archives they take."""
-    peer = find_peer()
-    if isinstance(peer, str):
-        (pytest.fail if peer_required() else pytest.skip)(f"no real TorchServe to compare with: {peer}")
+    peer = require_peer()
     if shutil.which("javac") is None:
         pytest.skip("there is a Java, but no compiler with it")
     jar = next(peer.parent.glob("lib/python*/site-packages/ts/frontend/model-server.jar"))

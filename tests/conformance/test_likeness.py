@@ -1,7 +1,5 @@
 """What counts as the same answer, and that a recording comes back as it was stored."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """marpack's answers against those of a real TorchServe 0.12 that runs beside the tests, byte for byte."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -12,11 +10,11 @@ from pathlib import Path
 import pytest
 from conformance.archives import pack
 from conformance.likeness import alike, describe, differing
-from conformance.marks import expectation
 from conformance.probe import Call, Probe
 from conformance.probes.catalogue import FRONTEND, PROBES
 from conformance.probes.examples import EXAMPLES
 from conformance.recording import answered, current
+from conformance.test_recorded import expectation
 
 # TorchServe is archived: what was recorded once of it stays so. Those that take long and teach little each time are
 # asked again with MARPACK_CONFORMANCE=all.

@@ -1,13 +1,11 @@
 """An archive that brings its packages along, on a real TorchServe that installs none."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
 
 import pytest
-from conformance.peer import find_peer, peer_required
+from conformance.peer import require_peer
 from conformance.server import Server
 from conformance.wire import Message, exchange
 
@@ -36,9 +34,7 @@ vendor: {python: "%d.%d"}
 
 
 def test_pure_and_native_packages_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    peer = find_peer()
-    if isinstance(peer, str):
-        (pytest.fail if peer_required() else pytest.skip)(f"no real TorchServe: {peer}")
+    peer = require_peer()
     monkeypatch.setenv("MARPACK_CACHE_DIR", str(tmp_path / "cache"))
     project = tmp_path / "project"
     project.mkdir()

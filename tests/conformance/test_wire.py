@@ -1,7 +1,5 @@
 """The bare client reads what a server really sends: chunks, cuts, resets and odd heads."""
 
-from __future__ import annotations
-
 import io
 import socket
 import struct

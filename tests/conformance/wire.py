@@ -1,7 +1,5 @@
 """The wire: one HTTP/1.1 exchange over a bare socket, so that nothing the server says is tidied up on its way."""
 
-from __future__ import annotations
-
 import socket
 import time
 from dataclasses import dataclass

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conformance.peer import find_peer, peer_required
+from conformance.peer import require_peer
 from conformance.server import Server
 from conformance.wire import Message, exchange
 
@@ -37,9 +37,7 @@ OUTPUT = {Format.TGZ: "digits.tar.gz", Format.NO_ARCHIVE: "digits"}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    peer = find_peer()
-    if isinstance(peer, str):
-        (pytest.fail if peer_required() else pytest.skip)(f"no real TorchServe to load archives: {peer}")
+    peer = require_peer()
     with Server(peer, tmp_path_factory.mktemp("server") / "home") as server:
         yield server
 

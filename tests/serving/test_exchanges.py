@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from conformance.exchanges import Exchange, Scene, load
-from conformance.peer import find_peer, peer_required
+from conformance.peer import require_peer
 from conformance.scenes import SCENES
 from conformance.server import Server
 from conformance.staging import OurServer, SceneServers
@@ -39,9 +39,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SceneServers]:
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SceneServers]:
     """Return real servers; skip where there are none, fail where they are demanded."""
-    peer = find_peer()
-    if isinstance(peer, str):
-        (pytest.fail if peer_required() else pytest.skip)(f"no real TorchServe to compare with: {peer}")
+    peer = require_peer()
     servers = SceneServers(tmp_path_factory.mktemp("theirs"), Server, peer)
     yield servers
     servers.stop()

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from conformance.forking import shared
 from conformance.likeness import alike
-from conformance.marks import expectation
 from conformance.playing import play
 from conformance.probe import Probe
 from conformance.probes.catalogue import FRONTEND, PROBES
 from conformance.recording import Recording, answered, current
 from conformance.serving import ServedPeer
+from conformance.test_recorded import expectation
 
 from tools.reference.server_differences import ServerDifference
 

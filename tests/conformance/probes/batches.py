@@ -1,8 +1,8 @@
 """Batches: requests that the server groups before the handler sees them (contract §4, §5)."""
 
-from __future__ import annotations
+from dataclasses import replace
 
-from conformance.probe import Batch, Call, Probe, handler
+from conformance.probe import Batch, Call, Probe, asked, handler
 
 
 def _batch(name: str, *sources: str) -> Batch:
@@ -78,9 +78,7 @@ _FAULTS = (
     _batch("alive-at-last", "", ""),
 )
 
-FAULTS = Probe(
-    name="batch-faults", files={"handler.py": handler("evaluate")}, batch_size=3, settled=True, steps=_FAULTS
-)
+FAULTS = replace(BATCHES, name="batch-faults", settled=True, steps=_FAULTS)
 
 # What a response's head may hold: one request at a time, for what the frontend refuses ends the worker.
 _HEADS = {
@@ -100,11 +98,4 @@ _HEADS = {
     "alive-after-all": "answer = 'a'",
 }
 
-HEADS = Probe(
-    name="response-heads",
-    files={"handler.py": handler("evaluate")},
-    settled=True,
-    steps=tuple(Call(name, source) for name, source in _HEADS.items()),
-)
-
-PROBES = (BATCHES, FAULTS, HEADS)
+PROBES = (BATCHES, FAULTS, asked("response-heads", handler("evaluate"), _HEADS, settled=True))

@@ -1,11 +1,10 @@
 """The built-in handlers of pictures, on inputs of every kind (contract §7)."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from conformance.probe import PICTURES, Batch, Call, Field, Form, Probe
 
@@ -52,38 +51,14 @@ def _picture_calls() -> tuple[Call, ...]:
     )
 
 
-CLASSIFIER = Probe(
-    name="classifier",
-    files={"index_to_name.json": json.dumps(_NAMES)},
-    make=_script("Shades", _CLASSES),
-    model={"handler": "image_classifier", "serializedFile": "w.pt"},
-    numeric=True,
-    steps=_picture_calls(),
-)
+def _probe(
+    name: str, handler: str, net: str, *arguments: int, steps: tuple[Call | Batch, ...], **options: Any
+) -> Probe:
+    make, model = _script(net, *arguments), {"handler": handler, "serializedFile": "w.pt"}
+    return Probe(name=name, make=make, model=model, steps=steps, **{"numeric": True, **options})
 
-UNLABELLED = Probe(
-    name="classifier-unlabelled",
-    make=_script("Shades", 7),
-    model={"handler": "image_classifier", "serializedFile": "w.pt"},
-    numeric=True,
-    steps=(Call("picture", _SMALL, "image/png"),),
-)
 
-FEW = Probe(
-    name="classifier-few-classes",
-    make=_script("Shades", 3),
-    model={"handler": "image_classifier", "serializedFile": "w.pt"},
-    steps=(Call("picture", _SMALL, "image/png"),),
-)
-
-SHORT_LABELS = Probe(
-    name="classifier-short-labels",
-    files={"index_to_name.json": '{"0": "a", "1": "b"}'},
-    make=_script("Shades", _CLASSES),
-    model={"handler": "image_classifier", "serializedFile": "w.pt"},
-    steps=(Call("picture", _SMALL, "image/png"),),
-)
-
+_ONE = (Call("picture", _SMALL, "image/png"),)
 _TOP_TWO = """
 from ts.torch_handler.image_classifier import ImageClassifier
 
@@ -96,123 +71,89 @@ class Top(ImageClassifier):
         self.set_max_result_classes(1)
         return [[answers[0], self.get_max_result_classes(), list(data.shape)]]
 """
-
-SUBCLASSED = Probe(
-    name="classifier-subclassed",
-    files={"handler.py": _TOP_TWO},
-    make=_script("Shades", _CLASSES),
-    model={"serializedFile": "w.pt"},
-    numeric=True,
-    steps=(Call("first", _SMALL, "image/png"), Call("second", _SMALL, "image/png")),
-)
-
-CLASSIFIER_BATCH = Probe(
-    name="classifier-batch",
-    make=_script("Shades", _CLASSES),
-    model={"handler": "image_classifier", "serializedFile": "w.pt"},
-    batch_size=2,
-    numeric=True,
-    steps=(
-        Batch("two", (Call("first", _SMALL, "image/png"), Call("second", PICTURES / "320x49.png", "image/png"))),
-        Batch("one-gray", (Call("colour", _SMALL), Call("gray", PICTURES / "mode-L.png"))),
-        Batch("list-and-picture", (Call("list", json.dumps(_TENSOR), JSON), Call("picture", _SMALL))),
-    ),
-)
-
-# Attributions of 150,528 pixels: too long to record.
-EXPLAINED = Probe(
-    name="classifier-explained",
-    make=_script("Shades", _CLASSES),
-    model={"handler": "image_classifier", "serializedFile": "w.pt"},
-    live_only=True,
-    options={"response_timeout": 20},
-    steps=(
-        Call("picture", _SMALL, "image/png", route="explanations"),
-        Call(
-            "target",
-            Form(fields=(Field("data", _SMALL, "a.png"), Field("target", b"2", "t", JSON))),
-            route="explanations",
-        ),
-        Call(
-            "target-bytes", Form(fields=(Field("data", _SMALL, "a.png"), Field("target", b"2"))), route="explanations"
-        ),
-    ),
-)
-
-# Attributions of a few numbers: the same code on inputs that fit a recording.
-EXPLAINED_LIST = Probe(
-    name="classifier-explained-list",
-    make=_script("Shades", _CLASSES),
-    model={"handler": "image_classifier", "serializedFile": "w.pt"},
-    numeric=True,
-    steps=(
-        Call("list", json.dumps(_TENSOR), JSON, route="explanations"),
-        Call("not-explained", json.dumps(_TENSOR), JSON),
-        Call("bad-picture", b"x", route="explanations"),
-    ),
-)
-
-DETECTOR = Probe(
-    name="detector",
-    files={"index_to_name.json": '{"1": "thing", "2": ["n", "part"]}'},
-    make=_script("Finder"),
-    model={"handler": "object_detector", "serializedFile": "w.pt"},
-    numeric=True,
-    steps=(
-        Call("small", _SMALL, "image/png"),
-        Call("wide", PICTURES / "320x49.png", "image/png"),
-        Call("gray", PICTURES / "mode-L.png", "image/png"),
-        Call("alpha", PICTURES / "mode-RGBA.png", "image/png"),
-        Call("palette", PICTURES / "mode-P.png", "image/png"),
-        Call("list", json.dumps(_TENSOR), JSON),
-        Call("not-a-picture", b"x"),
-    ),
-)
-
-DETECTOR_UNLABELLED = Probe(
-    name="detector-unlabelled",
-    make=_script("Finder"),
-    model={"handler": "object_detector", "serializedFile": "w.pt"},
-    numeric=True,
-    batch_size=2,
-    steps=(
-        Batch("same-size", (Call("first", _SMALL), Call("second", PICTURES / "plain.bmp"))),
-        Batch("two-sizes", (Call("small", _SMALL), Call("large", PICTURES / "256x256.png"))),
-    ),
-)
-
-# Two numbers for each of 224 by 224 pixels: too long to record.
-SEGMENTER = Probe(
-    name="segmenter",
-    make=_script("Segments"),
-    model={"handler": "image_segmenter", "serializedFile": "w.pt"},
-    live_only=True,
-    steps=(
-        Call("picture", PICTURES / "256x256.png", "image/png"),
-        Call("gray", PICTURES / "mode-L.png", "image/png"),
-        Call("list", json.dumps(_TENSOR), JSON),
-    ),
-)
-
-SEGMENTER_LIST = Probe(
-    name="segmenter-list",
-    make=_script("Segments"),
-    model={"handler": "image_segmenter", "serializedFile": "w.pt"},
-    numeric=True,
-    steps=(Call("list", json.dumps(_TENSOR), JSON),),
-)
+_CLASSIFIER = "image_classifier"
+_TARGET = Field("data", _SMALL, "a.png")
 
 PROBES = (
-    CLASSIFIER,
-    UNLABELLED,
-    FEW,
-    SHORT_LABELS,
-    SUBCLASSED,
-    CLASSIFIER_BATCH,
-    EXPLAINED,
-    EXPLAINED_LIST,
-    DETECTOR,
-    DETECTOR_UNLABELLED,
-    SEGMENTER,
-    SEGMENTER_LIST,
+    _probe(
+        *("classifier", _CLASSIFIER, "Shades", _CLASSES),
+        files={"index_to_name.json": json.dumps(_NAMES)},
+        steps=_picture_calls(),
+    ),
+    _probe("classifier-unlabelled", _CLASSIFIER, "Shades", 7, steps=_ONE),
+    _probe("classifier-few-classes", _CLASSIFIER, "Shades", 3, steps=_ONE, numeric=False),
+    _probe(
+        *("classifier-short-labels", _CLASSIFIER, "Shades", _CLASSES),
+        files={"index_to_name.json": '{"0": "a", "1": "b"}'},
+        steps=_ONE,
+        numeric=False,
+    ),
+    Probe(
+        name="classifier-subclassed",
+        files={"handler.py": _TOP_TWO},
+        make=_script("Shades", _CLASSES),
+        model={"serializedFile": "w.pt"},
+        numeric=True,
+        steps=(Call("first", _SMALL, "image/png"), Call("second", _SMALL, "image/png")),
+    ),
+    _probe(
+        *("classifier-batch", _CLASSIFIER, "Shades", _CLASSES),
+        batch_size=2,
+        steps=(
+            Batch("two", (Call("first", _SMALL, "image/png"), Call("second", PICTURES / "320x49.png", "image/png"))),
+            Batch("one-gray", (Call("colour", _SMALL), Call("gray", PICTURES / "mode-L.png"))),
+            Batch("list-and-picture", (Call("list", json.dumps(_TENSOR), JSON), Call("picture", _SMALL))),
+        ),
+    ),
+    _probe(  # attributions of 150,528 pixels: too long to record
+        *("classifier-explained", _CLASSIFIER, "Shades", _CLASSES),
+        live_only=True,
+        numeric=False,
+        options={"response_timeout": 20},
+        steps=(
+            Call("picture", _SMALL, "image/png", route="explanations"),
+            Call("target", Form(fields=(_TARGET, Field("target", b"2", "t", JSON))), route="explanations"),
+            Call("target-bytes", Form(fields=(_TARGET, Field("target", b"2"))), route="explanations"),
+        ),
+    ),
+    _probe(  # attributions of a few numbers: the same code on inputs that fit a recording
+        *("classifier-explained-list", _CLASSIFIER, "Shades", _CLASSES),
+        steps=(
+            Call("list", json.dumps(_TENSOR), JSON, route="explanations"),
+            Call("not-explained", json.dumps(_TENSOR), JSON),
+            Call("bad-picture", b"x", route="explanations"),
+        ),
+    ),
+    _probe(
+        *("detector", "object_detector", "Finder"),
+        files={"index_to_name.json": '{"1": "thing", "2": ["n", "part"]}'},
+        steps=(
+            Call("small", _SMALL, "image/png"),
+            Call("wide", PICTURES / "320x49.png", "image/png"),
+            Call("gray", PICTURES / "mode-L.png", "image/png"),
+            Call("alpha", PICTURES / "mode-RGBA.png", "image/png"),
+            Call("palette", PICTURES / "mode-P.png", "image/png"),
+            Call("list", json.dumps(_TENSOR), JSON),
+            Call("not-a-picture", b"x"),
+        ),
+    ),
+    _probe(
+        *("detector-unlabelled", "object_detector", "Finder"),
+        batch_size=2,
+        steps=(
+            Batch("same-size", (Call("first", _SMALL), Call("second", PICTURES / "plain.bmp"))),
+            Batch("two-sizes", (Call("small", _SMALL), Call("large", PICTURES / "256x256.png"))),
+        ),
+    ),
+    _probe(  # two numbers for each of 224 by 224 pixels: too long to record
+        *("segmenter", "image_segmenter", "Segments"),
+        live_only=True,
+        numeric=False,
+        steps=(
+            Call("picture", PICTURES / "256x256.png", "image/png"),
+            Call("gray", PICTURES / "mode-L.png", "image/png"),
+            Call("list", json.dumps(_TENSOR), JSON),
+        ),
+    ),
+    _probe("segmenter-list", "image_segmenter", "Segments", steps=(Call("list", json.dumps(_TENSOR), JSON),)),
 )

@@ -1,7 +1,5 @@
 """The context: what it holds and what its methods say (contract §3); model configs that are odd."""
 
-from __future__ import annotations
-
 from conformance.probe import Call, Probe, handler
 
 _EXPRESSIONS = {
@@ -74,23 +72,18 @@ def handle(data, context):
     return [f"{type(context.model_yaml_config).__name__} {context.model_yaml_config!r}"]
 """
 
-CONFIGS = tuple(
-    Probe(
-        name=f"config-{name}",
-        files={"handler.py": _SHOW, "model-config.yaml": text},
-        model={"configFile": "model-config.yaml"},
-        steps=(Call("ask", "x"),),
-        settled=True,
-    )
-    for name, text in _CONFIGS.items()
-)
+_FILES = {**{name: {"model-config.yaml": text} for name, text in _CONFIGS.items()}, "missing": {}}
 
-MISSING = Probe(
-    name="config-missing",
-    files={"handler.py": _SHOW},
-    model={"configFile": "model-config.yaml"},
-    steps=(Call("ask", "x"),),
-    settled=True,
+PROBES = (
+    CONTEXT,
+    *(
+        Probe(
+            name=f"config-{name}",
+            files={"handler.py": _SHOW, **files},
+            model={"configFile": "model-config.yaml"},
+            steps=(Call("ask", "x"),),
+            settled=True,
+        )
+        for name, files in _FILES.items()
+    ),
 )
-
-PROBES = (CONTEXT, *CONFIGS, MISSING)

@@ -1,7 +1,5 @@
 """Entry points: which function or class of a handler file the server runs, and what it refuses (contract §2)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from conformance.probe import Call, Probe

@@ -1,7 +1,5 @@
 """Envelopes, which only the server's own settings can ask for (contract §9)."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -48,67 +46,10 @@ def _form(name: str, value: str) -> Call:
     return Call(name, Form(fields=(Field("data", value.encode(), "a.json", JSON),)))
 
 
-BODY = Probe(
-    name="envelope-body",
-    files={"handler.py": _SHOW},
-    envelope="body",
-    steps=(
-        *_asked(_ROWS),
-        _form("form", "[1]"),
-        Call("other-field", Form(fields=(Field("x", b"1"),))),
-        Call("plain-text", "hi", "text/plain"),
-    ),
-)
-
-BODY_BATCH = Probe(
-    name="envelope-body-batch",
-    files={"handler.py": _SHOW},
-    envelope="body",
-    batch_size=2,
-    steps=(Batch("two", (Call("first", "a", "text/plain"), Call("second", "2", JSON))),),
-)
-
 _COUNT = """
 def handle(data, context):
     return None if data is None else [repr(row) for row in data]
 """
-
-INSTANCES = Probe(
-    name="envelope-json",
-    files={"handler.py": _COUNT},
-    envelope="json",
-    steps=(*_asked(_ROWS), _form("form", '{"instances": [5]}')),
-)
-
-INSTANCES_BATCH = Probe(
-    name="envelope-json-batch",
-    files={"handler.py": _COUNT},
-    envelope="json",
-    batch_size=2,
-    steps=(
-        Batch("two", (Call("first", '{"instances": [1, 2]}', JSON), Call("second", '{"instances": ["\u00e9"]}', JSON))),
-        Batch("one-broken", (Call("sound", '{"instances": [1]}', JSON), Call("broken", "{}", JSON))),
-    ),
-)
-
-KSERVE = Probe(
-    name="envelope-kserve",
-    files={"handler.py": _PASS},
-    envelope="kserve",
-    steps=(
-        *_asked(_ROWS),
-        _form("form", '{"instances": [5]}'),
-        Call("explained", '{"instances": [[1, 2]]}', JSON, route="explanations"),
-    ),
-)
-
-KSERVE_BATCH = Probe(
-    name="envelope-kserve-batch",
-    files={"handler.py": _PASS},
-    envelope="kserve",
-    batch_size=2,
-    steps=(Batch("two", (Call("first", '{"instances": [1]}', JSON), Call("second", '{"instances": [2]}', JSON))),),
-)
 
 
 def _v2(*inputs: tuple[str, list[int], str, list[Any]], **more: Any) -> str:
@@ -139,32 +80,50 @@ _V2_ROWS = {
     "not-json": "x",
 }
 
-V2 = Probe(
-    name="envelope-kservev2",
-    files={"handler.py": _V2},
-    envelope="kservev2",
-    steps=(
+
+def _probe(name: str, source: str, *steps: Call | Batch) -> Probe:
+    """Return a probe of the envelope that its name begins with; of batches, if it has any."""
+    size = 2 if any(isinstance(step, Batch) for step in steps) else 1
+    envelope = name.partition("-")[0]
+    return Probe(name=f"envelope-{name}", files={"handler.py": source}, envelope=envelope, batch_size=size, steps=steps)
+
+
+_FIRST, _SECOND = Call("first", '{"instances": [1]}', JSON), Call("second", '{"instances": [2]}', JSON)
+
+PROBES = (
+    _probe(
+        *("body", _SHOW, *_asked(_ROWS), _form("form", "[1]")),
+        Call("other-field", Form(fields=(Field("x", b"1"),))),
+        Call("plain-text", "hi", "text/plain"),
+    ),
+    _probe("body-batch", _SHOW, Batch("two", (Call("first", "a", "text/plain"), Call("second", "2", JSON)))),
+    _probe("json", _COUNT, *_asked(_ROWS), _form("form", '{"instances": [5]}')),
+    _probe(
+        *("json-batch", _COUNT),
+        Batch("two", (Call("first", '{"instances": [1, 2]}', JSON), Call("second", '{"instances": ["\u00e9"]}', JSON))),
+        Batch("one-broken", (Call("sound", '{"instances": [1]}', JSON), Call("broken", "{}", JSON))),
+    ),
+    _probe(
+        *("kserve", _PASS, *_asked(_ROWS), _form("form", '{"instances": [5]}')),
+        Call("explained", '{"instances": [[1, 2]]}', JSON, route="explanations"),
+    ),
+    _probe("kserve-batch", _PASS, Batch("two", (_FIRST, _SECOND))),
+    _probe(
+        *("kservev2", _V2),
         *(Call(name, body, JSON) for name, body in _V2_ROWS.items()),
         Call("untyped", _V2_ROWS["floats"]),
         _form("form", _V2_ROWS["floats"]),
         Call("explained", _V2_ROWS["floats"], JSON, route="explanations"),
     ),
+    _probe(
+        "kservev2-batch",
+        _V2,
+        Batch("two", (Call("first", _V2_ROWS["floats"], JSON), Call("second", _V2_ROWS["integers"], JSON))),
+    ),
+    Probe(  # neither the manifest's key nor the model config's has any effect on the server
+        name="envelope-in-manifest",
+        files={"handler.py": _SHOW, "model-config.yaml": "envelope: kserve\nservice_envelope: kserve\n"},
+        model={"envelope": "kserve", "configFile": "model-config.yaml"},
+        steps=(Call("instances", _ROWS["instances"], JSON),),
+    ),
 )
-
-V2_BATCH = Probe(
-    name="envelope-kservev2-batch",
-    files={"handler.py": _V2},
-    envelope="kservev2",
-    batch_size=2,
-    steps=(Batch("two", (Call("first", _V2_ROWS["floats"], JSON), Call("second", _V2_ROWS["integers"], JSON))),),
-)
-
-# Neither the manifest's key nor the model config's has any effect on the server.
-IGNORED = Probe(
-    name="envelope-in-manifest",
-    files={"handler.py": _SHOW, "model-config.yaml": "envelope: kserve\nservice_envelope: kserve\n"},
-    model={"envelope": "kserve", "configFile": "model-config.yaml"},
-    steps=(Call("instances", _ROWS["instances"], JSON),),
-)
-
-PROBES = (BODY, BODY_BATCH, INSTANCES, INSTANCES_BATCH, KSERVE, KSERVE_BATCH, V2, V2_BATCH, IGNORED)

@@ -1,7 +1,5 @@
 """The repository's own examples: each packed by marpack's builder and asked with its samples."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Exceptions and deaths of a handler (contract §5)."""
 
-from __future__ import annotations
-
-from conformance.probe import Call, Probe, handler
+from conformance.probe import Probe, asked, handler
 
 _CODES = (0, 100, 101, 200, 201, 204, 299, 304, 400, 404, 413, 418, 431, 451, 499, 500, 503, 507, 508, 599, 600, 1000)
 
@@ -77,36 +75,30 @@ _MORE_DEATHS = {
     "circular": "answer = []; answer.append(answer)",
 }
 
-EXCEPTIONS = Probe(
-    name="exceptions",
-    files={"handler.py": handler("evaluate")},
-    steps=(
-        *(Call(f"code-{code}", f"raise PredictionException('told', {code})") for code in _CODES),
-        *(Call(f"message-{name}", f"raise PredictionException({text}, 500)") for name, text in _MESSAGES.items()),
-        *(Call(name, source) for name, source in _EXCEPTIONS.items()),
-    ),
+EXCEPTIONS = asked(
+    "exceptions",
+    handler("evaluate"),
+    {f"code-{code}": f"raise PredictionException('told', {code})" for code in _CODES}
+    | {f"message-{name}": f"raise PredictionException({text}, 500)" for name, text in _MESSAGES.items()}
+    | _EXCEPTIONS,
 )
 
 
 def _deaths(name: str, sources: dict[str, str], *, settled: bool = False) -> Probe:
-    calls = (Call(death, f"answer = 'lost'\n{source}") for death, source in sources.items())
-    alive = Call("alive-again", "answer = 'alive'")
-    return Probe(name=name, files={"handler.py": handler("evaluate")}, settled=settled, steps=(*calls, alive))
+    bodies = {death: f"answer = 'lost'\n{source}" for death, source in sources.items()}
+    return asked(name, handler("evaluate"), {**bodies, "alive-again": "answer = 'alive'"}, settled=settled)
 
 
-DEATHS = _deaths("deaths", _DEATHS)
-MORE_DEATHS = _deaths("more-deaths", _MORE_DEATHS, settled=True)
+_HANGS = {
+    "sleeps": "import time; time.sleep(60)",
+    "phrase-not-ascii": "answer = 'lost'; context.set_response_status(201, 'caf\\u00e9')",
+    "type-not-ascii": "answer = 'lost'; context.set_response_content_type(0, 'text/\\u00e9')",
+    "alive-again": "answer = 'alive'",
+}
 
-HANGS = Probe(
-    name="hangs",
-    files={"handler.py": handler("evaluate")},
-    options={"response_timeout": 2},
-    steps=(
-        Call("sleeps", "import time; time.sleep(60)"),
-        Call("phrase-not-ascii", "answer = 'lost'; context.set_response_status(201, 'caf\\u00e9')"),
-        Call("type-not-ascii", "answer = 'lost'; context.set_response_content_type(0, 'text/\\u00e9')"),
-        Call("alive-again", "answer = 'alive'"),
-    ),
+PROBES = (
+    EXCEPTIONS,
+    _deaths("deaths", _DEATHS),
+    _deaths("more-deaths", _MORE_DEATHS, settled=True),
+    asked("hangs", handler("evaluate"), _HANGS, options={"response_timeout": 2}),
 )
-
-PROBES = (EXCEPTIONS, DEATHS, MORE_DEATHS, HANGS)

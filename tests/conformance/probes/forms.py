@@ -3,8 +3,6 @@
 Answered by the handler or refused by the frontend; either way the recording says what a client gets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from conformance.probe import Call, Probe, handler

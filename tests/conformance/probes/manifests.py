@@ -1,7 +1,5 @@
 """Manifests that marpack itself would not write: which of them the server takes (contract §1)."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -28,15 +26,8 @@ _STRICTER = {
 def _probe(name: str, manifest: dict[str, Any] | list[Any] | bytes, **files: str) -> Probe:
     data = manifest if isinstance(manifest, bytes) else json.dumps(manifest).encode()
     members = {"handler.py": _HANDLER, **{key.replace("_", "."): value for key, value in files.items()}}
-    stricter = _STRICTER.get(name)
-    return Probe(
-        name=f"manifest-{name}",
-        files=members,
-        manifest=data,
-        stricter=stricter,
-        settled=True,
-        steps=(Call("ask", "x"),),
-    )
+    options: dict[str, Any] = {"stricter": _STRICTER.get(name), "settled": True, "steps": (Call("ask", "x"),)}
+    return Probe(name=f"manifest-{name}", files=members, manifest=data, **options)
 
 
 def _model(**keys: Any) -> dict[str, Any]:
@@ -46,6 +37,10 @@ def _model(**keys: Any) -> dict[str, Any]:
 
 
 _PLAIN = _model()
+_TEXT, _MODEL_TEXT = json.dumps(_PLAIN).encode(), json.dumps(_PLAIN["model"]).encode()
+
+_OLD = dict.fromkeys(("modelServerVersion", "specificationVersion", "implementationVersion"), "1.0")
+_OLD |= {"license": "x", "createdOn": "yesterday", "archiverVersion": 7}
 
 PROBES = (
     _probe("minimal", _PLAIN),
@@ -80,31 +75,17 @@ PROBES = (
     _probe("empty-object", {}),
     _probe("empty-file", b""),
     _probe("not-json", b"hello"),
-    _probe("json-then-more", json.dumps(_PLAIN).encode() + b" more"),
-    _probe("trailing-comma", json.dumps(_PLAIN).encode()[:-1] + b",}"),
+    _probe("json-then-more", _TEXT + b" more"),
+    _probe("trailing-comma", _TEXT[:-1] + b",}"),
     _probe("single-quotes", repr(_PLAIN).encode()),
-    _probe("comments", b"// mine\n" + json.dumps(_PLAIN).encode()),
-    _probe("bom", b"\xef\xbb\xbf" + json.dumps(_PLAIN).encode()),
+    _probe("comments", b"// mine\n" + _TEXT),
+    _probe("bom", b"\xef\xbb\xbf" + _TEXT),
     _probe("utf-16", json.dumps(_PLAIN).encode("utf-16")),
     _probe("latin-1", json.dumps(_model(description="caf\u00e9"), ensure_ascii=False).encode("latin-1")),
-    _probe(
-        "key-twice",
-        b'{"runtime": "python", "runtime": "python3", "model": ' + json.dumps(_PLAIN["model"]).encode() + b"}",
-    ),
-    _probe("not-a-number", b'{"runtime": "python", "x": NaN, "model": ' + json.dumps(_PLAIN["model"]).encode() + b"}"),
+    _probe("key-twice", b'{"runtime": "python", "runtime": "python3", "model": %s}' % _MODEL_TEXT),
+    _probe("not-a-number", b'{"runtime": "python", "x": NaN, "model": ' + _MODEL_TEXT + b"}"),
     _probe("unknown-keys", {**_model(mine=[1], extensions={"a": {}}), "extra": {"b": None}, "createdBy": "me"}),
-    _probe(
-        "old-keys",
-        {
-            **_model(sourceVocab="v.pt"),
-            "modelServerVersion": "1.0",
-            "specificationVersion": "1.0",
-            "implementationVersion": "1.0",
-            "license": "x",
-            "createdOn": "yesterday",
-            "archiverVersion": 7,
-        },
-    ),
+    _probe("old-keys", {**_model(sourceVocab="v.pt"), **_OLD}),
     _probe("weights-not-there", _model(serializedFile="w.pt")),
     _probe("model-file-not-there", _model(modelFile="model.py")),
     _probe("requirements-not-there", _model(requirementsFile="requirements.txt")),
@@ -113,13 +94,5 @@ PROBES = (
     _probe("config-null", _model(configFile=None)),
     _probe("config-empty", _model(configFile="")),
     _probe("config-json", _model(configFile="c.json"), c_json='{"a": 1}'),
-    _probe(
-        "deep",
-        b'{"runtime": "python", "x": '
-        + b"[" * 200
-        + b"]" * 200
-        + b', "model": '
-        + json.dumps(_PLAIN["model"]).encode()
-        + b"}",
-    ),
+    _probe("deep", b'{"runtime": "python", "x": %s%s, "model": %s}' % (b"[" * 200, b"]" * 200, _MODEL_TEXT)),
 )

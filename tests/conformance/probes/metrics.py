@@ -1,8 +1,6 @@
 """Metrics: what each call on context.metrics prints or raises (contract §9)."""
 
-from __future__ import annotations
-
-from conformance.probe import Call, Probe, handler
+from conformance.probe import asked, handler
 
 _CALLS = {
     "counter": "metrics.add_counter('A', 1)",
@@ -99,10 +97,4 @@ _CALLS = {
     ),
 }
 
-METRICS = Probe(
-    name="metrics",
-    files={"handler.py": handler("measure")},
-    steps=tuple(Call(name, source) for name, source in _CALLS.items()),
-)
-
-PROBES = (METRICS,)
+PROBES = (asked("metrics", handler("measure"), _CALLS),)

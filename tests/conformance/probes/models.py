@@ -1,7 +1,5 @@
 """Models: weights of every format behind BaseHandler, the pt2 section, labels, explanations (contract §6)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -164,12 +162,10 @@ LABELLED = tuple(
     for name, text in _LABELS.items()
 )
 
-_PLAIN = "base_handler"
-
 BASE = Probe(
     name="model-base-handler",
     make=_script("w.pt"),
-    model={"serializedFile": "w.pt", "handler": _PLAIN},
+    model={"serializedFile": "w.pt", "handler": "base_handler"},
     steps=(Call("row", _ROW, JSON), Call("described", _ROW, JSON, headers=(("describe", "True"),))),
 )
 

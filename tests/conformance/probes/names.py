@@ -1,10 +1,9 @@
 """The `ts` names that handlers import: what they do when called (contract §8)."""
 
-from __future__ import annotations
-
 import json
+from dataclasses import replace
 
-from conformance.probe import Call, Probe, handler
+from conformance.probe import asked, handler
 
 _LABELS = {
     "plain": '{"0": "cat", "1": "dog"}',
@@ -40,8 +39,6 @@ _TEXTS = (
     "don''t",
     "1.5 2,000",
 )
-
-_TOKENIZER = "answer = ts.handler_utils.text_utils.get_tokenizer"
 
 _CASES = {
     "version": "answer = ts.__version__, ts.version.__version__.strip()",
@@ -127,25 +124,15 @@ _CASES = {
 }
 
 
-def _labels(name: str) -> Call:
-    return Call(f"labels-{name}", f"answer = util.load_label_mapping('labels-{name}.json')")
-
-
-NAMES = Probe(
-    name="names",
-    files={"handler.py": handler("names")} | {f"labels-{name}.json": text for name, text in _LABELS.items()},
-    steps=(
-        *map(_labels, _LABELS),
-        Call("labels-missing", "answer = util.load_label_mapping('nope.json')"),
-        *(
-            Call(
-                f"tokenizer-{text!r}", f"answer = ts.handler_utils.text_utils.get_tokenizer('basic_english')({text!r})"
-            )
-            for text in _TEXTS
-        ),
-        *(Call(name, source) for name, source in _CASES.items()),
-    ),
-)
+_SPLIT = "answer = ts.handler_utils.text_utils.get_tokenizer('basic_english')"
+_FILES = {f"labels-{name}.json": text for name, text in _LABELS.items()}
+_BODIES = {
+    **{f"labels-{name}": f"answer = util.load_label_mapping('labels-{name}.json')" for name in _LABELS},
+    "labels-missing": "answer = util.load_label_mapping('nope.json')",
+    **{f"tokenizer-{text!r}": f"{_SPLIT}({text!r})" for text in _TEXTS},
+    **_CASES,
+}
+NAMES = replace(asked("names", handler("names"), _BODIES), files={"handler.py": handler("names"), **_FILES})
 
 _MODULES = {
     "ts": ["__version__"],
@@ -173,24 +160,14 @@ _MODULES = {
     "ts.torch_handler.unit_tests.test_utils.mock_context": ["MockContext"],
     "ts.torch_handler.vision_handler": ["VisionHandler"],
     "ts.utils.util": [
-        "PT2Backend",
-        "PredictionException",
-        "check_valid_pt2_backend",
-        "deprecated",
-        "get_yaml_config",
-        "list_classes_from_module",
-        "load_label_mapping",
-        "map_class_to_label",
+        *("PT2Backend", "PredictionException", "check_valid_pt2_backend", "deprecated", "get_yaml_config"),
+        *("list_classes_from_module", "load_label_mapping", "map_class_to_label"),
     ],
     "ts.version": ["__version__"],
 }
 
 _SHAPES = "module = importlib.import_module(%r); answer = [shape(name, getattr(module, name)) for name in %s]"
 
-SURFACE = Probe(
-    name="surface",
-    files={"handler.py": handler("names")},
-    steps=tuple(Call(module, _SHAPES % (module, json.dumps(names))) for module, names in _MODULES.items()),
-)
+_SURFACE = {module: _SHAPES % (module, json.dumps(names)) for module, names in _MODULES.items()}
 
-PROBES = (NAMES, SURFACE)
+PROBES = (NAMES, asked("surface", handler("names"), _SURFACE))

@@ -1,8 +1,6 @@
 """Statuses, phrases, headers and content types that a handler sets (contract §5)."""
 
-from __future__ import annotations
-
-from conformance.probe import Call, Probe, handler
+from conformance.probe import asked, handler
 
 _STATUSES = (0, 1, 99, 101, 102, 199, 200, 201, 202, 204, 205, 206, 299, 300, 301, 304, 400, 404, 413, 418, 500, 503)
 _STATUSES += (507, 600, 999, 1000, 20000)
@@ -49,16 +47,9 @@ _SET = {
     ),
 }
 
-RESPONSES = Probe(
-    name="responses",
-    files={"handler.py": handler("evaluate")},
-    steps=(
-        *(
-            Call(f"status-{status}", f"answer = 'body'; context.set_response_status({status}, 'My Phrase')")
-            for status in _STATUSES
-        ),
-        *(Call(name, f"answer = 'body'\n{source}") for name, source in _SET.items()),
-    ),
-)
+_BODIES = {
+    f"status-{status}": f"answer = 'body'; context.set_response_status({status}, 'My Phrase')" for status in _STATUSES
+}
+_BODIES |= {name: f"answer = 'body'\n{source}" for name, source in _SET.items()}
 
-PROBES = (RESPONSES,)
+PROBES = (asked("responses", handler("evaluate"), _BODIES),)

@@ -1,8 +1,6 @@
 """Returns → bodies: every type of an answer and of the whole return (contract §5)."""
 
-from __future__ import annotations
-
-from conformance.probe import Call, Probe, handler
+from conformance.probe import asked, handler
 
 _ELEMENTS = {
     "bytes": "b'\\x00\\xff'",
@@ -73,13 +71,7 @@ _WHOLES = {
     "array": "__import__('numpy').zeros(1)",
 }
 
-RETURNS = Probe(
-    name="returns",
-    files={"handler.py": handler("evaluate")},
-    steps=(
-        *(Call(f"element-{name}", f"answer = {source}") for name, source in _ELEMENTS.items()),
-        *(Call(f"whole-{name}", f"answers = {source}") for name, source in _WHOLES.items()),
-    ),
-)
+_BODIES = {f"element-{name}": f"answer = {source}" for name, source in _ELEMENTS.items()}
+_BODIES |= {f"whole-{name}": f"answers = {source}" for name, source in _WHOLES.items()}
 
-PROBES = (RETURNS,)
+PROBES = (asked("returns", handler("evaluate"), _BODIES),)

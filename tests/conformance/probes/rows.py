@@ -1,7 +1,5 @@
 """Requests → rows: what becomes of bodies, content types, forms and headers (contract §4)."""
 
-from __future__ import annotations
-
 from conformance.probe import Call, Field, Form, Probe, handler
 from conformance.requests import BOUNDARY
 

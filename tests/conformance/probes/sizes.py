@@ -1,7 +1,5 @@
 """How large a request and an answer may be: the server's max_request_size and max_response_size, as they come."""
 
-from __future__ import annotations
-
 from conformance.probe import Batch, Call, Field, Form, Probe
 from conformance.requests import multipart
 

@@ -1,8 +1,8 @@
 """Streams: answers sent in pieces (contract §5)."""
 
-from __future__ import annotations
+from dataclasses import replace
 
-from conformance.probe import Batch, Call, Probe, handler
+from conformance.probe import Batch, Call, Probe, asked, handler
 
 _STREAMS = {
     "texts": "send(['a']); send(['b']); answer = 'c'",
@@ -47,16 +47,10 @@ _STREAMS = {
     "criteria-removed": "context.stopping_criteria = None; answer = 'c'",
     "criteria-after-pieces": ("context.stopping_criteria = {0: lambda value: True}; send(['a']); answer = 'b'"),
     "criteria-raises": "context.stopping_criteria = {0: lambda value: 1 / 0}; answer = 'b'",
+    "alive-again": "context.stopping_criteria = None; answer = 'alive'",
 }
 
-STREAMS = Probe(
-    name="streams",
-    files={"handler.py": handler("evaluate")},
-    steps=(
-        *(Call(name, source) for name, source in _STREAMS.items()),
-        Call("alive-again", "context.stopping_criteria = None; answer = 'alive'"),
-    ),
-)
+STREAMS = asked("streams", handler("evaluate"), _STREAMS)
 
 _COUNTED = """
 class Stop:
@@ -97,10 +91,9 @@ CONTINUOUS = Probe(
     steps=(Call("three-times", "3"), Call("again", "2", "text/plain", (("X-A", "b"),))),
 )
 
-CONTINUOUS_BATCH = Probe(
+CONTINUOUS_BATCH = replace(
+    CONTINUOUS,
     name="continuous-batching-of-two",
-    files=CONTINUOUS.files,
-    model=CONTINUOUS.model,
     batch_size=2,
     steps=(
         Batch("two", (Call("short", "2"), Call("long", "4"))),
@@ -130,13 +123,7 @@ _UNSENDABLE = {
     "transfer-encoding": "context.set_response_header(0, 'Transfer-Encoding', 'gzip'); send(['a']); answer = 'z'",
 }
 
-UNSENDABLE = Probe(
-    name="streams-unsendable",
-    files={"handler.py": handler("evaluate")},
-    settled=True,
-    steps=tuple(Call(name, source) for name, source in _UNSENDABLE.items()),
-)
-
+_AFTER = "answer = 'one'"
 # What ends the answer while the handler goes on: its return is then taken for the answer to the next request.
 _ENDED_EARLY = {
     "code-500": "send(['a'], code=500); answer = 'z'",
@@ -151,21 +138,16 @@ _ENDED_EARLY = {
     "error-made": f"{_MADE}context.cl_socket.sendall(made(None, context.request_ids, 'mine', 418)); answer = 'z'",
 }
 
-ENDED_EARLY = tuple(
-    Probe(
-        name=f"streams-ended-early-{name}",
-        files={"handler.py": handler("evaluate")},
-        settled=True,
-        steps=(Call("stream", source), Call("after", "answer = 'one'")),
-    )
-    for name, source in _ENDED_EARLY.items()
-)
+_FOREIGN = {"stream": "send(['a'], {0: 'nope'}); answer = 'z'"}
 
-FOREIGN_ID = Probe(
-    name="streams-foreign-id",
-    files={"handler.py": handler("evaluate")},
-    settled=True,
-    steps=(Call("stream", "send(['a'], {0: 'nope'}); answer = 'z'"),),
+PROBES = (
+    STREAMS,
+    CONTINUOUS,
+    CONTINUOUS_BATCH,
+    asked("streams-unsendable", handler("evaluate"), _UNSENDABLE, settled=True),
+    *(
+        asked(f"streams-ended-early-{name}", handler("evaluate"), {"stream": source, "after": _AFTER}, settled=True)
+        for name, source in _ENDED_EARLY.items()
+    ),
+    asked("streams-foreign-id", handler("evaluate"), _FOREIGN, settled=True),
 )
-
-PROBES = (STREAMS, CONTINUOUS, CONTINUOUS_BATCH, UNSENDABLE, *ENDED_EARLY, FOREIGN_ID)

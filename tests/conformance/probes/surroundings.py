@@ -1,10 +1,9 @@
 """What a handler finds around it: modules, search path, environment, the context's inside, itself (contract §2, §8)."""
 
-from __future__ import annotations
-
 from pathlib import Path
+from typing import Any
 
-from conformance.probe import Batch, Call, Probe, handler
+from conformance.probe import Batch, Call, Probe, asked, handler
 
 # What is evaluated with the names of handlers/names.py; errors are told by their kind.
 _NAMES = {
@@ -33,12 +32,6 @@ _NAMES = {
     "context._limit_max_image_pixels, context._request_processor[0]._status_code",
     "psutil": "import psutil; answer = psutil.cpu_count() > 0",
 }
-
-NAMES = Probe(
-    name="surroundings",
-    files={"handler.py": handler("names")},
-    steps=tuple(Call(name, code.encode()) for name, code in _NAMES.items()),
-)
 
 _LOADING = """
 import sys
@@ -193,8 +186,11 @@ def _weights(folder: Path) -> dict[str, Path]:
     return {"w.pt": nets.script(nets.Affine(), folder / "w.pt")}
 
 
-def _plain(name: str, source: str, *calls: str) -> Probe:
-    return Probe(name=name, files={"handler.py": source}, steps=tuple(Call(call, call.encode()) for call in calls))
+_MODEL: dict[str, Any] = {"make": _weights, "model": {"serializedFile": "w.pt"}}
+
+
+def _plain(name: str, source: str, *calls: str, **options: Any) -> Probe:
+    return asked(name, source, {call: call.encode() for call in calls}, **options)
 
 
 # A module at the root: does the worker come up, and whose is found?
@@ -269,15 +265,9 @@ _CONFIGS = (
 )
 
 PROBES = (
-    NAMES,
+    asked("surroundings", handler("names"), {name: code.encode() for name, code in _NAMES.items()}),
     _plain("while-loading", _LOADING, "ask"),
-    Probe(
-        name="stdin",
-        files={"handler.py": _STDIN},
-        options={"response_timeout": 2},
-        steps=tuple(Call(word, word.encode()) for word in ("input", "breakpoint", "read", "alive")),
-        settled=True,
-    ),
+    _plain(*("stdin", _STDIN, "input", "breakpoint", "read", "alive"), options={"response_timeout": 2}, settled=True),
     Probe(
         name="rows-taken",
         files={"handler.py": _TAKES},
@@ -288,20 +278,8 @@ PROBES = (
         ),
     ),
     _plain("numbers-of-numpy", _NUMBERS, "numpy", "tensor", "bool", "float", "text", "raise", "plain"),
-    Probe(
-        name="handler-itself",
-        files={"handler.py": _SELF},
-        make=_weights,
-        model={"serializedFile": "w.pt"},
-        steps=tuple(Call(word, word.encode()) for word in ("vars", "copied", "patched")),
-    ),
-    Probe(
-        name="handler-without-init",
-        files={"handler.py": _WITHOUT_INIT},
-        make=_weights,
-        model={"serializedFile": "w.pt"},
-        steps=(Call("ask", "x"), Call("again", "x")),
-    ),
+    _plain("handler-itself", _SELF, "vars", "copied", "patched", **_MODEL),
+    asked("handler-without-init", _WITHOUT_INIT, {"ask": "x", "again": "x"}, **_MODEL),
     Probe(
         name="children",
         files={"handler.py": _CHILDREN, "helper.py": _HELPER},

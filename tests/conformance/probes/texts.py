@@ -1,7 +1,5 @@
 """The built-in handler of texts, on inputs of every kind (contract §7)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """One archive for the static checks: its members, its manifest, and what should be found in it."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Reads lines of JSON {name, folder, handler} from stdin; answers each with {name, load, answer}: null, or the trouble.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Files that are made to break a reader: the checks end soon, raise nothing, and say what they could not look into."""
 
-from __future__ import annotations
-
 import gc
 import io
 import signal

@@ -1,14 +1,12 @@
 """The server's own loader, asked anew: the verdicts are those recorded, its modules those written down."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
-from conformance.peer import find_peer, peer_required
+from conformance.peer import require_peer
 from inspection.lint.verdicts import CASES, Verdicts, ask, recorded
 
 from marpack.torchserve import server_modules
@@ -19,10 +17,7 @@ pytestmark = [pytest.mark.conformance, pytest.mark.nightly]
 
 @pytest.fixture(scope="module")
 def peer() -> Path:
-    found = find_peer()
-    if isinstance(found, str):
-        (pytest.fail if peer_required() else pytest.skip)(f"no real TorchServe to compare with: {found}")
-    return found
+    return require_peer()
 
 
 @pytest.fixture(scope="module")

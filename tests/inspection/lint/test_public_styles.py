@@ -1,7 +1,5 @@
 """Handlers in the styles that public archives have them: none of them may be found wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

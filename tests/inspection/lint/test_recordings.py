@@ -1,7 +1,5 @@
 """The static checks against what a real TorchServe 0.12 was seen to answer, probe by probe."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from conformance.archives import pack

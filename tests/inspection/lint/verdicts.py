@@ -3,8 +3,6 @@
 Record anew with `MARPACK_PEER=… python tests/inspection/lint/verdicts.py`.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

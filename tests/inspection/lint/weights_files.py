@@ -1,7 +1,5 @@
 """Real weights of every format, made by the libraries that write them."""
 
-from __future__ import annotations
-
 import datetime as dt
 import io
 from collections.abc import Callable
