@@ -14,7 +14,7 @@ from marpack.gate.verdicts import GateReport
 from marpack.inspection.diff import Diff
 from marpack.inspection.facts import Inspection
 from marpack.project.schema import FILE_NAME, ProjectFile
-from marpack.render.build import BuildReport, InitReport
+from marpack.render.build import BuildPlan, BuildReport, InitReport
 from marpack.render.doctor import DoctorReport
 from marpack.render.failure import Failure
 from marpack.render.run import BenchmarkReport, RunReport
@@ -25,6 +25,7 @@ from marpack.trust import Signed, Verification
 # Command, or command-option → the structs that its JSON may be.
 REPORTS: dict[str, tuple[type, ...]] = {
     "build": (BuildReport, Failure),
+    "build-dry-run": (BuildPlan, Failure),
     "check": (GateReport, Comparison, Failure),
     "diff": (Diff, Failure),
     "doctor": (DoctorReport, Failure),

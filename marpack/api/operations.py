@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from marpack.project.planning import PlanResult
     from marpack.project.scaffold.folder_scan import FolderScan
     from marpack.project.scaffold.proposal import Proposal
-    from marpack.render.build import BuildReport, InitReport
+    from marpack.render.build import BuildPlan, BuildReport, InitReport
     from marpack.trust.attestations import Trust
     from marpack.trust.keys import PrivateKey, PublicKey
 
@@ -186,8 +186,13 @@ def unpack(options: UnpackOptions, bar: Bar) -> Unpacked:
     return _as_named(report, source=source)
 
 
-def export(options: ExportOptions, bar: Bar) -> Exported:
-    """Write the folder that a platform deploys."""
+def export(options: ExportOptions, bar: Bar, *, dry_run: bool = False) -> Exported:
+    """Write the folder that a platform deploys; `dry_run` writes nothing, and returns the same."""
+    import tempfile
+    from contextlib import ExitStack
+
+    from msgspec.structs import replace
+
     from marpack.exporting import export as exporting
     from marpack.exporting.plan import ExportOptions as PlatformOptions
     from marpack.project.source import resolve
@@ -202,8 +207,23 @@ def export(options: ExportOptions, bar: Bar) -> Exported:
         role=options.role,
     )
     outside = options.allow_outside
-    found = resolve(text_of(options.source), bar=bar, cache=cache_of(bar), trust_url=None, allow_outside=outside)
-    return exporting.export(found.path, options.to, _path(options.output), platform, replace=options.force, bar=bar)
+    output, force = _path(options.output), options.force
+    with ExitStack() as stack:
+        build_in = Path(stack.enter_context(tempfile.TemporaryDirectory())) if dry_run else None
+        found = resolve(
+            text_of(options.source),
+            bar=bar,
+            cache=cache_of(bar),
+            trust_url=None,
+            allow_outside=outside,
+            build_in=build_in,
+        )
+        exported = exporting.export(found.path, options.to, output, platform, replace=force, dry_run=dry_run, bar=bar)
+    if found.project is None or found.path.parent != build_in:
+        return exported
+    shown, made = str(found.project.folder / found.path.name), str(found.path)
+    findings = (replace(each, where=shown) if each.where == made else each for each in exported.findings)
+    return replace(exported, archive=shown, findings=tuple(findings))
 
 
 def push(options: PushOptions, bar: Bar) -> oci.PushReport:
@@ -328,6 +348,21 @@ def _plan_flags(options: BuildOptions, form: Format, created_on: str | None) -> 
         values["extra_files"] = ",".join(names)
     flags = Flags(**{name: value for name, value in values.items() if value is not None})
     return plan_flags(flags, form=form, replace=options.force, created_on=created_on, strict=options.strict)
+
+
+def describe_plan(found: PlanResult) -> BuildPlan:
+    """Return what a build would write."""
+    from marpack.render.build import BuildPlan, MemberPlan
+
+    members = tuple(MemberPlan(each.name, each.size) for each in found.plan.members)
+    return BuildPlan(
+        path=str(found.plan.output),
+        format=found.plan.format,
+        size=found.plan.size,
+        members=members,
+        modules=found.modules,
+        findings=found.findings,
+    )
 
 
 def pack(plan: PlanResult, bar: Bar) -> BuildReport:

@@ -79,13 +79,13 @@ def staged_folder(target: Path, *, replace: bool, marker: str = MANIFEST_NAME) -
     Raises OutputExistsError if there is something that may not be replaced, OSError if nothing can be written there.
     """
     target = Path(os.path.realpath(target))
-    _refuse_folder(target, marker, replace=replace)
+    refuse_folder(target, marker, replace=replace)
     with _parents(target.parent):
         temporary = _temporary_path(target)
         temporary.mkdir()
         try:
             yield temporary
-            _refuse_folder(target, marker, replace=replace)
+            refuse_folder(target, marker, replace=replace)
             _move_folder(temporary, target)
             _sweep(target)  # only now: after a kill between two renames, the old folder has a temporary name
         finally:
@@ -109,7 +109,8 @@ def _refuse_file(target: Path, *, replace: bool) -> None:
         raise OutputExistsError("the output exists already", where=str(target), hint="Pass --force to replace it.")
 
 
-def _refuse_folder(target: Path, marker: str, *, replace: bool) -> None:
+def refuse_folder(target: Path, marker: str, *, replace: bool) -> None:
+    """Raise OutputExistsError for a folder that `staged_folder` would not replace."""
     if not target.exists():
         return
     if not target.is_dir():

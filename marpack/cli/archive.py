@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -98,8 +99,9 @@ class _LikeArgparse(Command):
 
 
 @command(BuildOptions, cls=_LikeArgparse)
+@click.option("--dry-run", is_flag=True, help="Show the members, output and findings; write nothing.")
 @json_option
-def build(options: BuildOptions, *, as_json: bool) -> None:
+def build(options: BuildOptions, *, dry_run: bool, as_json: bool) -> None:
     """Pack a model into one archive.
 
     \b
@@ -112,12 +114,17 @@ def build(options: BuildOptions, *, as_json: bool) -> None:
     PROJECT is a folder with a marpack.yaml. Without a project, the options of torch-model-archiver work as they do
     there.
     """
-    from marpack.render.build import build_page, show_warnings
+    from marpack.render.build import build_page, plan_page, show_warnings
     from marpack.render.console import byte_bar
 
+    if dry_run and options.vendor:
+        raise UsageError("--dry-run and --vendor exclude each other", hint="Leave out --vendor: it writes vendor.lock.")
     found = operations.plan_build(options, byte_bar)
     if not as_json:
         show_warnings(found.findings)
+    if dry_run:
+        print_result(operations.describe_plan(found), plan_page, as_json=as_json)
+        return
     report = operations.pack(found, byte_bar)
     vendored = found.plan.vendored or None
     print_result(report, lambda each: build_page(replace(each, findings=()), vendored), as_json=as_json)
@@ -197,8 +204,9 @@ def unpack(options: UnpackOptions, *, as_json: bool) -> None:
 
 
 @command(ExportOptions)
+@click.option("--dry-run", is_flag=True, help="Show the files and findings; write nothing.")
 @json_option
-def export(options: ExportOptions, *, as_json: bool) -> None:
+def export(options: ExportOptions, *, dry_run: bool, as_json: bool) -> None:
     """Export an archive for Docker, KServe, SageMaker or Ray Serve.
 
     \b
@@ -217,7 +225,8 @@ def export(options: ExportOptions, *, as_json: bool) -> None:
     def bar(what: str, total: int) -> AbstractContextManager[Progress | None]:
         return byte_bar(what, total) if total else waiting(what)  # the number of bytes is not always known
 
-    print_result(operations.export(options, bar), exported_page, as_json=as_json)
+    page = partial(exported_page, dry_run=dry_run)
+    print_result(operations.export(options, bar, dry_run=dry_run), page, as_json=as_json)
 
 
 @command(PushOptions)

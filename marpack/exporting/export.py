@@ -13,7 +13,7 @@ from msgspec.structs import replace as replaced
 from marpack.archive.copying import Copier, file_digest
 from marpack.archive.protocol import Bar, Progress, no_progress
 from marpack.archive.reader import open_archive
-from marpack.archive.staging import staged_folder
+from marpack.archive.staging import refuse_folder, staged_folder
 from marpack.errors import OutputError, OutputExistsError, UsageError, convert_os_errors, did_you_mean
 from marpack.exporting.image import prepare_image
 from marpack.exporting.plan import Content, Export, ExportOptions, Folder, read_export
@@ -85,13 +85,21 @@ class Marker(Struct, frozen=True, kw_only=True):
 
 
 def export(
-    source: Path, to: str, folder: Path | None, options: ExportOptions, *, replace: bool = False, bar: Bar = no_progress
+    source: Path,
+    to: str,
+    folder: Path | None,
+    options: ExportOptions,
+    *,
+    replace: bool = False,
+    dry_run: bool = False,
+    bar: Bar = no_progress,
 ) -> Exported:
     """Write the folder that a platform deploys, without running anything of the archive, a .mar or a .tar.gz.
 
     Without `folder`, it is named after the model and the target `to`, and is in the current folder. `replace` replaces
-    an earlier export whose files are unchanged. Raises UsageError, OutputExistsError, OutputError; ArchiveError for an
-    archive that cannot be read.
+    an earlier export whose files are unchanged; `dry_run` writes nothing, and returns the same.
+
+    Raises UsageError, OutputExistsError, OutputError; ArchiveError for an archive that cannot be read.
     """
     _check_options(options, to)
     with open_archive(source) as archive:
@@ -103,10 +111,21 @@ def export(
     output = folder or Path(f"{planned.slug}-{to}")
     _refuse_changed(output)
     total = sum(len(data) if isinstance(data, bytes) else data.stat().st_size for data in files.values())
-    is_empty = output.is_dir() and not any(output.iterdir())
+    replace = replace or (output.is_dir() and not any(output.iterdir()))
+    found = Exported(
+        archive=str(source),
+        target=to,
+        folder=str(output),
+        files=(),
+        findings=tuple(unsupported(planned, to)),
+        commands=commands,
+    )
+    if dry_run:
+        refuse_folder(output, MARKER, replace=replace)
+        return replaced(found, files=tuple(_planned_file(name, files[name]) for name in sorted(files)))
     with (
         convert_os_errors(OutputError, "the export cannot be written", where=str(output)),
-        staged_folder(output, replace=replace or is_empty, marker=MARKER) as staged,
+        staged_folder(output, replace=replace, marker=MARKER) as staged,
         bar("exporting", total) as progress,
     ):
         written = tuple(_write(staged, name, files[name], progress) for name in sorted(files))
@@ -116,14 +135,13 @@ def export(
         _write(staged, MARKER, msgspec.json.format(msgspec.json.encode(marker), indent=2) + b"\n", None)
         for path in (staged, *staged.rglob("*")):
             path.chmod(_FOLDER_MODE if path.is_dir() else _FILE_MODE)
-    return Exported(
-        archive=str(source),
-        target=to,
-        folder=str(output),
-        files=written,
-        findings=tuple(unsupported(planned, to)),
-        commands=commands,
-    )
+    return replaced(found, files=written)
+
+
+def _planned_file(name: str, content: Content) -> ExportedFile:
+    if isinstance(content, bytes):
+        return ExportedFile(name, len(content), hashlib.sha256(content).hexdigest())
+    return ExportedFile(name, content.stat().st_size, file_digest(content))
 
 
 def _check_options(options: ExportOptions, to: str) -> None:

@@ -59,6 +59,11 @@ class PlannedMember(Struct, frozen=True):
     source: Path | bytes  # a file on disk, or content made while planning
     role: Role = Role.FILE
 
+    @property
+    def size(self) -> int:
+        """The bytes of the content; raises BuildError for an unreadable file."""
+        return len(self.source) if isinstance(self.source, bytes) else _stat(self.source).st_size
+
 
 class Plan(Struct, frozen=True, kw_only=True):
     """Everything that writing needs, without problems."""
@@ -77,8 +82,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     @property
     def size(self) -> int:
         """The bytes of all members, the total of the progress of `pack`; raises BuildError for an unreadable file."""
-        sources = (member.source for member in self.members)
-        return sum(len(each) if isinstance(each, bytes) else _stat(each).st_size for each in sources)
+        return sum(member.size for member in self.members)
 
 
 class Built(Struct, frozen=True, kw_only=True):

@@ -43,7 +43,7 @@ class ResolvedSource(Struct, frozen=True, kw_only=True):
 
 
 @refuse_unusable_paths()
-def resolve(
+def resolve(  # noqa: PLR0913 - each has a default
     source: str | None,
     *,
     bar: Bar = no_progress,
@@ -52,6 +52,7 @@ def resolve(
     digest: str | None = None,
     trust_url: bool | None = False,
     allow_outside: bool = False,
+    build_in: Path | None = None,
 ) -> ResolvedSource:
     """Return the archive of a SOURCE, building a project's archive first if it is missing or stale.
 
@@ -62,6 +63,7 @@ def resolve(
         digest: "sha256:<hex>" of the file at an address.
         trust_url: Whether to accept an https or s3 address without a digest; None: the caller has no such option.
         allow_outside: Whether a project may pack files from outside its folder.
+        build_in: The folder for a built archive; None: as the project says.
 
     Raises UsageError, ProjectError if the project cannot be built, RegistryError and ArchiveError for fetched files.
     """
@@ -91,7 +93,7 @@ def resolve(
         hint = "name a .mar, a .tar.gz or a project"
         raise UsageError("the file or folder does not exist", where=source, hint=hint, code="source-not-found")
     if path.name == FILE_NAME or (path.is_dir() and (path / FILE_NAME).is_file()):
-        return _resolve_project(path, bar, cache, allow_outside=allow_outside)
+        return _resolve_project(path, bar, cache, allow_outside=allow_outside, build_in=build_in)
     if source is not None and (path.is_file() or (path / MANIFEST_NAME).is_file()):
         return ResolvedSource(path=path)
     what = f"this folder is neither a project (no {FILE_NAME}) nor a model folder (no {MANIFEST_NAME})"
@@ -129,7 +131,9 @@ def is_archive(path: Path) -> bool:
     return (path / MANIFEST_NAME).is_file() and not (path / FILE_NAME).is_file()
 
 
-def _resolve_project(path: Path, bar: Bar, cache: Cache | None, *, allow_outside: bool) -> ResolvedSource:
+def _resolve_project(
+    path: Path, bar: Bar, cache: Cache | None, *, allow_outside: bool, build_in: Path | None
+) -> ResolvedSource:
     from marpack.project.load import load_project  # noqa: PLC0415 - as above
     from marpack.project.plan import pack  # noqa: PLC0415 - as above
     from marpack.project.planning import plan_project  # noqa: PLC0415 - as above
@@ -138,7 +142,8 @@ def _resolve_project(path: Path, bar: Bar, cache: Cache | None, *, allow_outside
     draft = plan_project(project, check=False, cache=cache, bar=bar, allow_outside=allow_outside)
     if not is_stale(draft.plan):
         return ResolvedSource(path=draft.plan.output, project=project)
-    planned = plan_project(project, cache=cache, bar=bar, allow_outside=allow_outside)
+    output = build_in and build_in / draft.plan.output.name
+    planned = plan_project(project, output=output, cache=cache, bar=bar, allow_outside=allow_outside)
     with bar("packing", planned.plan.size) as progress:
         built = pack(planned.plan, progress)
     return ResolvedSource(path=planned.plan.output, project=project, built=built, findings=planned.findings)

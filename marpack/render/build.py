@@ -12,7 +12,7 @@ from marpack.archive.index import Vendored
 from marpack.findings import Finding, Severity
 from marpack.project.plan import Format
 from marpack.render.console import STDERR, duration, show_findings
-from marpack.render.pages import Cell, Fact, Page, shorten
+from marpack.render.pages import Cell, Fact, Page, Row, Table, number, shorten
 
 if TYPE_CHECKING:
     from marpack.project.scaffold.folder_scan import FolderScan
@@ -32,6 +32,35 @@ class BuildReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seconds: float
     modules: tuple[str, ...] = ()  # members packed only because the handler or model file imports them
     findings: tuple[Finding, ...] = ()
+
+
+class MemberPlan(Struct, frozen=True):
+    """A file that a build would pack."""
+
+    name: str
+    size: int  # bytes
+
+
+class BuildPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of `marpack build --dry-run --json`."""
+
+    path: str
+    format: Format
+    size: int  # bytes of the members
+    members: tuple[MemberPlan, ...]  # without MANIFEST.json and marpack.json, which the writer makes
+    modules: tuple[str, ...] = ()  # as in BuildReport
+    findings: tuple[Finding, ...] = ()
+
+
+def plan_page(plan: BuildPlan) -> Page:
+    """Return the page of `marpack build --dry-run`."""
+    return Page(
+        title=plan.path,
+        verdict=Cell("would build", "good"),
+        facts=(Fact("size", f"{decimal(plan.size)} in {len(plan.members)} member{'s' * (len(plan.members) != 1)}"),),
+        tables=(Table.of(plan.members, lambda each: Row.of(each.name, number(decimal(each.size))), most=1 << 16),),
+        closing="Nothing was written. The archive also gets MAR-INF/MANIFEST.json and MAR-INF/marpack.json.",
+    )
 
 
 def build_page(report: BuildReport, vendored: Vendored | None = None) -> Page:

@@ -320,11 +320,21 @@ def unpacked_page(unpacked: Unpacked) -> Page:
     return Page(title=unpacked.folder, verdict=Cell("unpacked", "good"), facts=facts, findings=unpacked.findings)
 
 
-def exported_page(written: Exported) -> Page:
-    """Return the page of `marpack export`: the folder, and the commands that come next."""
+def exported_page(written: Exported, *, dry_run: bool = False) -> Page:
+    """Return the page of `marpack export`: the folder, and the commands that come next, or the files of a dry run."""
     from shlex import quote
 
     size = f"{decimal(sum(file.size for file in written.files))} in {len(written.files)} files"
+    if dry_run:
+        table = Table.of(written.files, lambda file: Row.of(file.name, number(decimal(file.size))), most=1 << 16)
+        return Page(
+            title=written.folder,
+            verdict=Cell("would export", "good"),
+            facts=(Fact("size", size),),
+            tables=(table,),
+            findings=written.findings,
+            closing="Nothing was written.",
+        )
     commands = [f"cd {quote(written.folder)}", *written.commands]
     then = (Fact("" if at else "then", command, kind="name") for at, command in enumerate(commands))
     facts = (Fact("size", size), *then)

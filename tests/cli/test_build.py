@@ -53,6 +53,31 @@ def append(name: str, text: str) -> None:
 # --- what it does ---
 
 
+@pytest.mark.usefixtures("digits")
+def test_a_dry_run_shows_the_plan_and_writes_nothing() -> None:
+    before = {*Path().iterdir()}
+    planned = build("--dry-run", "--json")
+    plan = json.loads(planned.stdout)
+    assert (planned.returncode, {*Path().iterdir()}) == (0, before)
+    assert "digits.mar" in build("--dry-run").stdout
+    assert build().returncode == 0
+    with open_archive(plan["path"]) as archive:
+        sizes = {name: entry.size for name, entry in archive.entries.items()}
+    added = {"MAR-INF/MANIFEST.json", "MAR-INF/marpack.json"}
+    assert {each["name"]: each["size"] for each in plan["members"]} == {
+        name: size for name, size in sizes.items() if name not in added
+    }
+
+
+@pytest.mark.usefixtures("digits")
+def test_a_dry_run_fails_as_the_build_would() -> None:
+    assert build("--dry-run", "--vendor").cause == "usage"
+    Path("handler.py").unlink()
+    found = build("--dry-run", "--json")
+    assert (found.returncode, codes(found)) == (2, codes(build()))
+    assert json.loads(found.stdout)["code"] == "project"
+
+
 def test_a_missing_file_is_not_taken_for_a_built_in_handler(tmp_path: Path) -> None:
     (tmp_path / "marpack.yaml").write_text('name: x\nversion: "1.0"\nhandler: handler.py\n')
     outcome = build(tmp_path)

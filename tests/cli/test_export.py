@@ -107,3 +107,25 @@ def test_a_second_export_needs_force(marpack: Marpack, make_mar: MakeMar):
     code, out, _ = marpack("export", "probe.mar", "--to", "docker", "--no-lock", "--json")
     assert (code, json.loads(out)["code"]) == (2, "output-exists")
     assert marpack("export", "probe.mar", "--to", "docker", "--no-lock", "--force")[0] == 0
+
+
+def test_a_dry_run_names_what_an_export_writes(marpack: Marpack, make_mar: MakeMar):
+    make_mar(ECHO)
+    before = {*Path().iterdir()}
+    words = ("export", "probe.mar", "--to", "docker", "--no-lock", "--json")
+    code, planned, _ = marpack(*words, "--dry-run")
+    assert (code, {*Path().iterdir()}) == (0, before)
+    code, written, _ = marpack(*words)
+    assert (code, json.loads(planned)) == (0, json.loads(written))
+    code, failed, _ = marpack(*words, "--dry-run")  # as the export itself
+    assert (code, json.loads(failed)["code"]) == (2, "output-exists")
+
+
+def test_a_dry_run_does_not_build_a_projects_archive(marpack: Marpack):
+    Path("marpack.yaml").write_text('name: x\nversion: "1.0"\nhandler: handler.py\n')
+    Path("handler.py").write_text(ECHO)
+    before = {*Path().iterdir()}
+    code, out, err = marpack("export", "--to", "docker", "--no-lock", "--dry-run")
+    assert (code, {*Path().iterdir()} - {Path("cache")}) == (0, before)
+    assert "model/x.mar" in out
+    assert "/tmp" not in out + err
