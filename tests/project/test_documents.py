@@ -26,16 +26,12 @@ def test_plain_values_come_back_as_they_went_in(value: object) -> None:
 
 @given(st.text(alphabet="ab:-[]{}&*!|>\"'#?, \n\t\x00é%@`01.~<=", max_size=60))
 def test_any_text_is_read_or_refused_in_a_sentence(text: str) -> None:
-    error = refusal(text)
-    assert error is None or ((error.where or "").startswith("f") and "\n" not in error.what)
-
-
-def refusal(text: str) -> ProjectError | None:
+    error = None
     try:
         parse_document(text, file="f")
-    except ProjectError as error:
-        return error
-    return None
+    except ProjectError as raised:
+        error = raised
+    assert error is None or ((error.where or "").startswith("f") and "\n" not in error.what)
 
 
 def test_lines_and_texts_belong_to_their_keys() -> None:
@@ -52,7 +48,6 @@ REFUSED = {
     "self": ("a: 1\nb: &b [1, *b]\n", 2, "*b"),
     "deep": ("a: " + "[" * 100, 1, "64"),
     "twice": ("a: 1\nb: 2\na: 3\n", 3, "line is 1"),
-    "twice inside": ("c:\n  a: 1\n  a: 3\n", 3, "line is 2"),
     "object": ("a: !!python/object/apply:os.system [id]", 1, "python/object/apply:os.system"),
     "two documents": ("a: 1\n---\nb: 1\n", 2, "document"),
     "undefined alias": ("a: *b\n", 1, "alias"),
@@ -71,7 +66,6 @@ def test_refuses_what_no_project_needs(text: str, line: int, word: str) -> None:
     ("text", "where", "hint"),
     [
         ("a:\n\tb: 1\n", "f:2", "indent with spaces: YAML does not allow tabs"),
-        ("a:\n  b:\n  \tc: 1\n", "f:3", "indent with spaces: YAML does not allow tabs"),
         ("a: [1\n\tb: 1\n", "f:2", "indent with spaces: YAML does not allow tabs"),
         ("a: b: c\t\n\td", "f:1", "correct this line, or the one before it"),  # it stands where it may
         ("a: 1\nb: [1\n", "f:2", "close the list that is opened here: [a, b]"),

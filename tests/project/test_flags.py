@@ -30,21 +30,11 @@ def errors(**flags: str) -> list[tuple[str | None, str, str]]:
 # Arguments → the flag, the code of the one error, and a word of its message.
 ERRORS = {
     "name": ({"model_name": "a/b"}, ("--model-name", "model-name", "'a/b'")),
-    "handler": ({"handler": "nowhere"}, ("--handler", "missing-file", "nowhere.py")),
     "handler with function": ({"handler": "nowhere:f"}, ("--handler", "missing-file", "nowhere.py")),
     "built-in": ({"handler": "image_clasifier"}, ("--handler", "missing-file", "image_clasifier")),
     "notebook": ({"handler": "h.ipynb:f"}, ("--handler", "notebook", "h.ipynb:f")),
     "library": ({"handler": "lib", "runtime": "LSP"}, ("--handler", "missing-file", "lib.so")),
-    "weights": ({"serialized_file": "a.pt"}, ("--serialized-file", "missing-file", "a.pt")),
     "weights, a folder": ({"serialized_file": "more"}, ("--serialized-file", "not-a-file", "more")),
-    "model": ({"model_file": "a.py"}, ("--model-file", "missing-file", "a.py")),
-    "requirements": ({"requirements_file": "a.txt"}, ("--requirements-file", "missing-file", "a.txt")),
-    "config": ({"config_file": "a.yaml"}, ("--config-file", "missing-file", "a.yaml")),
-    "extra": ({"extra_files": "a.txt"}, ("--extra-files", "missing-file", "a.txt")),
-    "over the handler": (
-        {"extra_files": "other/handler.py"},
-        ("--extra-files", "name-collision", "handler.py and other/handler.py"),
-    ),
     "over each other": (
         {"extra_files": "part1.csv,another"},
         ("--extra-files", "name-collision", "part1.csv and another/part1.csv"),
@@ -72,11 +62,11 @@ def test_what_the_original_gets_wrong_is_an_error(flags: dict[str, str], expecte
 
 
 def test_all_that_is_wrong_is_told_in_one_go() -> None:
-    found = errors(model_name="-", handler="a", serialized_file="b", extra_files="c, d ,*.csv,e/f", config_file="g")
-    assert [(code, message.split()[0]) for _, code, message in found] == [
-        ("model-name", "'-'"),
-        *(("missing-file", name) for name in ("a.py", "b", "g", "c", "d", "e/f")),
-    ]
+    named = {"handler": "a", "serialized_file": "b", "model_file": "c", "requirements_file": "d", "config_file": "e"}
+    places = [f"--{name.replace('_', '-')}" for name in named] + ["--extra-files"] * 3
+    found = [(where, code, text.split()[0]) for where, code, text in errors(**named, extra_files="f, g ,*.csv,h/i")]
+    missing = zip(places, ("a.py", "b", "c", "d", "e", "f", "g", "h/i"), strict=True)
+    assert found == [(place, "missing-file", name) for place, name in missing]
 
 
 def test_spaces_after_commas_are_no_part_of_a_name() -> None:

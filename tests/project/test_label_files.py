@@ -14,10 +14,7 @@ SPELLINGS = {
     "l.txt": "cat\ndog, small\nno\n",
     "windows.txt": "\ufeffcat\r\n dog, small \r\nno\r\n\r\n",
     "list.json": '["cat", "dog, small", "no"]',
-    "list.yaml": "- cat\n- dog, small\n- no\n",
     "map.yml": "1: dog, small\n2: no\n0: cat\n",
-    "quoted.yaml": "'1': dog, small\n'2': no\n'0': cat\n",
-    "rows.csv": '1,"dog, small"\n0,cat\n2,no\n',
     "header.csv": 'index, label\n1, "dog, small"\n0,cat\n2,no\n',
     "gaps.csv": '\n1,"dog, small"\n\n,\n0,cat\n2,no\n\n',
     "other-header.csv": 'nr,text\n1,"dog, small"\n0,cat\n2,no\n',
@@ -58,17 +55,14 @@ def test_lists_as_labels_and_object_type_names_are_kept(tmp_path: Path) -> None:
 WRONG = {
     "empty line": ("l.txt", "a\n\nb\n", ":2", "1"),
     "nothing": ("l.txt", "\n", "", "no labels"),
-    "nothing in csv": ("l.csv", "index,label\n", "", "no labels"),
     "no index": ("l.csv", "0,a\nb,c\n", ":2", "'b'"),
     "no label": ("l.csv", "0,a\n1\n", ":2", "no label"),
     "index twice": ("l.csv", "0,a\n0,b\n", ":2", "repeated"),
     "open quote": ("l.csv", '0,"a\n', ":1", "CSV"),
-    "index twice in yaml": ("l.yaml", "0: a\n'0': b\n", ":2", "repeated"),
     "index twice in two spellings": ("l.yaml", "0: a\n00: b\n", "", "repeated"),
     "no index in yaml": ("l.yaml", "cat: 0\n", "", "'cat'"),
     "no text": ("l.json", "[1, 2]", "", "label of 0"),
     "no text in a list of them": ("l.json", '["a", ["b", 2]]', "", "label of 1"),
-    "no text in a mapping": ("l.yaml", "0: {a: b}\n", "", "label of 0"),
     "an empty list": ("l.yaml", "0: []\n", "", "label of 0"),
     "a number": ("l.json", "7", "", "mapping"),
     "bad json": ("l.json", '{\n"0": a}', ":2", "JSON"),
@@ -98,8 +92,6 @@ def test_what_does_not_read_as_labels_has_none(tmp_path: Path, text: str) -> Non
 
 
 def test_a_file_of_over_a_megabyte_is_not_looked_at_for_labels(tmp_path: Path) -> None:
-    path = tmp_path / "l.txt"
-    path.write_bytes(b"x" * (1 << 20))
-    assert count_labels(path) == 1
-    path.write_bytes(b"x" * ((1 << 20) + 1))
-    assert count_labels(path) is None
+    for size, count in ((1 << 20, 1), ((1 << 20) + 1, None)):
+        (tmp_path / "l.txt").write_bytes(b"x" * size)
+        assert count_labels(tmp_path / "l.txt") == count

@@ -67,31 +67,33 @@ def same_size(folder: Path) -> None:
     (folder / "other").replace(folder / "big.bin")
 
 
+# What makes an archive stale: other text in a file, a file's whole content, or something else.
+EDITS = {
+    "handler": ("handler.py", "return [1", "return [2"),
+    "labels": ("labels.txt", "b", "c"),
+    "config": ("marpack.yaml", "batchSize: 2", "batchSize: 4"),
+    "version": ("marpack.yaml", "'1.0'", "'1.1'"),
+    "target": ("marpack.yaml", "samples:", "target: marpack\nsamples:"),
+    "metadata": ("marpack.yaml", "samples:", "metadata: {license: MIT}\nsamples:"),
+    "expectation": ("marpack.yaml", "s.png}", "s.png, expect: {status: 200}}"),
+}
+CONTENTS: dict[str, tuple[str, bytes]] = {
+    "a module that it imports": ("near.py", b"x = 1\n"),
+    "sample": ("s.png", b"gnp"),
+    "a file in a tree": ("data/y.json", b"{}"),
+    "large file, same size": ("big.bin", b"\1" * (2 << 20)),
+    "archive of someone else": ("tiny.mar", b"PK\5\6" + bytes(18)),
+}
 CHANGES: dict[str, Callable[[Path], object]] = {
-    "handler": lambda folder: edit(folder, "handler.py", "return [1", "return [2"),
-    "a module that it imports": lambda folder: (folder / "near.py").write_text("x = 1\n"),
+    **{name: lambda folder, change=change: edit(folder, *change) for name, change in EDITS.items()},
+    **{name: lambda folder, new=new: (folder / new[0]).write_bytes(new[1]) for name, new in CONTENTS.items()},
     "a module more": lambda folder: (
         edit(folder, "handler.py", "import near\n", "import near, far\n"),
         (folder / "far.py").touch(),
     ),
-    "labels": lambda folder: edit(folder, "labels.txt", "b", "c"),
-    "config": lambda folder: edit(folder, "marpack.yaml", "batchSize: 2", "batchSize: 4"),
-    "version": lambda folder: edit(folder, "marpack.yaml", "'1.0'", "'1.1'"),
-    "target": lambda folder: edit(folder, "marpack.yaml", "samples:", "target: marpack\nsamples:"),
-    "metadata": lambda folder: edit(folder, "marpack.yaml", "samples:", "metadata: {license: MIT}\nsamples:"),
-    "expectation": lambda folder: edit(folder, "marpack.yaml", "s.png}", "s.png, expect: {status: 200}}"),
-    "sample": lambda folder: (folder / "s.png").write_bytes(b"gnp"),
-    "a file in a tree": lambda folder: (folder / "data/y.json").write_text("{}"),
-    "a file gone from a tree": lambda folder: (
-        (folder / "data/y.json").write_text("{}"),
-        resolve(str(folder)),
-        (folder / "data/y.json").unlink(),
-    ),
-    "large file, same size": lambda folder: (folder / "big.bin").write_bytes(b"\1" * (2 << 20)),
+    "a file gone from a tree": lambda folder: (folder / "data/x.json").rename(folder / "gone"),
     "large file, same size and older": same_size,
     "archive cut short": lambda folder: os.truncate(folder / "tiny.mar", 1000),
-    "archive emptied": lambda folder: (folder / "tiny.mar").write_bytes(b""),
-    "archive of someone else": lambda folder: (folder / "tiny.mar").write_bytes(b"PK\5\6" + bytes(18)),
     "archive gone": lambda folder: (folder / "tiny.mar").unlink(),
 }
 

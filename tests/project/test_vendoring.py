@@ -59,12 +59,9 @@ def shop(tmp_path: Path) -> Callable[..., Path]:
     def make(requirements: str = "till[far]\n", yaml: str = "") -> Path:
         folder = tmp_path / "shop"
         folder.mkdir()
-        for name, text in {
-            "marpack.yaml": YAML + yaml,
-            "handler.py": HANDLER,
-            "requirements.txt": requirements,
-        }.items():
-            (folder / name).write_text(text)
+        (folder / "marpack.yaml").write_text(YAML + yaml)
+        (folder / "handler.py").write_text(HANDLER)
+        (folder / "requirements.txt").write_text(requirements)
         return folder
 
     return make
@@ -74,11 +71,8 @@ def test_wheels_are_chosen_for_the_server_not_for_this_python(wheels: Path, shop
     folder = shop()
     built = marpack.build(folder, vendor=True)
     lock = VendorLock.parse((folder / LOCK_NAME).read_text(), "")
-    assert [wheel.file for wheel in lock.wheels] == [
-        "bygone-1.0-py3-none-any.whl",
-        "socks-1.0-py3-none-any.whl",
-        NATIVE,
-    ]
+    bygone, socks, till = (wheel.file for wheel in lock.wheels)
+    assert (bygone, socks, till) == ("bygone-1.0-py3-none-any.whl", "socks-1.0-py3-none-any.whl", NATIVE)
     assert (lock.python, lock.platform, lock.server) == ("3.9", "linux_x86_64", ("numpy<2,>=1.20",))
     assert VendorLock.parse(lock.to_text(), "") == lock
     shutil.rmtree(wheels)  # once unpacked, they are in the cache
@@ -90,13 +84,11 @@ def test_wheels_are_chosen_for_the_server_not_for_this_python(wheels: Path, shop
         index = index_of(archive)
         assert index
         assert index.vendored
-        assert index.vendored.summary == "vendored 3 packages for cp39 linux_x86_64"
         assert [package.modules for package in index.vendored.packages] == [("bygone",), ("socks",), ("till",)]
         assert count_requirements(archive) == 4
         (found,) = [finding for finding in unmet(archive) if "numpy" not in finding.message]
         assert found.code == "requirement-unmet"
-        assert found.message.startswith("till ")
-        assert found.message.endswith(f" {NATIVE}")
+        assert {"till", NATIVE} <= set(found.message.split())
         facts = marpack.inspect(built.path)
         components = json.loads(sbom(collect(archive, facts)))["components"]
     assert [each["purl"] for each in components] == ["pkg:pypi/bygone@1.0", "pkg:pypi/socks@1.0", "pkg:pypi/till@2.5"]
@@ -121,18 +113,14 @@ def test_the_key_decides_and_a_lock_decides_where_there_is_none(wheels: Path, sh
 UNRESOLVED = {
     "another numpy": ("numpy>=2\n", "", "'numpy>=2' excludes the server's numpy, which is 1.24.3"),
     "another numpy, stated": ("numpy>=2\n", "vendor: {installed: [numpy==1.26.4]}\n", "which is 1.26.4"),
-    "a path": ("./till.whl\n", "", "'./till.whl' cannot be met by wheels"),
     "an editable": ("-e .\n", "", "'.' cannot be met by wheels"),
     "an address": ("till @ https://e.org/till.whl\n", "", "cannot be met by wheels"),
-    "a repository": ("git+https://e.org/till\n", "", "cannot be met by wheels"),
     "constraints": ("-c other.txt\n", "", "'other.txt' cannot be met by wheels"),
     "an option": ("--no-binary :all:\n", "", "'--no-binary :all:' cannot be met by wheels"),
     "no requirement": ("till==\n", "", "'till==' cannot be met by wheels"),
     "a file that does not exist": ("-r other.txt\n", "", "it cannot be read: No such file"),
     "hashes": (f"till==2.5 --hash=sha256:{'0' * 64}\n", "", "remove --hash"),
-    "no Python": ("till\n", "vendor: {python: three}\n", "three is not a version of Python"),
     "Python 2": ("till\n", 'vendor: {python: "2.7"}\n', "2.7 is not a version of Python"),
-    "no version": ("till\n", "vendor: {installed: [numpy]}\n", "'numpy' is not NAME==VERSION"),
     "a range": ("till\n", "vendor: {installed: ['numpy>=1']}\n", "'numpy>=1' is not NAME==VERSION"),
     "no package": ("till\n", "vendor: {installed: ['?']}\n", "'?' is not NAME==VERSION"),
     "extras of the server's": ("torch[opt]\n", "", "nothing certain meets 'torch[opt]'"),
@@ -160,7 +148,6 @@ def test_what_cannot_be_resolved(case: str, wheels: Path, shop: Callable[..., Pa
     ("text", "said"),
     [
         (None, "vendor.lock is missing"),
-        ("", "marpack did not write this lock"),
         ("<<<<<<< HEAD\n", "marpack did not write this lock"),
         (f"for 3.9 linux_x86_64 from sha256:{'0' * 64}\ntill==2.5\n", "marpack did not write this lock"),
         (f"for 3.9 linux_x86_64 from sha256:{'0' * 64}\n", "have changed since the lock was written"),
@@ -183,8 +170,6 @@ def test_a_lock_that_is_none_of_the_projects(text: str | None, said: str, shop: 
     [
         ("", {"vendor_python": "3.9"}, "--vendor-python requires --vendor"),
         ("vendor: {}\n", {"vendor": True, "vendor_platform": "any"}, "marpack.yaml names the server already"),
-        ("vendor: {platform: linux_x86}\n", {}, "has a problem"),
-        ("vendor: {pythn: '3.9'}\n", {}, "has a problem"),
     ],
 )
 def test_options_and_keys_that_do_not_fit(yaml: str, options: dict, said: str, shop: Callable[..., Path]) -> None:  # type: ignore[type-arg]

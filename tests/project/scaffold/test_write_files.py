@@ -29,13 +29,6 @@ def test_a_new_folder_that_fails_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_is_gone_is_named(tmp_path):
-    with pytest.raises(ScaffoldError) as caught:
-        write_files(tmp_path / "new", {"x": b"1", "y": lambda _: (tmp_path / "gone").read_bytes()}, replace=False)
-    assert caught.value.where == str(tmp_path / "gone")
-    assert isinstance(caught.value.__cause__, FileNotFoundError)
-
-
 @pytest.mark.parametrize("replace", [False, True])
 def test_existing_files_are_replaced_only_when_asked(tmp_path, replace):
     (tmp_path / "x").write_bytes(b"old")
