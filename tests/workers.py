@@ -1,6 +1,7 @@
 """Single workers, as the tests talk to them; the pool sends batches ahead instead."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from conformance.forking import shared
 
@@ -38,3 +39,11 @@ def predict(worker: Worker, requests: tuple[Request, ...], *, timeout: float | N
         if not wait((worker,), timeout):
             return worker.abort_batch(timed_out=True)
     return worker.outcome() or worker.abort_batch()
+
+
+def runs(pid: int) -> bool:
+    """Return whether a process exists and is not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

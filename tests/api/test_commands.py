@@ -94,7 +94,6 @@ def test_a_model_that_cannot_be_loaded_again_loses_no_answer(project: Path) -> N
 
     report = marpack.run(project, inputs(), content_type="")
     assert report.results[0].ok
-    assert report.failure is not None
     assert "ValueError: gone" in report.failure.error
 
 

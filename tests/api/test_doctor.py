@@ -105,9 +105,7 @@ def test_a_torch_beside_oneself_is_not_the_one(tmp_path: Path, monkeypatch: pyte
         (None, Health.OK, "all required"),
     ],
 )
-def test_a_package_outside_its_range(
-    needed: list[str] | None, health: Health, text: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_package_outside_its_range(needed, health, text, monkeypatch):
     monkeypatch.setattr(metadata, "requires", lambda _: needed)
     report = marpack.doctor()
     assert text in line("packages", report).text

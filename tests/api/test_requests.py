@@ -15,16 +15,10 @@ import numpy as np
 import pytest
 from lazy import torch
 from PIL import Image
+from refusals import has_code
 
 from marpack.api.declaring import valid
-from marpack.api.requests import (
-    PredictOptions,
-    defaults_of,
-    payload,
-    request_for,
-    request_from_form,
-    requests_from,
-)
+from marpack.api.requests import PredictOptions, defaults_of, payload, request_for, request_from_form, requests_from
 from marpack.errors import UsageError
 
 SHAPE = defaults_of(PredictOptions(max_request_size=1 << 20))
@@ -125,7 +119,6 @@ def test_a_text_that_names_a_file_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     for name in ("cat.png", "a b", long):
         Path(name).write_bytes(b"")
         note = payload(name, "data").note
-        assert note is not None
         assert note.kind == "text-names-a-file"
         assert f"predict(Path({name!r}))" in str(note.hint)
     Path("folder").mkdir()
@@ -212,9 +205,8 @@ def test_a_picture_that_is_closed_or_cut_off_is_told() -> None:
     closed = Image.open(io.BytesIO(buffer.getvalue()))
     closed.close()
     for broken in (closed, Image.open(io.BytesIO(buffer.getvalue()[:1000]))):
-        with pytest.raises(UsageError) as refused:
+        with pytest.raises(UsageError, check=has_code("invalid-picture", where="data")):
             payload(broken, "data")
-        assert (refused.value.code, refused.value.where) == ("invalid-picture", "data")
 
 
 @pytest.mark.parametrize(

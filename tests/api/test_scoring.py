@@ -37,9 +37,7 @@ def options(tmp_path: Path) -> ScoreOptions:
         ),
     ],
 )
-def test_a_run_is_known_by_what_answers_depend_on(
-    options: ScoreOptions, given: dict[str, Any], words: dict[str, str]
-) -> None:
+def test_a_run_is_known_by_what_answers_depend_on(options: ScoreOptions, given: dict[str, Any], words: dict[str, str]):
     plan = score_plan(replace(options, **given))
     assert plan.options == words
     assert (plan.part_rows, plan.batch_size, plan.format, plan.rows) == (10, 2, PartFormat.PARQUET, 1)
@@ -62,9 +60,7 @@ def test_settings_bound_errors_and_isolate_where_that_is_asked_for(options: Scor
 
 
 @pytest.mark.parametrize(("workers", "chosen", "given"), [(1, None, None), (999, None, "1"), (999, "4", None)])
-def test_workers_share_the_cores_out(
-    workers: int, chosen: str | None, given: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_share_the_cores_out(workers, chosen, given, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if chosen:
         monkeypatch.setenv("OMP_NUM_THREADS", chosen)
@@ -87,8 +83,7 @@ def test_an_actor_opens_the_file_that_was_fetched_and_is_asked_for_no_digest(mak
 
 
 @pytest.mark.parametrize(
-    "given",
-    [{"inputs": ()}, {"output": None}, {"allow_private": True}, {"address": "auto"}, {"actors": 2}],
+    "given", [{"inputs": ()}, {"output": None}, {"allow_private": True}, {"address": "auto"}, {"actors": 2}]
 )
 def test_options_that_are_missing_or_have_no_effect_are_refused(options: ScoreOptions, given: dict[str, Any]) -> None:
     check_options(replace(options, output="out"))

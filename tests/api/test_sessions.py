@@ -24,9 +24,7 @@ from marpack.runner.pip_sizes import Download
         (None, True, None, False, True),
     ],
 )
-def test_a_large_download_or_one_of_unknown_size_is_confirmed(
-    size: int | None, yes: bool, answer: bool | None, asks: bool, goes_on: bool
-) -> None:
+def test_a_large_download_or_one_of_unknown_size_is_confirmed(size, yes, answer, asks, goes_on):
     asked: list[str] = []
     told: list[str] = []
 
@@ -68,9 +66,7 @@ class Typed(io.StringIO):
         (None, Typed(), None),
     ],
 )
-def test_only_a_terminal_is_asked(
-    stdin: io.StringIO | None, stderr: io.StringIO, answer: bool | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_terminal_is_asked(stdin, stderr, answer, monkeypatch):
     monkeypatch.setattr("sys.stdin", stdin)
     monkeypatch.setattr("sys.stderr", stderr)
     assert answer_on_terminal("really? ") is answer

@@ -1,4 +1,5 @@
 import pytest
+from refusals import has_code
 from trust import vouched
 
 import marpack
@@ -45,8 +46,7 @@ def test_arguments_that_cannot_be(make_mar, tmp_path):
     for wrong in ({"key": 7}, {"key": private, "output": 7}, {"key": private, "certificate": 7}):
         with pytest.raises(UsageError):
             marpack.sign(archive, **wrong)
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError, check=has_code("key-without-attestation")):
         marpack.check(archive, key=private)
-    assert refused.value.code == "key-without-attestation"
     with pytest.raises(UsageError):
         marpack.verify(archive, key=private, require_check=3)

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from workers import launch, one, predict, started
+from workers import launch, one, predict, runs, started
 
 from marpack.errors import WorkerError
 from marpack.protocol.messages import MAX_MESSAGE, Answered, Dying, FromWorker, Load, Pipe, Trouble
@@ -225,9 +225,9 @@ def test_nothing_a_handler_started_outlives_its_worker(make_folder, word: str, d
     with started(Load(model_dir=str(make_folder(HANDLER))), forks=False) as worker:  # with a supervisor of its own
         outcome = predict(worker, one(word), timeout=30)
     assert outcome.died is died
-    state = Path(f"/proc/{outcome.logs.partition('child ')[2].split()[0]}/stat")
+    child = int(outcome.logs.partition("child ")[2].split()[0])
     deadline = time.monotonic() + 30
-    while state.exists() and state.read_text().split()[2] != "Z":
+    while runs(child):
         assert time.monotonic() < deadline, "the child is still alive"
         time.sleep(0.01)
 

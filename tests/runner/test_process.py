@@ -17,7 +17,7 @@ from unittest.mock import Mock
 import psutil
 import pytest
 from refusals import has_code
-from workers import one, predict
+from workers import one, predict, runs
 
 from marpack.errors import ScaffoldError, WorkerError
 from marpack.protocol.messages import Load
@@ -221,13 +221,6 @@ def ask(folder: str, word: str, **how: Any) -> Any:
 
 def is_forked(worker: Worker) -> bool:
     return isinstance(worker.process._process, ForkedChild)
-
-
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def wait_for_end(*pids: int) -> None:

@@ -107,8 +107,5 @@ def test_headers_hold_the_fields_types_the_clients_headers_and_the_servers_own()
     request = Request(id="r", parts=parts, headers=headers, url_path="a/b")
     own = {"data": {"content-type": "image/png"}, "X": "y", "explain": "False", "url_path": "a/b"}
     assert processor_of(request).get_request_properties() == own
-
-
-def test_a_client_can_set_describe_but_not_explain():
-    request = Request(id="r", parts=(), headers=(("describe", "True"),), explain=True)
+    request = Request(id="r", parts=(), headers=(("describe", "True"),), explain=True)  # which a client cannot set
     assert processor_of(request).get_request_properties() == {"describe": "True", "explain": "True", "url_path": ""}

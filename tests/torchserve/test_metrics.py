@@ -2,7 +2,6 @@ import io
 import logging
 import os
 import re
-from collections.abc import Callable
 
 import pytest
 
@@ -84,19 +83,19 @@ def test_a_negative_counter_and_wrong_dimensions_are_only_logged(metrics: Metric
 
 
 @pytest.mark.parametrize(
-    "add",
+    ("add", "given"),
     [
-        lambda m, own: m.add_metric("C", 1, "ms", None, own),
-        lambda m, own: m.add_counter("C", 1, None, own),
-        lambda m, own: m.add_percent("C", 1, None, own),
-        lambda m, own: m.add_time("C", 1, None, "ms", own),
-        lambda m, own: m.add_size("C", 1, None, "MB", own),
+        ("metric", ("ms", None)),
+        ("counter", (None,)),
+        ("percent", (None,)),
+        ("time", (None, "ms")),
+        ("size", (None, "MB")),
     ],
 )
-def test_the_default_dimensions_are_added_to_the_callers_list(metrics: MetricsCacheYamlImpl, caplog, add):
+def test_the_default_dimensions_are_added_to_the_callers_list(metrics, caplog, add, given):
     own = [Dimension("Kind", "x")]
     for _ in range(2):
-        add(metrics, own)
+        getattr(metrics, f"add_{add}")("C", 1, *given, own)
         assert [str(each) for each in own] == ["Kind:x", "ModelName:digits", "Level:Model"]
         assert "|#Kind:x,ModelName:digits,Level:Model|" in caplog.messages[-1]
     metrics.add_counter("D", 1)
@@ -151,6 +150,18 @@ def test_metrics_are_found_by_name_and_type(metrics: MetricsCacheYamlImpl):
         metrics.add_metric_to_cache(1, "count")  # type: ignore[arg-type]
 
 
+def test_the_older_store_knows_units_and_lists_of_dimensions():
+    store = MetricsStore({0: "id"}, "m")
+    wrong = [("add_time", {"unit": "MB"}), ("add_size", {"unit": "ms"}), ("add_counter", {"dimensions": ()})]
+    for (add, options), words in zip(wrong, ("'ms' or 's'", "'GB' or 'B'", r"\bdimensions\b.*\blist\b"), strict=True):
+        with pytest.raises(ValueError, match=words):
+            getattr(store, add)("X", 1, **options)
+    for unit in ("MB", "kB", "GB", "B"):
+        store.add_size("S", 1, unit=unit)
+    store.add_time("T", 1, unit="s")
+    assert [metric.unit for metric in store.store] == ["Megabytes", "Kilobytes", "Gigabytes", "Bytes", "Seconds"]
+
+
 def test_of_the_older_store_only_counters_keep_the_callers_dimensions_and_add_to_them():
     store, own = MetricsStore({0: "id"}, "m"), [Dimension("Kind", "x")]
     store.add_time("T", 1, None, "ms", own)
@@ -188,9 +199,7 @@ def set_up(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) ->
         (lambda handler: module.logger.setLevel(logging.INFO + 1), ""),
     ],
 )
-def test_what_an_author_puts_before_the_stream_sees_every_metric(
-    monkeypatch, caplog, change: Callable[[LogHandler], object], written: str | None
-):
+def test_what_an_author_puts_before_the_stream_sees_every_metric(monkeypatch, caplog, change, written):
     handler, lines = set_up(monkeypatch, caplog)
     change(handler)
     emit("a %s")
@@ -243,20 +252,6 @@ def test_the_older_store_tells_requests_units_and_dimensions_apart(caplog):
     assert str(store.store[1]).endswith(",b")
     store.add_error("E", "text is fine here")
     assert str(store.store[3]).startswith("E.unit:text is fine here|#Level:Error|#hostname:")
-
-
-def test_the_older_store_knows_the_units_of_times_and_sizes_and_lists_of_dimensions():
-    store = MetricsStore({0: "id"}, "m")
-    with pytest.raises(ValueError, match="'ms' or 's'"):
-        store.add_time("T", 1, unit="MB")
-    with pytest.raises(ValueError, match="'GB' or 'B'"):
-        store.add_size("S", 1, unit="ms")
-    with pytest.raises(ValueError, match=r"\bdimensions\b.*\blist\b"):
-        store.add_counter("C", 1, dimensions=())  # type: ignore[arg-type]
-    for unit in ("MB", "kB", "GB", "B"):
-        store.add_size("S", 1, unit=unit)
-    store.add_time("T", 1, unit="s")
-    assert [metric.unit for metric in store.store] == ["Megabytes", "Kilobytes", "Gigabytes", "Bytes", "Seconds"]
 
 
 def test_a_sample_of_the_machine():

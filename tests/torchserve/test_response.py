@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lazy import torch
 
 from marpack.torchserve.context import Context, RequestProcessor
 from marpack.torchserve.http import Response, ResponseChunk
@@ -62,6 +63,11 @@ def test_values_become_the_servers_bytes(value: object, body: bytes):
     assert encode_value(value) == body
 
 
+def test_a_tensor_becomes_what_torch_saves():
+    saved = io.BytesIO(encode_value(torch.arange(3)))
+    assert torch.load(saved, weights_only=True).tolist() == [0, 1, 2]
+
+
 UNKNOWN = (decimal.Decimal(1), dt.date(2026, 1, 1), memoryview(b""), np.float32(1), np.int64(1), np.zeros(2))
 
 
@@ -82,12 +88,6 @@ for _ in range(100_000):
 def test_values_that_kill_the_real_worker_kill_ours(value: object):
     with pytest.raises(WorkerDeath):
         encode_value(value)
-
-
-def test_a_tensor_becomes_what_torch_saves():
-    torch = pytest.importorskip("torch")
-    saved = encode_value(torch.arange(3))
-    assert torch.load(io.BytesIO(saved), weights_only=True).tolist() == [0, 1, 2]
 
 
 def answered(value: object = "x", *, status: object = 200, phrase: object = None, **headers: object):
@@ -199,10 +199,7 @@ def test_a_code_that_is_not_200_is_an_error_for_the_whole_batch(context: Context
         responses = sent(context, {0: "a"}, {0: "one"}, code=code)
         assert [(one.status, one.phrase, one.failed) for one in responses.values()] == [(code, phrase, True)] * 2
         assert b'"message": "m"' in responses[1].body
-
-
-def test_a_piece_that_is_no_json_is_an_error_for_the_whole_batch(context: Context):
-    responses = sent(context, ["a", {1}])
+    responses = sent(context, ["a", {1}])  # which is no JSON
     assert [one.status for one in responses.values()] == [503, 503]
     assert b"Unsupported model output data type." in responses[0].body
 
@@ -293,8 +290,5 @@ def test_under_a_status_of_an_error_the_frontend_breaks_off():
     for status, streams in ((200, True), (399, True), (400, False), (500, False)):
         seen = assemble([ResponseChunk({0: Response(status=status, body=b"a", headers=MORE.headers)})], 0, LAST)
         assert (seen.status, seen.body, seen.reset) == ((status, b"az", False) if streams else (status, b"", True))
-
-
-def test_a_stream_that_never_began_is_never_delivered():
-    for value in ("false", "maybe", "True"):
+    for value in ("false", "maybe", "True"):  # a stream that never began is never delivered
         assert assemble([], 0, Response(status=200, body=b"z", headers=((NEXT, value),))).status == 0

@@ -7,16 +7,14 @@ import socket
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from pathlib import Path
 
 import pytest
-from workers import predict
+from workers import one, predict, runs
 
 from marpack.protocol.messages import Load
 from marpack.runner.client import Worker
-from marpack.torchserve.http import Part, Request
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have no subreapers")
 
@@ -99,17 +97,6 @@ def survivors(processes: dict[str, int], *, within: float) -> list[str]:
     return alive
 
 
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def one(word: str) -> tuple[Request, ...]:
-    return (Request(id="id", parts=(Part("body", word.encode()),)),)
-
-
 @pytest.mark.parametrize("where", ["main", "thread"])
 def test_detached_processes_end_with_a_parent_that_is_killed(folder: Path, where: str):
     with subprocess.Popen([sys.executable, "-c", PARENT, str(folder), where]) as parent:
@@ -156,16 +143,6 @@ def test_a_supervisor_that_is_killed_takes_its_worker_along(folder: Path):
         os.kill(worker.process.pid, signal.SIGKILL)
         assert survivors({"worker": loaded.pid}, within=5) == []
         assert worker.process.ended(within=5)
-
-
-def test_a_worker_started_in_a_thread_outlives_the_thread_but_not_the_process(folder: Path):
-    workers: list[Worker] = []
-    thread = threading.Thread(target=lambda: workers.append(Worker.spawn()))
-    thread.start()
-    thread.join()
-    with workers[0] as worker:
-        worker.load(Load(model_dir=str(folder)))
-        assert not worker.process.ended(within=0.2)
 
 
 @pytest.mark.parametrize(("parent", "code"), [("os.getppid()", 7), ("os.getpid()", -signal.SIGKILL)])
@@ -216,8 +193,7 @@ def test_nothing_outside_is_reached_and_its_own_loopback_is(make_folder):
         worker.load(Load(model_dir=str(folder)))
         if not worker.process.is_offline():
             pytest.skip("this kernel, or what this runs in, gives this user no network namespace")
-        body = Part("body", str(server.getsockname()[1]).encode())
-        outcome = predict(worker, (Request(id="a", parts=(body,)),))
+        outcome = predict(worker, one(str(server.getsockname()[1])))
     assert not outcome.troubles
     assert json.loads(outcome.responses[0].body) == {"refused": -1, "interfaces": ["lo"]}
 

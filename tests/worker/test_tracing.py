@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 from gate.archives import launch
-from workers import predict
+from workers import one, predict
 
 from marpack.protocol.messages import Access, Load, Touched
 from marpack.runner.client import LoadError
-from marpack.torchserve.http import Part, Request
 
 SOURCE = """
 import os
@@ -32,7 +31,6 @@ class Handler:
 """
 Traced = Callable[..., list[str]]
 Told = Callable[[str], list[str]]
-ASKED = (Request(id="a", parts=(Part("body", b"1"),)),)
 EXECUTES = """
 import os
 
@@ -67,8 +65,7 @@ def executed(tmp_path_factory: pytest.TempPathFactory, old: Path) -> Iterator[To
         assert worker.load(Load(model_dir=str(folder), trace=True)).touched == ()
 
         def execute(code: str) -> list[str]:
-            body = Part("body", textwrap.dedent(code).encode())
-            outcome = predict(worker, (Request(id="a", parts=(body,)),))
+            outcome = predict(worker, one(textwrap.dedent(code)))
             assert not outcome.troubles, outcome.troubles
             return [f"{each.kind} {each.target}" for each in outcome.touched]
 
@@ -86,7 +83,7 @@ def traced(make_folder) -> Traced:
         with launch() as worker:
             found = list(worker.load(Load(model_dir=str(folder), trace=True)).touched)
             for _ in range(batches):
-                outcome = predict(worker, ASKED)
+                outcome = predict(worker, one("1"))
                 assert not outcome.troubles or "dies" in handle, outcome.troubles
                 found += outcome.touched
         return [f"{each.stage} {each.kind} {each.target}" for each in found]
@@ -299,9 +296,7 @@ def test_threads_are_watched_between_the_batches_too(traced: Traced):
     [("open('/etc/passwd').close(); raise SystemExit('dies')", "handle read /etc/passwd"),
      ("os._exit(3)  # dies", "handle unknown")],
 )  # fmt: skip
-def test_what_a_handler_touches_before_it_dies_is_told_and_of_one_that_is_gone_nothing(
-    traced: Traced, code: str, start: str
-):
+def test_what_a_handler_touches_before_it_dies_is_told_and_of_one_that_is_gone_nothing(traced, code, start):
     (found,) = traced(code)
     assert found.startswith(start)
 
@@ -316,7 +311,7 @@ def test_too_much_is_never_nothing(traced: Traced):
 def test_untraced_nothing_is_told(make_folder):
     folder = make_folder("def handle(data, context):\n    open('/etc/passwd').close()\n    return data")
     with launch() as worker:
-        assert worker.load(Load(model_dir=str(folder))).touched == predict(worker, ASKED).touched == ()
+        assert worker.load(Load(model_dir=str(folder))).touched == predict(worker, one("1")).touched == ()
 
 
 def test_a_failure_to_load_tells_what_was_touched_before(make_folder):

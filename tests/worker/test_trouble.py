@@ -380,9 +380,7 @@ SET_IT = "set the environment variable MODEL_SIZE where the server starts, and h
         ("context.manifest['nothing']", None, None),
     ],
 )
-def test_a_key_that_is_missing_is_set_where_it_comes_from(
-    tmp_path: Path, line: str, config: dict[str, Any] | None, part: str | None, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_key_that_is_missing_is_set_where_it_comes_from(tmp_path, line, config, part, monkeypatch):
     monkeypatch.delenv("MODEL_SIZE", raising=False)
     model = {} if config is None else {"configFile": "c.yaml"}
     (tmp_path / "MAR-INF").mkdir()

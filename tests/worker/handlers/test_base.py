@@ -162,7 +162,7 @@ def test_what_is_explained():
         assert handler.explain_handle("tensor", [row]) == ("tensor", inputs, target)
 
 
-def test_subclasses_may_list_abc_again_and_override_the_loaders(make_context, tmp_path):
+def test_subclasses_override_the_loaders_and_name_other_methods_as_they_like(make_context, tmp_path):
     class Own(BaseHandler, ABC):
         def _load_torchscript_model(self, model_pt_path):
             self.seen = model_pt_path
@@ -171,10 +171,7 @@ def test_subclasses_may_list_abc_again_and_override_the_loaders(make_context, tm
     handler = Own()
     handler.initialize(make_context())
     assert handler.seen == str(tmp_path / "model.pt")
-
-
-def test_subclasses_may_name_their_methods_as_they_like():
-    """An author's `_load_model`, `_compile` or `_options` must not be mistaken for a step of ours."""
+    # An author's `_load_model`, `_compile` or `_options` must not be mistaken for a step of ours.
     private = [name for name in dir(BaseHandler) if name.startswith("_")]
     assert [name for name in private if not name.startswith(("__", "_abc", "_marpack"))] == [
         "_infer_with_profiler", "_is_describe", "_is_explain", "_load_pickled_model",
@@ -196,13 +193,9 @@ def test_stages_are_timed_when_the_config_says_so(make_context, save_averages, c
     handler.handle([[[[1.0]], [[3.0]], [[5.0]]]], context)
     assert handler.mapping is None  # without labels
     assert [entry[0] for entry in context.metrics.times] == [*names, "HandlerTime"]
-
-
-def test_a_handler_section_that_is_empty_fails_as_on_the_server(make_context, save_averages):
-    save_averages()
     handler, context = BaseHandler(), make_context(config={"handler": None})
     handler.initialize(context)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError):  # as on the server
         handler.handle([[[[1.0]], [[3.0]], [[5.0]]]], context)
 
 
@@ -305,16 +298,13 @@ def test_the_tensors_of_a_batch_are_answered_with_one(make_context, save_average
 def test_a_model_file_is_filled_with_its_weights(make_context, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "densenet_model.py").write_text(MODEL)
-    torch.save({"weight": torch.tensor([[2.0, 3.0]]), "bias": torch.tensor([1.0])}, tmp_path / "model.pt")
     handler = DenseNetHandler()
+    with pytest.raises(RuntimeError, match=r"Missing the model\.pt file"):  # as on the server
+        handler.initialize(make_context())
+    torch.save({"weight": torch.tensor([[2.0, 3.0]]), "bias": torch.tensor([1.0])}, tmp_path / "model.pt")
     handler.initialize(make_context(model_file="densenet_model.py"))
     answer = handler.inference(torch.tensor([[1.0, 1.0]]))
     assert (answer.tolist(), answer.requires_grad) == ([[6.0]], False)
-
-
-def test_no_weights_are_an_error_as_on_the_server(make_context):
-    with pytest.raises(RuntimeError, match=r"Missing the model\.pt file"):
-        DenseNetHandler().initialize(make_context())
 
 
 def test_a_handler_is_initialised_and_answers(tmp_path):

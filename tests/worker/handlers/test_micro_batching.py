@@ -89,9 +89,7 @@ class Whole(Slow):
         ("describe", "true", [1, 2]),
     ],
 )
-def test_in_the_place_of_handle_it_answers_what_is_asked_for_and_tells_the_time(
-    asked: str, profiler: str, answer: list[Any], monkeypatch: pytest.MonkeyPatch
-):
+def test_in_the_place_of_handle_it_answers_what_is_asked_for_and_tells_the_time(asked, profiler, answer, monkeypatch):
     monkeypatch.setenv("ENABLE_TORCH_PROFILER", profiler)
     moments = iter([10.0, 10.0123456])
     monkeypatch.setattr(time, "perf_counter", lambda: next(moments))

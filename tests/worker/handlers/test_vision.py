@@ -229,13 +229,13 @@ def test_steps_on_arrays_round_half_to_even_and_leave_their_input_alone():
     assert tensor.eq(1).all()
     picture = Image.new("RGB", (64, 80))
     assert Resize(64)(picture) is picture
-
-
-def test_the_steps_can_be_read_and_changed_like_torchvisions():
-    chain = ImageNet()
+    chain = ImageNet()  # its steps can be read and changed like torchvision's
     assert [type(step).__name__ for step in chain.transforms] == ["Resize", "CenterCrop", "ToTensor", "Normalize"]
     assert Compose(chain.transforms[:2])(Image.new("L", (30, 40))).size == (224, 224)
     assert ImageNet(crop=32)(Image.new("RGB", (64, 64))).shape == (3, 32, 32)
+
+
+PICTURE = {"body": photo("photo-rgb.png")}
 
 
 class Boxes(torch.nn.Module):
@@ -270,46 +270,38 @@ def ready(make_context, tmp_path):
     return make
 
 
-def picture():
-    return {"body": bytearray((FOLDER / "photo-rgb.png").read_bytes())}
-
-
 def test_detections_of_at_least_the_threshold(ready):
     handler, context = ready(ObjectDetector(), Boxes(), labels={"0": "cat", "1": "dog", "2": "eel"})
-    [found] = handler.handle([picture()], context)
+    [found] = handler.handle([PICTURE], context)
     assert found == [
         {"dog": [131.0, 132.0, 133.0, 134.0], "score": 0.5},
         {"cat": [139.0, 140.0, 141.0, 142.0], "score": pytest.approx(0.9)},
     ]
+    for target, boxes in ((Target.TORCHSERVE, 2), (Target.MARPACK, 1)):
+        handler, context = ready(ObjectDetector(), Boxes(), target=target, config={"handler": {"threshold": 0.6}})
+        assert len(handler.handle([PICTURE], context)[0]) == boxes
 
 
 def test_detections_without_labels_go_by_number_and_a_batch_keeps_its_order(ready):
     handler, context = ready(ObjectDetector(), Boxes())
-    first, second = handler.handle([picture(), picture()], context)
+    first, second = handler.handle([PICTURE, PICTURE], context)
     assert first == second
     assert [list(box) for box in first] == [["1", "score"], ["0", "score"]]
-    gray = {"body": bytearray((FOLDER / "photo-gray.png").read_bytes())}
-    assert handler.preprocess([gray]).shape == (1, 1, 97, 131)  # as on the server
-
-
-def test_threshold_in_the_config(ready):
-    for target, boxes in ((Target.TORCHSERVE, 2), (Target.MARPACK, 1)):
-        handler, context = ready(ObjectDetector(), Boxes(), target=target, config={"handler": {"threshold": 0.6}})
-        assert len(handler.handle([picture()], context)[0]) == boxes
+    assert handler.preprocess([{"body": photo("photo-gray.png")}]).shape == (1, 1, 97, 131)  # as on the server
 
 
 def test_a_class_without_a_label(ready, notes):
     handler, context = ready(ObjectDetector(), Boxes(), labels={"0": "cat"})
     with pytest.raises(KeyError) as failure:
-        handler.handle([picture()], context)
+        handler.handle([PICTURE], context)
     note_labels_gap(failure.value, handler)
     assert "class 1" in notes()["labels-gap"].message
 
 
 def test_segments_are_class_and_probability_of_every_pixel(ready):
     handler, context = ready(ImageSegmenter(), Planes())
-    answer = torch.tensor(handler.handle([picture()], context))
+    answer = torch.tensor(handler.handle([PICTURE], context))
     assert answer.shape == (1, 224, 224, 2)
-    logits = handler.preprocess([picture()])
+    logits = handler.preprocess([PICTURE])
     assert torch.equal(answer[..., 0], logits.argmax(1).float())
     assert torch.equal(answer[..., 1], torch.softmax(logits, 1).amax(1))
