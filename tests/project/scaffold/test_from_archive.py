@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from project.conftest import write
 
 import marpack
 from marpack.archive.reader import open_archive
@@ -88,18 +89,14 @@ def test_labels_that_are_no_object_stay_as_they_are(tmp_path, make_mar, labels):
     assert members(source)["index_to_name.json"] == (tmp_path / "out" / "index_to_name.json").read_bytes()
 
 
-@pytest.mark.parametrize("entry", ["handler.py", "handler.py:handle", "handler:handle", "handler"])
+@pytest.mark.parametrize("entry", ["handler.py", "handler:handle"])
 def test_every_spelling_of_the_handler_is_understood(tmp_path, make_mar, entry):
     source = make_mar(HANDLER, entry=entry)
     assert reclaimed(source, tmp_path / "out") == []
     assert load_project(tmp_path / "out").handler.startswith("handler.py")
     assert members(Path(marpack.build(tmp_path / "out").path)) == members(source)
-
-
-def test_a_built_in_handler_is_named(tmp_path, make_mar):
-    source = make_mar(HANDLER, entry="image_classifier", files={"model.pt": b"x"}, serializedFile="model.pt")
-    reclaimed(source, tmp_path / "out")
-    project = load_project(tmp_path / "out")
+    reclaimed(make_mar(HANDLER, entry="image_classifier"), tmp_path / "built-in")
+    project = load_project(tmp_path / "built-in")
     assert (project.handler, project.files) == ("image_classifier", ["handler.py"])
 
 
@@ -135,30 +132,14 @@ def test_what_is_recorded_and_no_project_can_say_is_said(tmp_path, make_folder):
     assert marpack.build(tmp_path / "out").members
 
 
-def test_expectations_survive(tmp_path):
-    (tmp_path / "in" / "samples").mkdir(parents=True)
+def test_samples_survive(tmp_path):
     expected: dict[str, Any] = {"status": 200, "json": {"0": {"min": 0.5}, "yes": [1, None]}, "text": "a\nb: #c"}
-    (tmp_path / "in" / "samples" / "s.txt").write_text("x")
-    (tmp_path / "in" / "handler.py").write_text(HANDLER)
-    sample = {"input": "samples/s.txt", "expect": expected}
-    project = {"name": "m", "version": "010", "handler": "handler.py", "target": "marpack", "samples": [sample]}
-    (tmp_path / "in" / "marpack.yaml").write_text(json.dumps(project))
-    first = marpack.build(tmp_path / "in")
-    reclaimed(Path(first.path), tmp_path / "out")
-    assert marpack.build(tmp_path / "out").content_digest == first.content_digest
-
-
-def test_the_mark_of_a_generated_sample_survives(tmp_path):
-    content = {"made.txt": "x", "changed.txt": "y"}
     mark = f"sha256:{hashlib.sha256(b'x').hexdigest()}"
-    (tmp_path / "in" / "samples").mkdir(parents=True)
-    for name, text in content.items():
-        (tmp_path / "in" / "samples" / name).write_text(text)
-    (tmp_path / "in" / "handler.py").write_text(HANDLER)
-    samples = [{"input": f"samples/{name}", "generated": mark} for name in content]
-    project = {"name": "m", "version": "1", "handler": "handler.py", "samples": samples}
-    (tmp_path / "in" / "marpack.yaml").write_text(json.dumps(project))
-    first = marpack.build(tmp_path / "in")
+    samples = [{"input": "samples/made.txt", "expect": expected, "generated": mark}]
+    samples.append({"input": "samples/changed.txt", "generated": mark})
+    project = {"name": "m", "version": "010", "handler": "handler.py", "target": "marpack", "samples": samples}
+    files = {"samples/made.txt": "x", "samples/changed.txt": "y", "handler.py": HANDLER}
+    first = marpack.build(write(tmp_path / "in", files | {"marpack.yaml": json.dumps(project)}))
     made = marpack.init(from_=Path(first.path), folder=tmp_path / "out")
     assert made.generated == ("samples/made.txt",)
     assert marpack.build(tmp_path / "out").content_digest == first.content_digest

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from project.conftest import write
 
 from marpack.project.scaffold.folder_scan import scan_folder
 from marpack.project.scaffold.proposal import Answers, Proposal, propose
@@ -21,13 +22,6 @@ class Handler:
 """
 BASE = "from ts.torch_handler.base_handler import BaseHandler\nclass H(BaseHandler):\n    names = {0!r}\n"
 XGBOOST = json.dumps({"learner": {"gradient_booster": {}}, "version": [2, 0, 0]})
-
-
-def write(folder: Path, files: dict[str, str | bytes]) -> None:
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
 def proposed(folder: Path, files: dict[str, str | bytes], **answers: object) -> Proposal:
@@ -131,7 +125,7 @@ def test_labels_that_the_source_reads_by_another_name_stay_what_they_are(tmp_pat
     assert ("classes.json" in proposal.files) == (named == "classes.json")
 
 
-INPUTS = ["samples/a.json", "inputs/a.txt", "test_data/a.png", "test_image.jpg", "sample1.json"]
+INPUTS = ["samples/a.json", "test_data/a.png", "sample1.json"]
 OTHERS = ["other/a.json", "a.json", "samples/a.csv", "test_labels.json"]
 
 
