@@ -1,6 +1,5 @@
-"""Chromium, driven through its pipe: open a page, look at it as a person would, listen for what it asks for."""
+"""Chromium, driven through a pipe: its pages, requests and log."""
 
-import base64
 import json
 import os
 import shutil
@@ -23,11 +22,25 @@ _FLAGS = (
     "--disable-sync",
     "--disable-extensions",
     "--disable-site-isolation-trials",
-    # A page that is left ends: it is not kept for a way back, and the next one takes its frame.
+    # A page ends when the next one opens: it is not cached, and the next one takes its frame.
     "--disable-features=BackForwardCache,PaintHolding,RenderDocument",
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
+
+
+# The contrast of each visible text to its background, and the text.
+CONTRAST = """[...document.querySelectorAll('body *')].filter(e => e.offsetWidth && e.checkVisibility()
+    && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) && !e.closest('.box, .unseen')).map(e => {
+    let paper = e;
+    while (getComputedStyle(paper).backgroundColor === 'rgba(0, 0, 0, 0)') paper = paper.parentElement;
+    const light = (colour) => colour.match(/\\d+/g).slice(0, 3).map((c) => c / 255)
+        .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, c, index) => sum + c * [0.2126, 0.7152, 0.0722][index], 0);
+    const [one, other] = [light(getComputedStyle(e).color), light(getComputedStyle(paper).backgroundColor)];
+    const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    return [contrast, e.textContent.slice(0, 40)];
+})"""
 
 
 class Browser:
@@ -114,35 +127,26 @@ class Browser:
             raise RuntimeError(answer["exceptionDetails"])
         return answer["result"].get("value")
 
-    def picture(self, path: Path, *, whole: bool = False) -> None:
-        shot = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(shot["data"]))
-
     @property
     def fetched(self) -> list[str]:
-        """Every address that the page asked for, but those that hold their own data."""
+        """The address of every request but data: URLs."""
         asked = [event["params"] for event in self.events if event.get("method") == "Network.requestWillBeSent"]
         addresses: list[str] = [each["request"]["url"] for each in asked]
         return [address for address in addresses if not address.startswith("data:")]
 
     @property
     def complaints(self) -> list[str]:
-        """What the browser logged, and the page's own errors."""
+        """The browser's log, and the page's own errors."""
         entries = [event["params"]["entry"] for event in self.events if event.get("method") == "Log.entryAdded"]
         logged = [f"{entry['text']} {entry.get('url', '')}".strip() for entry in entries]
         return logged + [str(event) for event in self.events if event.get("method") == "Runtime.exceptionThrown"]
 
 
 @pytest.fixture(scope="session")
-def chromium() -> str:
-    """Return the browser's path; without one the pages are not opened, or, where it is demanded, the test fails."""
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Return a browser; without Chromium, skip the test, or fail it where a browser is required."""
     if CHROMIUM is None:
-        demanded = os.environ.get("MARPACK_REQUIRE_BROWSER") == "1"
-        (pytest.fail if demanded else pytest.skip)("no Chromium here: the page is not opened")
-    return CHROMIUM
-
-
-@pytest.fixture(scope="session")
-def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with Browser(Path(tmp_path_factory.mktemp("profile"))) as browser:
+        required = os.environ.get("MARPACK_REQUIRE_BROWSER") == "1"
+        (pytest.fail if required else pytest.skip)("Chromium is not installed, so the page is not opened")
+    with Browser(tmp_path_factory.mktemp("profile")) as browser:
         yield browser

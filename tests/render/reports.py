@@ -1,5 +1,6 @@
-"""A gate's report with everything in it that a form of it must carry, and a reader of HTML pages."""
+"""A full report of a check, a reader of HTML pages, and a stream that is a terminal."""
 
+import io
 from html.parser import HTMLParser
 from typing import Any
 
@@ -48,6 +49,11 @@ def report(**changes: Any) -> GateReport:
         "seconds": 1.5,
     }
     return GateReport(**values | changes)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 class Markup(HTMLParser):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+from render.reports import Terminal
 
 from marpack.errors import BuildError, UsageError
 from marpack.findings import Finding, Severity
@@ -34,11 +35,6 @@ from marpack.render.console import (
 )
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def watch_stderr(monkeypatch: pytest.MonkeyPatch, *, tty: bool = True) -> io.StringIO:
     """Make stderr a terminal of 80 columns or a log, and return it."""
     stream = Terminal() if tty else io.StringIO()
@@ -48,7 +44,7 @@ def watch_stderr(monkeypatch: pytest.MonkeyPatch, *, tty: bool = True) -> io.Str
     return stream
 
 
-def test_text_with_colons_and_brackets_is_unchanged(capsys: pytest.CaptureFixture[str]):
+def test_text_is_neither_interpreted_nor_wrapped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     talk().print(plain("models/a:cat:b [bold]"))
     show_error(BuildError("the label :fire: is missing", where="C:key:labels.txt", hint="add :fire:"))
     show_error(BuildError("no"))
@@ -62,9 +58,6 @@ def test_text_with_colons_and_brackets_is_unchanged(capsys: pytest.CaptureFixtur
         "error: no",
         f"  hint:  {BuildError.fix}",
     ]
-
-
-def test_progress_text_is_neither_coloured_nor_broken(monkeypatch: pytest.MonkeyPatch):
     terminal = watch_stderr(monkeypatch)
     monkeypatch.setenv("COLUMNS", "40")
     talk().print("8 members of 'a.mar' at /tmp, True " * 4)
@@ -92,18 +85,20 @@ def test_a_page_is_as_wide_as_its_terminal_within_bounds(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("text", "count"), [("", 0), ("abc", 3), ("é", 1), ("e\u0301", 1), ("漢字", 4), ("\uff21b", 3)]
+    ("text", "count", "fitted"),
+    [
+        ("", 0, "     "),
+        ("abc", 3, "abc  "),
+        ("abcde", 5, "abcde"),
+        ("abcdef", 6, "abcd…"),
+        ("e\u0301", 1, "e\u0301    "),
+        ("漢字漢", 6, "漢字…"),
+        ("a漢字漢", 7, "a漢… "),
+        ("\uff21b", 3, "\uff21b  "),
+    ],
 )
-def test_a_text_takes_as_many_cells_as_a_terminal_gives_it(text: str, count: int):
-    assert cells(text) == count
-
-
-@pytest.mark.parametrize(
-    ("text", "fitted"),
-    [("abc", "abc  "), ("abcde", "abcde"), ("abcdef", "abcd…"), ("漢字漢", "漢字…"), ("a漢字漢", "a漢… ")],
-)
-def test_a_text_is_padded_or_cut_to_its_cells(text: str, fitted: str):
-    assert fit(text, 5) == fitted
+def test_a_text_is_padded_or_cut_to_its_cells(text: str, count: int, fitted: str):
+    assert (cells(text), fit(text, 5)) == (count, fitted)
 
 
 @pytest.mark.parametrize(
@@ -117,11 +112,8 @@ def test_a_text_is_padded_or_cut_to_its_cells(text: str, fitted: str):
         ([], 80, []),
     ],
 )
-def test_the_first_and_the_last_column_give_way(table: list[tuple[str, ...]], width: int, lines: list[str]):
+def test_the_first_and_the_last_column_are_cut(table: list[tuple[str, ...]], width: int, lines: list[str]):
     assert ["  ".join(row).rstrip() for row in rows(table, width=width)] == lines
-
-
-def test_a_column_of_numbers_is_aligned_right():
     assert rows([("name", "1"), ("b", "20")], width=80, right=frozenset({1})) == [["name", " 1"], ["b   ", "20"]]
 
 
@@ -140,17 +132,14 @@ def test_a_paragraph_is_wrapped_under_itself(text: str, width: int, lines: list[
     assert [click.unstyle(line) for line in paragraph("why", text, width=width)] == lines
 
 
-@pytest.mark.parametrize("err", [False, True])
-def test_lines_go_to_one_stream(capsys: pytest.CaptureFixture[str], err: bool):
-    show_lines(["one", "two"], err=err)
-    assert capsys.readouterr() == (("", "one\ntwo\n") if err else ("one\ntwo\n", ""))
-
-
 def test_a_result_is_indented_or_a_line(capsysbinary: pytest.CaptureFixture[bytes]):
     show({"a": [1], "b": "ü"})
     assert capsysbinary.readouterr().out == '{\n  "a": [\n    1\n  ],\n  "b": "ü"\n}\n'.encode()
     show_line({"a": [1], "b": "ü"})
     assert capsysbinary.readouterr().out == '{"a":[1],"b":"ü"}\n'.encode()
+    for err in (False, True):
+        show_lines(["one", "two"], err=err)
+        assert capsysbinary.readouterr() == ((b"", b"one\ntwo\n") if err else (b"one\ntwo\n", b""))
 
 
 def test_an_output_that_cannot_be_written_is_refused_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

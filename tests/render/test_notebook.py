@@ -1,6 +1,5 @@
-"""What a notebook shows of each result: all of it escaped, visible and bounded, and nothing beyond its own cell."""
+"""Results in a notebook: escaped, visible, bounded, and without effects outside their cell."""
 
-import io
 import json
 import re
 from collections.abc import Callable
@@ -8,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 from render.browser import Browser
 from render.reports import Markup
 
@@ -80,9 +78,8 @@ def inspect(text: str) -> Inspection:
     weights = WeightsFacts(member=text, kind=WeightsFormat.STATE_DICT, **held)
     model = {"modelName": text, "modelVersion": text}
     values: dict[str, Any] = {"manifest": {"model": model, "runtime": text, "createdOn": text}}
-    values |= {
-        "members": (MemberFacts(name=text, size=2, compressed_size=1, method=Method.STORED, sha256=text),) * MANY
-    }
+    stored = MemberFacts(name=text, size=2, compressed_size=1, method=Method.STORED, sha256=text)
+    values |= {"members": (stored,) * MANY}
     values |= {"handler": HandlerFacts(entry_point=text, file=text, class_name=text, bases=(text,))}
     values |= {"config": ConfigFacts(file=text, text=f"a: 1\n  b: {text}\n" * MANY), "weights": (weights,) * 50}
     values |= {"labels": LabelFacts(count=9, first=(text,)), "requirements": (text,) * MANY}
@@ -143,7 +140,7 @@ SHOWN |= {"answer": answer, "classes": lambda text: answer(text, body=json.dumps
 
 @pytest.mark.parametrize("name", SHOWN)
 @pytest.mark.parametrize("text", HOSTILE, ids=[repr(text[:12]) for text in HOSTILE])
-def test_nothing_of_the_archives_is_obeyed(name: str, text: str) -> None:
+def test_hostile_text_of_an_archive_stays_text(name: str, text: str) -> None:
     page = SHOWN[name](text)
     calm, elements = Markup(SHOWN[name]("calm")), Markup(page)
     assert set(elements.tags) <= {*calm.tags, "p"}
@@ -151,16 +148,13 @@ def test_nothing_of_the_archives_is_obeyed(name: str, text: str) -> None:
     sizes = {"width", "height", "loading", "decoding", "aria-hidden"}
     assert attributes <= {"class", "style", "src", "alt", "title"} | sizes
     assert not {"script", "id"} & ({*elements.tags} | attributes)
-    letters = set(page) - {"\n", "\t"}
-    assert all(letter.isprintable() for letter in letters), sorted(
-        letter for letter in letters if not letter.isprintable()
-    )
+    assert [letter for letter in set(page) - {"\n", "\t"} if not letter.isprintable()] == []
     page.encode()
     assert len(page) < 250_000
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_it_is_one_element_that_fetches_nothing(name: str) -> None:
+def test_a_result_is_one_element_and_fetches_nothing(name: str) -> None:
     page = SHOWN[name]("calm")
     elements = Markup(page)
     assert (elements.tags[0], elements.attributes[0]) == ("div", ("class", "marpack"))
@@ -180,15 +174,15 @@ def test_no_more_than_forty_rows_are_shown(name: str) -> None:
         assert table.count("<tr>") <= 40
 
 
-def test_a_picture_stands_beside_its_answer() -> None:
-    buffer = io.BytesIO()
-    Image.new("RGB", (8, 8), (200, 30, 30)).save(buffer, "PNG")
-    request = Request(id="1", parts=(Part("body", buffer.getvalue(), "image/png"),))
-    page = notebook.answer(
-        AnsweredInput(Input("x", request), result_of("x", body='{"cat": 0.75, "dog": 0.25}')), {}, ""
-    )
+def test_a_picture_is_beside_its_response_and_a_check_that_was_left_out_is_not_shown(png: bytes) -> None:
+    request = Input("x", Request(id="1", parts=(Part("body", png, "image/png"),)))
+    page = notebook.answer(AnsweredInput(request, result_of("x", body='{"cat": 0.75, "dog": 0.25}')), {}, "")
     assert "data:image/png;base64," in page
     assert "75.0 %" in page
+    left_out = CheckResult(name="memory", title="it stays", verdict=Verdict.SKIPPED, reason="left out")
+    asked = CheckResult(name="labels", title="they fit", verdict=Verdict.SKIPPED, reason="no labels")
+    page = notebook.shown(gate_report("x", left_out, asked))
+    assert ("no labels" in page, "it stays" in page, "1 left out" in page) == (True, False, True)
 
 
 def test_each_theme_is_legible(browser: Browser, tmp_path: Path) -> None:
@@ -216,10 +210,3 @@ def test_the_page_around_it_stays_as_it_is(browser: Browser, tmp_path: Path) -> 
         browser.open(page)
         seen.append(browser.value(script))
     assert seen[0] == seen[1]
-
-
-def test_a_check_that_was_left_out_is_not_shown() -> None:
-    left_out = CheckResult(name="memory", title="it stays", verdict=Verdict.SKIPPED, reason="left out")
-    asked = CheckResult(name="labels", title="they fit", verdict=Verdict.SKIPPED, reason="no labels")
-    page = notebook.shown(gate_report("x", left_out, asked))
-    assert ("no labels" in page, "it stays" in page, "1 left out" in page) == (True, False, True)

@@ -133,11 +133,7 @@ def found(code: str, severity: Severity, message: str, **more: str) -> Finding:
 
 def test_the_whole_page():
     lines = shown(
-        manifest={
-            "runtime": "python",
-            "createdOn": "today",
-            "model": {"modelName": "net", "modelVersion": "1.0", "handler": "h.py"},
-        },
+        manifest={"runtime": "python", "createdOn": "today", "model": {"modelName": "net", "modelVersion": "1.0"}},
         provenance={"builder": "marpack 1"},
         target="torchserve",
         samples=2,
@@ -181,45 +177,35 @@ def test_the_whole_page():
 
 
 @pytest.mark.parametrize(
-    ("handler", "text"),
+    ("label", "values", "text"),
     [
-        ({"problem": "line 3: it breaks off", "file": "h.py"}, "h.py:x: line 3: it breaks off"),
-        ({"file": "h.py", "function": "x"}, "h.py: function x"),
-        ({}, "h.py:x, a handler of the server's own"),
-        ({"file": "h.py", "class_name": "Own"}, "h.py: class Own, defines nothing"),
-        (
-            {"file": "h.py", "class_name": "Own", "bases": ("A", "b.B"), "stages": ("initialize", "handle")},
-            "h.py: class Own(A, b.B), defines initialize, handle",
+        *(
+            ("entry", {"handler": HandlerFacts(entry_point="h.py:x", **handler)}, text)
+            for handler, text in (
+                ({"problem": "line 3: it breaks off", "file": "h.py"}, "h.py:x: line 3: it breaks off"),
+                ({"file": "h.py", "function": "x"}, "h.py: function x"),
+                ({}, "h.py:x, a handler of the server's own"),
+                ({"file": "h.py", "class_name": "Own"}, "h.py: class Own, defines nothing"),
+                (
+                    {"file": "h.py", "class_name": "Own", "bases": ("A", "b.B"), "stages": ("initialize", "handle")},
+                    "h.py: class Own(A, b.B), defines initialize, handle",
+                ),
+            )
         ),
+        *(
+            ("bytes", {"verified": Verified(members=1, bytes=5, intact=intact, signed_off=compared)}, text)
+            for intact, compared, text in (
+                (True, False, "all 5 bytes read, as its CRCs say; for its signer: marpack verify"),
+                (False, True, "DIFFERENT from the packed bytes: see the findings"),
+            )
+        ),
+        ("labels", {"labels": LabelFacts(count=1000, first=("a", "b"))}, "1,000: a, b, …"),
+        ("labels", {"labels": LabelFacts(problem="it is no JSON")}, "it is no JSON"),
     ],
 )
-def test_where_requests_enter(handler: dict[str, Any], text: str):
-    assert told("entry", handler=HandlerFacts(entry_point="h.py:x", **handler)) == [text]
-
-
-@pytest.mark.parametrize(
-    ("verified", "text"),
-    [
-        ({"intact": True, "signed_off": True}, "all 5 bytes read, as its digests say; for its signer: marpack verify"),
-        ({"intact": True, "signed_off": False}, "all 5 bytes read, as its CRCs say; for its signer: marpack verify"),
-        ({"intact": False, "signed_off": True}, "DIFFERENT from the packed bytes: see the findings"),
-    ],
-)
-def test_what_reading_every_byte_came_to(verified: dict[str, bool], text: str):
-    assert told("bytes", verified=Verified(members=1, bytes=5, **verified)) == [text]
-    assert told("bytes") == []
-
-
-@pytest.mark.parametrize(
-    ("labels", "text"),
-    [
-        (LabelFacts(count=2, first=("a", "b")), "2: a, b"),
-        (LabelFacts(count=1000, first=("a", "b")), "1,000: a, b, …"),
-        (LabelFacts(problem="it is no JSON"), "it is no JSON"),
-    ],
-)
-def test_labels(labels: LabelFacts, text: str):
-    assert told("labels", labels=labels) == [text]
+def test_the_lines_of_facts(label: str, values: dict[str, Any], text: str):
+    assert told(label, **values) == [text]
+    assert label == "entry" or told(label) == []
 
 
 @pytest.mark.parametrize(
@@ -279,7 +265,7 @@ def test_the_verdict_on_pickles(values: dict[str, Any], title: str, last: str | 
     assert [line.strip() for line in page[begin + 1 :]][-1:] == ([last] if last else [])
 
 
-def test_labels_stand_back_and_what_matters_stands_out():
+def test_labels_are_dim_and_findings_have_colours():
     red, yellow, cyan = (partial(click.style, fg=colour) for colour in ("red", "yellow", "cyan"))
     dim, bold = partial(click.style, dim=True), partial(click.style, bold=True)
     found_all = (found("a", Severity.WARNING, "one"), found("b", Severity.NOTE, "two"))
@@ -323,9 +309,6 @@ def test_of_many_rows_the_first_are_shown(more: int, line: list[str]):
     assert needs.endswith(f"p6, p7{f' and {more} more' if more else ''}")
 
 
-# --- the tree of members --------------------------------------------------------------------------------------------
-
-
 def member_tree(members: list[MemberFacts]) -> list[str]:
     lines = shown(members=tuple(members))
     begin = next(number for number, line in enumerate(lines) if line.startswith("members ")) + 1
@@ -334,7 +317,6 @@ def member_tree(members: list[MemberFacts]) -> list[str]:
 
 @pytest.mark.parametrize(("count", "hidden"), [(40, 0), (41, 0), (42, 2), (2000, 1960)])
 def test_of_a_crowded_folder_the_first_forty_are_shown(count: int, hidden: int):
-    """What would take one line, to say that it is left out, is shown instead."""
     lines = member_tree([member(f"data/f{number}") for number in range(count)] + [member("last")])
     assert lines[0] == "  data/"
     assert lines[-1].split()[0] == "last"
@@ -350,9 +332,6 @@ def test_a_tree_ends_after_two_hundred_lines(count: int):
     more = ["  … and more: --json lists all of them"] if count > 200 else []
     assert len(lines) == min(count, 200) + len(more)
     assert lines[min(count, 200) :] == more
-
-
-# --- diff -----------------------------------------------------------------------------------------------------------
 
 
 def differs(name: str, change: Change = Change.CHANGED, before: Any = None, after: Any = None) -> FieldDifference:
@@ -446,23 +425,12 @@ def test_the_whole_page_of_differences():
     assert lines == DIFFERENCES.splitlines()
 
 
-# --- build and init ------------------------------------------------------------------------------------------------
-
-
-def test_what_was_built():
+def test_what_was_built_and_its_warnings(capsys: pytest.CaptureFixture[str]):
     told: dict[str, Any] = {"format": Format.DEFAULT, "size": 1500, "content_digest": "sha256:12", "members": 3}
     built = BuildReport(path="net.mar", seconds=0.25, modules=("a.py", "b.py"), **told)
     lines = [click.unstyle(line) for line in page_lines(build_page(built), 80)]
-    assert lines == [
-        "built net.mar",
-        "  size   1.5 kB in 3 members",
-        "  digest sha256:12",
-        "  time   250 ms",
-        "  also   a.py, b.py (imported, so packed)",
-    ]
-
-
-def test_a_note_costs_one_line_and_a_warning_says_what_to_do(capsys: pytest.CaptureFixture[str]):
+    assert lines[1:3] == ["  size   1.5 kB in 3 members", "  digest sha256:12"]
+    assert lines[-1] == "  also   a.py, b.py (imported, so packed)"
     notes = [
         Finding(code=f"a-{severity}", severity=severity, message="hm", where="x", hint="do")
         for severity in (Severity.NOTE, Severity.WARNING)
@@ -475,36 +443,26 @@ def test_a_note_costs_one_line_and_a_warning_says_what_to_do(capsys: pytest.Capt
     assert capsys.readouterr() == ("", "")
 
 
-def report(folder: Path, **values: Any) -> InitReport:
+def init_lines(folder: Path, **values: Any) -> list[str]:
     given: dict[str, Any] = {"name": "net", "template": "image", "findings": ()}
     given |= dict.fromkeys(("written", "replaced", "skipped"), ())
-    return InitReport(folder=str(folder), **(given | values))
-
-
-def names(count: int) -> tuple[str, ...]:
-    return tuple(f"f{number}" for number in range(count))
-
-
-def init_lines(folder: Path, **values: Any) -> list[str]:
-    return [click.unstyle(line) for line in page_lines(init_page(report(folder, **values)), 80)]
+    report = InitReport(folder=str(folder), **(given | values))
+    return [click.unstyle(line) for line in page_lines(init_page(report), 80)]
 
 
 def test_the_files_and_the_next_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    twelve = ", ".join(names(12))
+    names = tuple(f"f{number}" for number in range(13))
+    twelve = ", ".join(names[:12])
     (line,) = init_lines(tmp_path / "new")[1:]
     assert line == f"  next   cd {tmp_path / 'new'} && marpack build && marpack check"
-    assert init_lines(tmp_path, written=names(12), replaced=names(13), skipped=("x", "y")) == [
+    assert init_lines(tmp_path, written=names[:12], replaced=names, skipped=("x", "y")) == [
         "project net, from template image",
         f"  wrote    {twelve}",
         f"  replaced {twelve} and 1 more",
         "  skipped  x, y (they exist; --force replaces them)",
         "  next     marpack build && marpack check",
     ]
-
-
-def test_without_samples_the_next_command_records_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
     lacking = Finding(code="no-samples", severity=Severity.NOTE, message="there is no sample")
     command = "marpack build && marpack run --input FILE --record && marpack check"
     assert init_lines(tmp_path, findings=(lacking,))[1:] == [f"  next   {command}"]

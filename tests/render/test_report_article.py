@@ -16,17 +16,8 @@ PICTURE = Picture("data:,", 200, 100)
 
 def drawn(answer: Any, *, picture: Picture | None = PICTURE, crop: float | None = None, **result: Any) -> Drawing:
     body = answer if isinstance(answer, str) else json.dumps(answer)
-    values: dict[str, Any] = {
-        "input": "x",
-        "status": 200,
-        "phrase": "",
-        "headers": {},
-        "content_type": None,
-        "body": body,
-        "body_encoding": "text",
-        "stages": {},
-        "seconds": 0.0,
-    }
+    values: dict[str, Any] = {"input": "x", "status": 200, "phrase": "", "headers": {}, "content_type": None}
+    values |= {"body": body, "body_encoding": "text", "stages": {}, "seconds": 0.0}
     return drawing_of(Result(**(values | result)), picture, {"0": "sky", "1": "tree"}, crop)
 
 
@@ -36,7 +27,7 @@ RARE = ({"words": ["a"], "importances": [0.5]}, {"boxes": [[20, 10, 120, 60]], "
 @pytest.mark.parametrize(
     "answer", [{"count": 17}, {"a": True}, {"a": "b"}, {}, [], [3, 4], [1], 5, None, "plain", [[]], *RARE]
 )
-def test_what_is_no_drawing_is_text(answer: Any):
+def test_other_responses_are_text(answer: Any):
     drawing = drawn(answer)
     assert drawing.text == (answer if isinstance(answer, str) else json.dumps(answer))
     assert not drawing.bars
@@ -107,26 +98,18 @@ def test_pictures_of_every_kind_are_shown(
     assert (shown.mode == "RGBA") == ("transparency" in options or mode.endswith("A"))
 
 
-def test_what_is_no_whole_picture_is_none():
+def test_data_that_is_not_a_whole_picture_or_a_bomb_is_not_shown(monkeypatch: pytest.MonkeyPatch):
     for data in (b"", b"no picture", make_image((64, 64), "PNG")[:200], make_image((64, 64), "JPEG")[:90]):
         assert picture_of(data) is None
-
-
-def test_a_bomb_is_none(monkeypatch: pytest.MonkeyPatch):
-    from PIL import Image
-
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 100)
     assert picture_of(make_image((11, 11), "PNG")) is None
     assert picture_of(make_image((80, 80), "PNG")) is None
 
 
-def test_a_plot_of_nothing_says_so_and_names_are_escaped():
+def test_a_plot_escapes_names_and_merges_columns_when_they_are_full():
     plot = page_templates().get_template("plot.svg.j2")
     assert "No input" in plot.render(stages={}, course=TimeSeries())
     assert "&lt;b&gt;" in plot.render(stages={"<b>": Percentiles(1, 2, 3)}, course=TimeSeries())
-
-
-def test_a_course_is_folded_when_its_columns_are_full():
     course = TimeSeries()
     for number in range(240):
         course.add(float(number))
@@ -185,9 +168,6 @@ def test_what_counts_as_a_thing_found(answer: Any, labels: list[str]):
     boxes = drawn(answer).boxes
     assert [box.label for box in boxes] == labels
     assert {box.score for box in boxes} <= {None}
-
-
-def test_things_of_one_label_have_one_colour_and_others_another():
     one, same, other = drawn([{"cat": [0, 0, 9, 9]}, {"cat": [1, 1, 5, 5]}, {"dog": [0, 0, 9, 9]}]).boxes
     assert one.hue == same.hue != other.hue
     assert 0 <= min(one.hue, other.hue) <= max(one.hue, other.hue) < 360

@@ -9,6 +9,7 @@ import click
 import msgspec
 import pytest
 from msgspec.structs import replace
+from render.reports import Terminal
 
 from marpack.findings import Finding, Severity
 from marpack.protocol.messages import Frame, Loaded, LoadFailed, Trouble
@@ -76,44 +77,37 @@ def test_a_response_in_short(values: dict[str, Any], text: str):
     assert summarize_body(result(**values), 40) == text
 
 
+def test_names_and_code_are_cut_and_only_the_authors_and_the_last_frames_are_shown():
+    names = {"short": "short     ", "a/very/long/path.png": "…/path.png", "漢字漢字漢字.png": "…漢字.png "}
+    names["\x1b[2Jx"] = "·[2Jx     "
+    assert {name: fit_end(name, 10) for name in names} == names
+    for length, cut in ((34, "x" * 34), (35, "x" * 33 + "…")):
+        frame = Frame("handler.py", 3, "handle", "x" * length, user=True)
+        lines = trouble_lines(Trouble(kind="KeyError", message="", stage="handle", frames=(frame,)), width=40)
+        assert f"      {cut}" in lines
+    frames = [Frame(name, 1, "f", "", user=name == "mine") for name in ("a", "mine", "b", "c")]
+    assert [each.file for each in shown_frames(frames)] == ["mine", "c"]
+    assert [each.file for each in shown_frames(frames[:2])] == ["mine"]
+
+
+FRAMES = (Frame("handler.py", 3, "handle", "x = y", user=True),)
+
+
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("values", "lines"),
     [
-        ("short", "short     "),
-        ("a/very/long/path.png", "…/path.png"),
-        ("漢字漢字漢字.png", "…漢字.png "),
-        ("\x1b[2Jx", "·[2Jx     "),
+        ({"hint": "look"}, ["    hint: look"]),
+        ({"notes": ("so",)}, ["    so"]),
+        ({"frames": FRAMES}, ["    handler.py:3 in handle", "      x = y"]),
     ],
 )
-def test_a_long_name_is_cut_at_its_beginning(name: str, text: str):
-    assert fit_end(name, 10) == text
-
-
-@pytest.mark.parametrize(("length", "cut"), [(34, "x" * 34), (35, "x" * 33 + "…")])
-def test_a_line_of_code_is_cut_to_its_terminal(length: int, cut: str):
-    frame = Frame("handler.py", 3, "handle", "x" * length, user=True)
-    lines = trouble_lines(Trouble(kind="KeyError", message="", stage="handle", frames=(frame,)), width=40)
-    assert f"      {cut}" in lines
-
-
-@pytest.mark.parametrize("more", ["hint", "notes", "frames"])
-def test_the_same_trouble_is_shown_in_full_once(more: str):
-    frames = (Frame("handler.py", 3, "handle", "x = y", user=True),)
-    values, lines = {
-        "hint": ({"hint": "look"}, ["    hint: look"]),
-        "notes": ({"notes": ("so",)}, ["    so"]),
-        "frames": ({"frames": frames}, ["    handler.py:3 in handle", "      x = y"]),
-    }[more]
-    failed = result(status=503, troubles=(Trouble(kind="KeyError", message="'gone'", stage="handle", **values),))
-    first, *rest = shown(failed, failed)
-    assert rest == ["  handle: KeyError: 'gone'", *lines, first, "  handle: KeyError: 'gone'", "    as above"]
-
-
-@pytest.mark.parametrize(("between", "again"), [(15, True), (16, False)])
-def test_a_trouble_is_remembered_for_sixteen_others(between: int, again: bool):
-    troubles = [Trouble(kind="KeyError", message=str(number), stage="", hint="look") for number in range(between + 1)]
-    lines = shown(*(result(status=503, troubles=(each,)) for each in (*troubles, troubles[0])))
-    assert lines[-2:] == ["  KeyError: 0", "    as above" if again else "    hint: look"]
+def test_a_repeated_trouble_is_shown_in_full_once_for_sixteen_others(values: dict[str, Any], lines: list[str]):
+    troubles = [Trouble(kind="KeyError", message=str(number), stage="", **values) for number in range(17)]
+    for between, again in ((0, True), (15, True), (16, False)):
+        several = (*troubles[: between + 1], troubles[0])
+        found = shown(*(result(status=503, troubles=(each,)) for each in several))
+        assert found[1 : len(lines) + 2] == ["  KeyError: 0", *lines]
+        assert found[-2:] == ["  KeyError: 0", "    as above"] if again else found[-len(lines) :] == lines
 
 
 def test_logs_and_data_are_below_their_response():
@@ -123,11 +117,6 @@ def test_logs_and_data_are_below_their_response():
     assert lines[-2:] == ["  │ 19", "  │ … 1 more lines; all of them with --json"]
     assert shown(result(logs=many[:-3]), logs=True)[-1] == "  │ 19"
     assert len(shown(result(logs=many))) == 1
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize("no_color", [False, True])
@@ -142,7 +131,7 @@ def test_a_terminal_shows_success_by_colour(monkeypatch: pytest.MonkeyPatch, no_
     assert good.endswith(style("      1.2 ms", dim=True))
 
 
-def test_what_is_below_a_response_is_never_broken(monkeypatch: pytest.MonkeyPatch):
+def test_lines_below_a_response_are_never_wrapped(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "40")
     long = "word " * 12 + "end"
     frame = Frame(f"{long}.py", 3, "handle", long, user=True)
@@ -157,12 +146,6 @@ def test_what_is_below_a_response_is_never_broken(monkeypatch: pytest.MonkeyPatc
         f"    hint: {long}",
         f"  │ {long}",
     ]
-
-
-def test_frames_of_the_author_and_the_last_are_shown():
-    frames = [Frame(name, 1, "f", "", user=name == "mine") for name in ("a", "mine", "b", "c")]
-    assert [each.file for each in shown_frames(frames)] == ["mine", "c"]
-    assert [each.file for each in shown_frames(frames[:2])] == ["mine"]
 
 
 def test_how_the_model_was_loaded(capsys: pytest.CaptureFixture[str]):
@@ -225,7 +208,7 @@ def test_the_totals_of_a_run(values: dict[str, Any], lines: list[str]):
     ("milliseconds", "text"),
     [(0.0, "0.000 ms"), (0.9994, "0.999 ms"), (1.0, "1.0 ms"), (100.0, "100 ms"), (9999.0, "9999 ms"), (1e4, "10.0 s")],
 )
-def test_a_time_has_as_many_digits_as_matter(milliseconds: float, text: str):
+def test_a_time_has_three_significant_digits_or_so(milliseconds: float, text: str):
     assert duration(milliseconds) == text
 
 
@@ -264,7 +247,7 @@ def test_a_benchmark_is_a_table(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.mark.parametrize("names", [[], ["a"], ["a", "b"]])
-def test_a_document_that_streams_equals_one_written_at_once(names: list[str]):
+def test_a_streamed_document_equals_one_written_at_once(names: list[str]):
     loaded = Loaded(handler="h", device="cpu", stages={})
     head = RunHead(archive="a.mar", content_digest=None, target="torchserve", loaded=loaded, load_logs="")
     stream = io.BytesIO()
@@ -276,11 +259,7 @@ def test_a_document_that_streams_equals_one_written_at_once(names: list[str]):
     text = stream.getvalue().decode()
     told = json.loads(text)
     assert [each["input"] for each in told["results"]] == names
-    assert (told["archive"], told["summary"]["inputs"], told["interrupted"], told["failure"]) == (
-        "a.mar",
-        2,
-        True,
-        None,
-    )
+    told_ends = (told["archive"], told["summary"]["inputs"], told["interrupted"], told["failure"])
+    assert told_ends == ("a.mar", 2, True, None)
     assert list(told)[-4:] == ["results", "summary", "interrupted", "failure"]
     assert text == msgspec.json.format(text, indent=2) + "\n"

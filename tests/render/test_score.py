@@ -1,12 +1,12 @@
 """What scoring adds up to, on a page of 80 columns, and how far it is."""
 
-import io
 import re
 import sys
 import time
 from typing import Any
 
 import pytest
+from render.reports import Terminal
 
 from marpack.render.console import page_lines
 from marpack.render.score import ScoreBar, score_page
@@ -26,10 +26,6 @@ def cause(kind: str, rows: int = 7, message: str = "it is bad") -> FailureCause:
     return FailureCause(kind, rows, examples)
 
 
-def test_a_run_without_failures_is_four_lines():
-    assert page() == ["scored out", "  rows     12,000 in 2.5 s, 4,800/s", "  answered 12,000", "  output   1 part"]
-
-
 @pytest.mark.parametrize(
     ("figures", "line"),
     [
@@ -37,17 +33,18 @@ def test_a_run_without_failures_is_four_lines():
         ({"rows_before": 5000, "failed_before": 2}, "  before   5,000, of which 2 failed"),
         ({"parts": 1234}, "  output   1,234 parts"),
         ({"exceeded": True}, "More rows failed than --max-errors allows: all rows were read."),
+        ({"causes": (cause("503", 1, "\x1b[31mred\nline"),)}, "       row 0: \\x1b[31mred\\nline"),
+        ({"inputs": ("0", "1.parquet"), "causes": (cause("503"),)}, "       1.parquet, row 1,000: it is bad"),
+        ({"causes": tuple(cause(f"cause {number}", 5) for number in range(100))}, "  450  of 90 other causes"),
     ],
 )
-def test_other_figures_have_a_line(figures: dict[str, Any], line: str):
+def test_the_lines_of_figures_and_causes(figures: dict[str, Any], line: str):
     assert line in page(**figures)
 
 
-def test_a_stopped_run_names_the_option_that_continues_it():
-    assert "--resume" in page(exceeded=True, complete=False)[-1]
-
-
 def test_failures_are_listed_by_cause_with_their_first_rows():
+    assert page() == ["scored out", "  rows     12,000 in 2.5 s, 4,800/s", "  answered 12,000", "  output   1 part"]
+    assert "--resume" in page(exceeded=True, complete=False)[-1]
     lines = page(failed=10, causes=(cause("503 Sorry: ValueError"), cause("unreadable-input", 3, "x" * 300)))
     assert lines[3:11] == [
         "  failed   10",
@@ -64,27 +61,7 @@ def test_failures_are_listed_by_cause_with_their_first_rows():
     assert max(map(len, lines)) == 80
 
 
-def test_of_several_inputs_each_row_names_its_own():
-    lines = page(inputs=("0.parquet", "1.parquet"), failed=7, causes=(cause("503"),))
-    assert "       1.parquet, row 1,000: it is bad" in lines
-
-
-def test_many_causes_are_summed_up():
-    lines = page(failed=500, causes=tuple(cause(f"cause {number}", 5) for number in range(100)))
-    assert lines[-1] == "  450  of 90 other causes"
-
-
-def test_a_message_cannot_control_the_terminal():
-    lines = page(failed=1, causes=(cause("503", 1, "\x1b[31mred\nline"),))
-    assert "       row 0: \\x1b[31mred\\nline" in lines
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_until_rows_are_answered_it_says_that_it_waits(monkeypatch: pytest.MonkeyPatch):
+def test_the_bar_waits_for_the_first_rows(monkeypatch: pytest.MonkeyPatch):
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr("marpack.render.console._AFTER", 0.0)
@@ -103,7 +80,7 @@ def test_until_rows_are_answered_it_says_that_it_waits(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("shown", [True, False])
-def test_nothing_is_drawn_where_nobody_looks_or_nothing_began(shown: bool, capsys: pytest.CaptureFixture[str]):
+def test_a_hidden_bar_and_one_that_did_not_begin_draw_nothing(shown: bool, capsys: pytest.CaptureFixture[str]):
     bar = ScoreBar(shown=shown)
     if not shown:
         bar.began(None, 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from render.browser import Browser
+from render.browser import CONTRAST, Browser
 from serving.page_server import HOSTILE, MODELS, SAMPLES, PageServer, model, picture
 
 from marpack.serving.models import ModelState
@@ -385,19 +385,6 @@ def test_nothing_is_wider_than_the_page(page: Browser, server: PageServer, width
     send(page, ".samples button")
     page.value("document.querySelector('#raw').open = document.querySelector('#head').open = true")
     assert page.value("document.documentElement.scrollWidth") <= width
-
-
-CONTRAST = """[...document.querySelectorAll('body *')].filter(e => e.offsetWidth && e.checkVisibility()
-    && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) && !e.closest('.box, .unseen')).map(e => {
-    let paper = e;
-    while (getComputedStyle(paper).backgroundColor === 'rgba(0, 0, 0, 0)') paper = paper.parentElement;
-    const light = (colour) => colour.match(/\\d+/g).slice(0, 3).map((c) => c / 255)
-        .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
-        .reduce((sum, c, index) => sum + c * [0.2126, 0.7152, 0.0722][index], 0);
-    const [one, other] = [light(getComputedStyle(e).color), light(getComputedStyle(paper).backgroundColor)];
-    const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
-    return [contrast, e.textContent.slice(0, 40)];
-})"""
 
 
 @pytest.mark.parametrize("dark", [False, True])
