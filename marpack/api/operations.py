@@ -254,6 +254,13 @@ def pull(options: PullOptions, bar: Bar) -> oci.PullReport:
 # --- Build archives -----------------------------------------------------------------------------------------------
 
 
+def archiver_flags(options: BuildOptions) -> list[str]:
+    """Return the given options of torch-model-archiver, as they are spelt."""
+    from marpack.project.planning import Flags
+
+    return [_flag(name) for name in Flags.__struct_fields__ if getattr(options, name) is not None]
+
+
 def plan_build(options: BuildOptions, bar: Bar) -> PlanResult:
     """Return the plan of a project, or of the options of torch-model-archiver in place of a project.
 
@@ -262,14 +269,13 @@ def plan_build(options: BuildOptions, bar: Bar) -> PlanResult:
     from msgspec.structs import replace
 
     from marpack.project.plan import Format
-    from marpack.project.planning import Flags
 
     commit = options.source_commit
     if commit is not None and not re.fullmatch(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}", commit):
         where = f"--source-commit {shortened(commit)}".strip()
         hint = "Give all 40 or 64 hexadecimal digits: git rev-parse HEAD prints them."
         raise UsageError("not a commit", where=where, hint=hint, code="invalid-commit")
-    flags = [_flag(name) for name in Flags.__struct_fields__ if getattr(options, name) is not None]
+    flags = archiver_flags(options)
     form = Format(options.archive_format) if options.archive_format else None
     created_on = _creation_time(os.environ.get("SOURCE_DATE_EPOCH"))
     if flags and options.project is not None:

@@ -111,14 +111,18 @@ def build(options: BuildOptions, *, dry_run: bool, as_json: bool) -> None:
       marpack build --model-name resnet --version 1.0 --handler image_classifier \\
         --serialized-file resnet.pt --extra-files index_to_name.json
 
-    PROJECT is a folder with a marpack.yaml. Without a project, the options of torch-model-archiver work as they do
+    PROJECT is a folder with a marpack.yaml. In a subfolder of a project, marpack uses the nearest marpack.yaml above,
+    within the repository or the home folder. Without a project, the options of torch-model-archiver work as they do
     there.
     """
+    from marpack.cli.session import project_above
     from marpack.render.build import build_page, plan_page, show_warnings
     from marpack.render.console import byte_bar
 
     if dry_run and options.vendor:
         raise UsageError("--dry-run and --vendor exclude each other", hint="Leave out --vendor: it writes vendor.lock.")
+    if options.project is None and not operations.archiver_flags(options):
+        options = replace(options, project=project_above())
     found = operations.plan_build(options, byte_bar)
     if not as_json:
         show_warnings(found.findings)

@@ -149,11 +149,22 @@ def command(
         @wraps(function)
         def call(**given: Any) -> Any:  # Any: click gives each option its own type
             structs = [kind(**{each.name: given.pop(each.name) for each in options_of(kind)}) for kind in kinds]
-            return function(*structs, **given)
+            return function(*map(_with_project, structs), **given)
 
         return click.command(cls=cls, kinds=kinds, **details)(call)
 
     return decorate
+
+
+def _with_project(options: Any) -> Any:  # Any: a struct
+    """Return options without a SOURCE with the project of which the current folder is a subfolder, if there is one."""
+    if getattr(options, "source", "") is not None:
+        return options
+    from msgspec.structs import replace
+
+    from marpack.cli.session import project_above
+
+    return replace(options, source=project_above())
 
 
 def options_of(kind: type[Struct]) -> list[Declared]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from marpack.api.operations import cache_of
 from marpack.api.sessions import Consent, isolated_python, load_of
 from marpack.cli.serve import ServeOptions
-from marpack.cli.session import print_aside, show_origin
+from marpack.cli.session import print_aside, project_above, show_origin
 from marpack.errors import MarpackError, UsageError
 from marpack.project.load import declared_metrics
 from marpack.project.source import resolve
@@ -270,7 +270,7 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             sources.append((before, after) if is_named else (None, text))
         if not sources and not words:
             if store is None:
-                sources = [(None, None)]
+                sources = [(None, project_above())]
             else:
                 SERVER_LOG.info("no models are loaded; load those of the model store with --models all")
         if words and store is None:

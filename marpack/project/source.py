@@ -6,9 +6,11 @@ Modules that only projects need are imported late, so that running an archive do
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from stat import S_ISLNK
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -98,6 +100,31 @@ def resolve(  # noqa: PLR0913 - each has a default
         return ResolvedSource(path=path)
     what = f"this folder is neither a project (no {FILE_NAME}) nor a model folder (no {MANIFEST_NAME})"
     raise NoProjectError(what, where=str(path), hint="name an archive, or go to the project's folder")
+
+
+def find_project(folder: Path, home: Path) -> Path | None:
+    """Return the nearest folder above a folder with a project, within its repository or the home folder.
+
+    None if the folder itself is a project or a model folder. The path of `folder` is followed to its real one. Projects
+    of other users are not used: in a shared folder, anyone could put one above.
+    """
+    from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as above
+
+    real, home = folder.resolve(), home.resolve()
+    if (real / FILE_NAME).exists() or (real / MANIFEST_NAME).exists():
+        return None
+    upwards = (real, *real.parents)
+    ends = (number for number, each in enumerate(upwards) if each == home or (each / ".git").exists())
+    for each in upwards[1 : next(ends, 0) + 1]:
+        if os.path.lexists(each / FILE_NAME):
+            return each if _is_own(each) and _is_own(each / FILE_NAME) else None
+    return None
+
+
+def _is_own(path: Path) -> bool:
+    """Return whether a file or a folder, which is not a link, belongs to this user."""
+    status = path.lstat()
+    return not S_ISLNK(status.st_mode) and (os.name == "nt" or status.st_uid == os.geteuid())
 
 
 def _resolve_address(
