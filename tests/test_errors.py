@@ -44,8 +44,7 @@ def test_what_no_hand_has_written_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
-    [("a\nb", "a"), ("\n  a  b\n", "a b"), ("", "ValueError"), ("x" * 300, "x" * 199 + "…")],
+    ("text", "line"), [("a\nb", "a"), ("\n  a  b\n", "a b"), ("", "ValueError"), ("x" * 300, "x" * 199 + "…")]
 )
 def test_the_first_line_says_what_went_wrong(text: str, line: str) -> None:
     assert first_line(ValueError(text)) == line

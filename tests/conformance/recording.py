@@ -15,7 +15,7 @@ from conformance.wire import Answer
 FOLDER = Path(__file__).parent / "recorded"
 # The frontend's own headers: the same on every answer, or different on every one.
 FRONTEND_HEADERS = {
-    *("x-request-id", "pragma", "cache-control", "expires", "content-length", "connection", "transfer-encoding"),
+    *("x-request-id", "pragma", "cache-control", "expires", "content-length", "connection", "transfer-encoding")
 }
 
 

@@ -30,18 +30,15 @@ _SIZES = [0, 1, 2, 3, 255, 256, 65_535, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 3
           (1 << 64) - 1]  # fmt: skip
 _PLACES = [b"0", b"1", b"2", b"00", b" 1", b"1 ", b"+2", b"-0", b"0_1", b"-1", b"1_0", b"10", b"1\0x", b"99", b"", b"x",
            b"0" * 30 + b"1", b"1" + b"0" * 30, b"\t2\r", b"0x1", b"1L", b"1\x0b", b"__1", b"\xb2"]  # fmt: skip
-_INTS = [b"0", b"1", b"00", b"01", b"010", b"017", b"08", b"0x10", b"0o7", b"0b1", b"1_0", b"-1", b"+1", b" 1",
-         b"1 ", b"",
-         b"1\0x", b"\0", b"0\0", b"-0x1F", b"0_0", b"0_7", b"00_1", b"1" * 30, b"0" * 30, b"9" * 4400,
-         b"0x" + b"f" * 4400,
-         b"1L", b"-", b"0x", b"1.0", b"\t7\r", b"0L", b"\xb2", b"01\r", b" 01", b"-01", b"1__0", b"0X_1f",
-         b"1\x1f"]  # fmt: skip
+_INTS = [b"0", b"1", b"00", b"01", b"010", b"017", b"08", b"0x10", b"0o7", b"0b1", b"1_0", b"-1", b"+1", b" 1", b"1 ",
+         b"", b"1\0x", b"\0", b"0\0", b"-0x1F", b"0_0", b"0_7", b"00_1", b"1" * 30, b"0" * 30, b"9" * 4400,
+         b"0x" + b"f" * 4400, b"1L", b"-", b"0x", b"1.0", b"\t7\r", b"0L", b"\xb2", b"01\r", b" 01", b"-01", b"1__0",
+         b"0X_1f", b"1\x1f"]  # fmt: skip
 _REALS = [b"1.0", b"inf", b"-nan", b"1e5", b"1e999", b" 1.5", b"1_0.5", b"1.5 ", b"1.0\0x", b"", b".5", b"5.", b"0x1p3",
           b"nan\0", b"x", b"1,5", b"\0", b"infinity", b"1e-999", b"1.0\r", b"1L", b"+.5e+1", b"1e400_0"]  # fmt: skip
 _QUOTED = [b"'%s'", b'"%s"', b"'%s", b"%s", b" '%s' ", b"'%s'\r", b"'%s\"", b"''%s''", b"'"]
 _ESCAPED = [b"", b"a", b"os", b"\\x6fs", b"\\157s", b"\\q", b"\\", b"\\x", b"\\x4", b"\\'", b"'", b"\xe9", b"\\xe9",
-            b"a\0b",
-            b"\\0", b"\\777", b"\\8", b"\\n", b"\\N{DASH}", b"\\u0041"]  # fmt: skip
+            b"a\0b", b"\\0", b"\\777", b"\\8", b"\\n", b"\\N{DASH}", b"\\u0041"]  # fmt: skip
 _RAW = [*rb"os \u006fs \U0000006fs \u00 \ \\u0041".split(), b"\xe9", b"\\ud800", b"\\U00110000", b"", b"a\0b"]
 _UTF8 = [b"", b"a", "\xe9".encode(), b"\xed\xa0\x80", b"\xff", b"\xc3", "\U0001f600".encode(), b"x" * 300, b"y" * 5000,
          b"shape", b"dtype", b"f8", b"O8", b"V8", b"storage", b"cpu", b"append", b"__setstate__"]  # fmt: skip
@@ -134,14 +131,11 @@ OUTSIDE = [b"Q", b"Pid\n", b"P\n", b"P\xff\n", b"P", b"\x97", b"\x98", b"\x97\x9
 ARGUMENTS = [b")", b"N\x85", b"(", b"]", b"}", b"(lp0\n", b"\x8f", b"N", b"(t", b"NN\x86", b"]N\x86", b"h\0",
              b"h\0\x85", b"K\1",
              b"U\1a", b"U\1a\x85", b"C\1a", b"(Nt", b"h\1", b")}", b"((tt", b"]\x85", b"}\x85", b"0", b"2"]  # fmt: skip
-CALLS = [b"R", b"R", b"R", b"\x81", b"\x81", b"\x92", b"b", b"Rb", b"R}b", b"RNb", b")R", b"a", b"(e", b"(Ne",
-         b"NNs", b"(u",
-         b"(NNu", b"(Nu", b"(\x90", b"(N\x90", b"o", b"1", b"\x93", b"0", b"2", b"R\x85", b"}b", b"N}\x86b",
-         b"(NN}\x86tb",
-         b"h\0b", b"h\0R", b"Nh\0\x86b", b"h\0N\x86b"]  # fmt: skip
-LOOSE = [b"(", b"(", b"0", b"1", b"2", b"t", b"\x85", b"\x86", b"\x87", b"l", b"d", b"\x91", b"a", b"e", b"\x90",
-         b"s", b"u",
-         b"\x93", b"R", b"\x81", b"\x92", b"o", b"b", b"Q", b"."]  # fmt: skip
+CALLS = [b"R", b"R", b"R", b"\x81", b"\x81", b"\x92", b"b", b"Rb", b"R}b", b"RNb", b")R", b"a", b"(e", b"(Ne", b"NNs",
+         b"(u", b"(NNu", b"(Nu", b"(\x90", b"(N\x90", b"o", b"1", b"\x93", b"0", b"2", b"R\x85", b"}b", b"N}\x86b",
+         b"(NN}\x86tb", b"h\0b", b"h\0R", b"Nh\0\x86b", b"h\0N\x86b"]  # fmt: skip
+LOOSE = [b"(", b"(", b"0", b"1", b"2", b"t", b"\x85", b"\x86", b"\x87", b"l", b"d", b"\x91", b"a", b"e", b"\x90", b"s",
+         b"u", b"\x93", b"R", b"\x81", b"\x92", b"o", b"b", b"Q", b"."]  # fmt: skip
 STATES = [b"}", b"N", b"}U\6appendNs", b"(N}t", b"K\1", b"}U\1aNs", b"]",
           b"(K\3U\1<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0t",
           b"}U\5shape)sU\5dtypecnumpy\ndtype\nU\2f8\x85Rs", b"(dU\5shapeK\1\x85sU\5dtypeNs"]  # fmt: skip
@@ -149,9 +143,8 @@ PROTOCOLS = [b"\x80" + bytes([number]) for number in (0, 1, 2, 2, 2, 3, 4, 4, 5)
 ODD_PROTOCOLS = [b"\x80\6", b"\x80\xff", b"\x80"]
 TUPLES = [b")", b"N\x85", b"(t", b"NN\x86", b"h\0\x85", b"U\1a\x85", b"]\x85", b"(Nt", b"K\1K\2K\3\x87", b"}\x85", b"]"]
 ON_RESULTS = [b"}b", b"Nb", b"K\1b", b"(NNu", b"Na", b"(Ne", b"(N\x90", b"NNs", b"q\0", b"q\1", b"\x94", b")R", b"2",
-              b"(u", b"(e",
-              b"N}\x86b", b"}U\1aNsb", b"\x85", b"]\x86", b"U\6appendNs", b"h\0b", b"Q", b")\x81", b"p1\n",
-              b"r\0\0\0\0"]  # fmt: skip
+              b"(u", b"(e", b"N}\x86b", b"}U\1aNsb", b"\x85", b"]\x86", b"U\6appendNs", b"h\0b", b"Q", b")\x81",
+              b"p1\n", b"r\0\0\0\0"]  # fmt: skip
 ON_VALUES = [*b"q\0 q\1 \x94".split(), b"p0\n", *b"2 2\x86 \x85 N\x86 0 Q (e (u h\0\x86 h\0".split()]
 
 
@@ -163,8 +156,7 @@ WRAPPERS = [b"cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81"] * 4 + [
     b"cjoblib\nnumpy_pickle.NumpyArrayWrapper\n)\x81", b"(ijoblib.numpy_pickle\nNumpyArrayWrapper\n",
 ]  # fmt: skip
 SHAPES = [b")", b"K\2\x85", b"K\2\x85", b"K\2K\1\x86", b"K\0\x85", b"J\xff\xff\xff\xff\x85", b"]", b"K\1\x85",
-          b"\x88\x85",
-          b"G?\xf0\0\0\0\0\0\0\x85", b"(t", b"U\1a"]  # fmt: skip
+          b"\x88\x85", b"G?\xf0\0\0\0\0\0\0\x85", b"(t", b"U\1a"]  # fmt: skip
 DTYPES = [
     b"cnumpy\ndtype\nU" + bytes([len(code)]) + code + args + b"R" + state
     for code in [b"f8", b"i4", b"O8", b"O", b"V8", b"S3", b"U1", b"b1", b"|b1", b"f", b"M8", b"<f8", b"O4"]
@@ -179,9 +171,8 @@ ATTRIBUTES = [b"", b"", b"U\x1bnumpy_array_alignment_bytesK\x10", b"U\x1bnumpy_a
               b"U\4readcbuiltins\nslice\n", b"U\5dtypecbuiltins\nslice\n", b"U\5shape)", b"U\x0callow_mmap\x88",
               b"U\nread_arraycbuiltins\nslice\n", b"U\5dtypeN"]  # fmt: skip
 CONTENTS = [bytes(16), bytes(8), b"\3\xff\xff\xff" + bytes(16), b"N.", b"\x80\2N.", b"\x80\4N.",
-            b"c__builtin__\nset\n.",
-            b"\x80\2c__builtin__\nset\n.", b"\x80\5cUserDict\nCounter\n.", b"cme\nNet\n)R.", b"0cme\nNet\n)R.", b"",
-            b"\x80\2]cme\nNet\n)R0.", b"N0cme\nNet\n)R0", b"(cme\nNet\n)R1", b"\0" + bytes(8),
+            b"c__builtin__\nset\n.", b"\x80\2c__builtin__\nset\n.", b"\x80\5cUserDict\nCounter\n.", b"cme\nNet\n)R.",
+            b"0cme\nNet\n)R.", b"", b"\x80\2]cme\nNet\n)R0.", b"N0cme\nNet\n)R0", b"(cme\nNet\n)R1", b"\0" + bytes(8),
             b"cme\nNet\n)R00000"]  # fmt: skip
 WORKING_CALLS = [b"R", b"R", b"R", b"\x81", b"}\x92"]
 _PHRASE_WEIGHTS: list[tuple[int, Callable[[], tuple[list[bytes], ...]]]] = [

@@ -17,8 +17,6 @@ from inspection.loaders import (
 )
 from inspection.opcodes import CALLED, EVIL, MKDIR, Ops, call, push, ref, short
 
-# --- joblib's arrays -----------------------------------------------------------------------------------------------
-
 WRAPPER = ref("joblib.numpy_pickle.NumpyArrayWrapper")
 MADE = Ops(WRAPPER + b")\x81")  # an empty wrapper, as joblib makes one
 OBJECT = Ops(call("numpy.dtype", "O8", False, True) + push((3, "|", None, None, None, -1, -1, 63)) + b"b")
@@ -99,29 +97,23 @@ def joblib_arrays() -> Found:
         for member in ("svm.joblib", "model.bin"):
             yield f"joblib: {name} in {member}", Payload(wrapped(of) + NESTED, member, load_joblib)
     for name, made in WRAPPERS.items():
-        yield (
-            f"joblib: objects, wrapper by {name}",
-            Payload(wrapped(DTYPES["V8 with a field"], made=made) + NESTED, "model.bin", load_joblib),
-        )
+        title = f"joblib: objects, wrapper by {name}"
+        yield title, Payload(wrapped(DTYPES["V8 with a field"], made=made) + NESTED, "model.bin", load_joblib)
         content = wrapped(FLOATS, made=made, numpy_array_alignment_bytes=None) + jumped()
         yield f"joblib: numbers, wrapper by {name}", Payload(content, "model.bin", load_joblib)
     changed = FLOATS + b"q\x05" + push(NO_NUMBERS) + b"b0"
     first = wrapped(Ops(FLOATS + b"q\x05")) + bytes(ROOM) + b"0"
     second = b"h\x05" + push(NO_NUMBERS) + b"b0" + wrapped(Ops(b"h\x05")) + NESTED
     yield "joblib: a dtype changed between two arrays", Payload(first + second, "svm.joblib", load_joblib)
-    yield (
-        "joblib: a dtype changed before its array",
-        Payload(changed + wrapped(Ops(b"h\x05")) + NESTED, "svm.joblib", load_joblib),
-    )
+    title = "joblib: a dtype changed before its array"
+    yield title, Payload(changed + wrapped(Ops(b"h\x05")) + NESTED, "svm.joblib", load_joblib)
     shorter = dtype("V8", (3, "|", None, None, None, 4, 1, 0))
     behind = bytes(ROOM // 2) + b"0" + EVIL
     yield "joblib: V8 that is V4", Payload(wrapped(shorter) + behind.ljust(ROOM, b"\0") + b".", "a.bin", load_joblib)
     letters = dtype("U8", (3, "<", None, None, None, 4, 4, 8))
     short_text = bytes(4 * len(SHAPE) * SHAPE[0]) + b"0" + EVIL
-    yield (
-        "joblib: U8 that is U1",
-        Payload(wrapped(letters) + short_text.ljust(32 * SHAPE[0], b"\0") + b".", "a.bin", load_joblib),
-    )
+    title = "joblib: U8 that is U1"
+    yield title, Payload(wrapped(letters) + short_text.ljust(32 * SHAPE[0], b"\0") + b".", "a.bin", load_joblib)
     opcodes = wrapped(FLOATS) + b"0" + EVIL
     framed = b"\x80\x04\x95" + struct.pack("<Q", len(opcodes)) + opcodes
     hidden = framed.ljust(len(framed) + ROOM, b"\0") + b"."
@@ -129,16 +121,12 @@ def joblib_arrays() -> Found:
     raw = wrapped(FLOATS) + numbers(MKDIR + b".")
     yield "joblib: numbers that are opcodes to pickle.load", Payload(raw, "svm.joblib", load_pickle)
     named = ref("os.name") + short("mkdir") + b"\x93" + CALLED + b"\xff"
-    yield (
-        "joblib: numbers that are an imported name to pickle.load",
-        Payload(wrapped(FLOATS) + numbers(named), "model.bin", load_pickle),
-    )
+    title = "joblib: numbers that are an imported name to pickle.load"
+    yield title, Payload(wrapped(FLOATS) + numbers(named), "model.bin", load_pickle)
     for name in ("gz", "zlib"):
         pack = gzip.compress if name == "gz" else zlib.compress
-        yield (
-            f"joblib: V8 with a field in {name}",
-            Payload(pack(wrapped(DTYPES["V8 with a field"]) + NESTED), "model.bin", load_joblib),
-        )
+        title = f"joblib: V8 with a field in {name}"
+        yield title, Payload(pack(wrapped(DTYPES["V8 with a field"]) + NESTED), "model.bin", load_joblib)
     yield from _companions()
 
 
@@ -156,9 +144,6 @@ def _companions() -> Found:
     for name, path in (("in a file beside", "svm_01.npy"), ("in a file without suffix", "svm_01")):
         content = Ops(compat + b")\x81") + push({**state, "filename": path}) + b"b."
         yield f"joblib: objects {name}", Payload(content, "svm.pkl", load_joblib, files)
-
-
-# --- joblib's first format -----------------------------------------------------------------------------------------
 
 
 def z_file(content: bytes = EVIL, length: str = "{:#x}", level: int = 6, gap: bytes = b"", rest: bytes = b"") -> bytes:
@@ -191,8 +176,6 @@ def z_files() -> Found:
     for member in ("svm.pkl", "svm.pkl.z", "svm", "svm.dat", "svm.joblib", "svm.pickle", "tokenizer.model"):
         yield f"joblib's ZF as {member}", Payload(z_file(), member, load_joblib)
 
-
-# --- Arrays in a row -----------------------------------------------------------------------------------------------
 
 SIZES = {"i": 4, "f": 4, "S": 0, "U": 0, "V": 0, "<i": 4, ">f": 4, "=i": 4, "|f": 4, "<U": 0, "|S": 0, "|V": 0}
 STRUCTURED = {

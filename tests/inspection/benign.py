@@ -59,25 +59,13 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
-# --- Texts -------------------------------------------------------------------------------------------------------
-
-
 def texts() -> Family:
-    """What people write by hand: handlers, requirements, labels, settings, licences."""
-    yield from ((f"handlers/{name}", text) for name, text in HANDLERS.items())
-    yield from ((f"folder/{name}", text) for name, text in FOLDER.items())
-    yield from ((f"unicode/{name}", content) for name, content in UNICODE.items())
-
-
-def openings() -> Family:
-    """Texts whose first letter is an opcode."""
+    """Texts that people write by hand, and texts whose first letters are an opcode or a whole import."""
+    tables = {"handlers": HANDLERS, "folder": FOLDER, "unicode": UNICODE, "importing": IMPORTING}
+    for folder, table in tables.items():
+        yield from ((f"{folder}/{name}", text) for name, text in table.items())
     for letter, all_texts in OPENINGS.items():
         yield from ((f"openings/{ord(letter):02x}_{i}.txt", text) for i, text in enumerate(all_texts))
-
-
-def importing_texts() -> Family:
-    """Texts in which a reader of pickles finds a whole import."""
-    yield from ((f"importing/{name}", text) for name, text in IMPORTING.items())
 
 
 def long_lines() -> Family:
@@ -102,9 +90,6 @@ def random_texts() -> Family:
         yield f"random/printable_{seed}.txt", "".join(random.Random(seed).choices(letters, k=2000))
     for seed in range(10):
         yield f"random/words_{seed}.txt", "\n".join(random.Random(seed).choices(WORDS.split(), k=500))
-
-
-# --- Numbers -----------------------------------------------------------------------------------------------------
 
 
 def _noise(seed: int, size: int) -> bytes:
@@ -134,38 +119,26 @@ def raw_numbers() -> Family:
     for seed, kind in enumerate(["<f2", "<f4", "<f8", ">f4", "<i2", "<i4", "<i8", "u1"]):
         numbers = np.random.default_rng(seed).normal(scale=50, size=2000)
         yield f"raw/{kind[-2:]}_{seed}.bin", np.abs(numbers).astype(kind).tobytes()
-    yield "raw/counting.i8", np.arange(40, 400, dtype="<i8").tobytes()  # begins with an opcode, `(`
-    yield "raw/labels.u1", np.tile(np.frombuffer(OPCODES, np.uint8)[:40], 50).tobytes()
-    yield "raw/ones.f4", np.ones(1000, "<f4").tobytes()
-    yield "raw/zeros.f4", bytes(4000)
-    yield "raw/ones.bool", b"\x01" * 1000
-    yield "raw/mask.u1", b"(" * 100_000
-    yield "raw/tuples.u1", b")" * 100_000
-    yield "raw/trues.u1", b"\x88" * 100_000
-    yield "raw/like_zlib.i2", np.arange(0x0178, 0x0378, dtype="<i2").tobytes()
-    yield "raw/like_lzma.i4", np.arange(93, 500, dtype="<i4").tobytes()
-    yield "raw/true_tuples.u1", b"\x88\x85" * 20_000  # tuples in tuples
-
-
-# --- Files of other programs -------------------------------------------------------------------------------------
+    yield from {
+        "raw/counting.i8": np.arange(40, 400, dtype="<i8").tobytes(),  # begins with an opcode, `(`
+        "raw/labels.u1": np.tile(np.frombuffer(OPCODES, np.uint8)[:40], 50).tobytes(),
+        "raw/ones.f4": np.ones(1000, "<f4").tobytes(),
+        "raw/zeros.f4": bytes(4000),
+        "raw/ones.bool": b"\x01" * 1000,
+        "raw/mask.u1": b"(" * 100_000,
+        "raw/tuples.u1": b")" * 100_000,
+        "raw/trues.u1": b"\x88" * 100_000,
+        "raw/like_zlib.i2": np.arange(0x0178, 0x0378, dtype="<i2").tobytes(),
+        "raw/like_lzma.i4": np.arange(93, 500, dtype="<i4").tobytes(),
+        "raw/true_tuples.u1": b"\x88\x85" * 20_000,  # tuples in tuples
+    }.items()
 
 
 def data_files() -> Family:
     """Tables, databases and indices, by their first bytes and something behind them."""
     for seed, (name, head) in enumerate(HEADS.items()):
         yield f"data/{name}", head + _noise(1000 + seed, 600)
-    for length in (*range(128, 1409, 256), *(256 + code for code in OPCODES if code % 8 == 0)):
-        yield f"data/header_{length}.safetensors", partial(_safetensors, length)
     yield "data/messages.mo", struct.pack("<7I", 0x950412DE, 0, 1, 28, 36, 0, 44) + struct.pack("<4I", 3, 44, 4, 48)
-
-
-def _safetensors(length: int) -> bytes:
-    """Return a file with a header of that many bytes: it begins with this number, 80 02 in bytes where it is 640."""
-    header = b'{"w":{"dtype":"F32","shape":[8],"data_offsets":[0,32]}}'
-    return struct.pack("<Q", length) + header.ljust(length) + np.ones(8, "<f4").tobytes()
-
-
-# --- Files of files ----------------------------------------------------------------------------------------------
 
 
 def containers() -> Family:
@@ -177,7 +150,7 @@ def containers() -> Family:
         yield f"containers/words.txt.{name}", partial(pack, text)
         yield f"containers/empty.{name}", partial(pack, b"")
         yield f"containers/noise.{name}", partial(pack, _noise(20, 3000))
-        yield f"containers/inside.tar.{name}", partial(_packed, pack)
+        yield f"containers/inside.tar.{name}", lambda pack=pack: pack(tarred(_inside()))
         yield f"containers/vocab.pkl.{name}", partial(pack, pickle.dumps({"cat": 0, "dog": 1}))
     for level in (1, 6, 9):
         yield f"containers/level_{level}.z", partial(zlib.compress, text, level)
@@ -206,13 +179,6 @@ def _inside() -> dict[str, bytes]:
 
 def _deflated(members: dict[str, bytes], comment: bytes = b"") -> bytes:
     return zipped(members, zipfile.ZIP_DEFLATED, comment)
-
-
-def _packed(pack: Callable[[bytes], bytes]) -> bytes:
-    return pack(tarred(_inside()))
-
-
-# --- Torch -------------------------------------------------------------------------------------------------------
 
 
 def _saved(value: object, **options: Any) -> bytes:
@@ -298,10 +264,12 @@ def _bytes_of(content: bytes) -> torch.Tensor:
 
 def programs() -> Family:
     """TorchScript with attributes, with files beside it, and for phones."""
-    yield "programs/lookup.pt", lambda: _scripted(lambda _: torch.jit.script(Lookup()))
-    yield "programs/function.pt", lambda: _scripted(lambda _: torch.jit.script(doubled))
+    yield "programs/lookup.pt", lambda: scripted(lambda _: torch.jit.script(Lookup()))
+    yield "programs/function.pt", lambda: scripted(lambda _: torch.jit.script(doubled))
     yield "programs/mobile.ptl", _mobile
-    yield "programs/extra.pt", partial(_scripted, torch.jit.script, _extra_files={"labels.txt": "captum\nnumpy\n"})
+    yield "programs/extra.pt", partial(scripted, torch.jit.script, _extra_files={"labels.txt": "captum\nnumpy\n"})
+    yield "programs/traced.pt", partial(scripted, lambda net: torch.jit.trace(net, torch.ones(1, 4)))
+    yield "programs/frozen.pt", partial(scripted, lambda net: torch.jit.freeze(torch.jit.script(net)))
 
 
 def exported() -> Family:
@@ -309,7 +277,7 @@ def exported() -> Family:
     yield "exported/model.pt2", lambda: _exported(Net())
 
 
-def _scripted(convert: Callable[[nn.Module], torch.jit.ScriptModule], **options: Any) -> bytes:
+def scripted(convert: Callable[[nn.Module], torch.jit.ScriptModule], **options: Any) -> bytes:
     with catch_warnings():
         simplefilter("ignore")  # TorchScript is deprecated
         return written(lambda file: torch.jit.save(convert(Net().eval()), file, **options))
@@ -327,8 +295,6 @@ def _exported(net: nn.Module) -> bytes:
         program = torch.export.export(net, (torch.ones(1, 4),))
         return written(lambda buffer: torch.export.save(program, buffer))
 
-
-# --- Pickles -----------------------------------------------------------------------------------------------------
 
 UTC_NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
 PLAIN = {
@@ -417,17 +383,16 @@ def _deep(depth: int) -> list[object]:
     return [_deep(depth - 1)] if depth else []
 
 
-# --- All of them -------------------------------------------------------------------------------------------------
+FAMILIES = (
+    texts, long_lines, walked_texts, random_texts, random_bytes, first_bytes, raw_numbers, data_files, containers,
+    tensors, checkpoints, vocabularies, programs, exported, pickles, odd_pickles,
+)  # fmt: skip
 
-FAMILIES = (texts, openings, importing_texts, long_lines, walked_texts, random_texts, random_bytes, first_bytes,
-            raw_numbers, data_files, containers, tensors, checkpoints, vocabularies, programs, exported,
-            pickles, odd_pickles)  # fmt: skip
 
-
-def _made(content: Make | bytes | str) -> bytes:
+def made(content: Make | bytes | str) -> bytes:
     if callable(content):
         return content()
     return content.encode() if isinstance(content, str) else content
 
 
-BENIGN: dict[str, Make] = {name: partial(_made, content) for family in FAMILIES for name, content in family()}
+BENIGN: dict[str, Make] = {name: partial(made, content) for family in FAMILIES for name, content in family()}

@@ -44,8 +44,6 @@ from inspection.loaders import (
 from inspection.opcodes import EVIL, MODULE, before
 from lazy import torch
 
-# --- 5. Wrappings ------------------------------------------------------------------------------------------------
-
 PADDED = EVIL + np.random.default_rng(1).bytes(40_000)
 
 
@@ -140,16 +138,12 @@ def wrappings() -> Found:
         yield name, Payload(content, "vocab.pkl", load)
     for how in ("zlib", "gzip", "bz2", "lzma", "xz"):
         for level in (1, 9):
-            yield (
-                f"joblib: {how} {level}",
-                Payload(partial(joblib_bytes, Called(), (how, level)), "svm.joblib", joblib.load),
-            )
+            title = f"joblib: {how} {level}"
+            yield title, Payload(partial(joblib_bytes, Called(), (how, level)), "svm.joblib", joblib.load)
     objects = np.array([Called()], dtype=object)
     yield "joblib: plain", Payload(partial(joblib_bytes, Called(), 0), "svm.joblib", joblib.load)
-    yield (
-        "joblib: array of objects",
-        Payload(partial(joblib_bytes, [np.zeros(9), objects], 0), "svm.joblib", joblib.load),
-    )
+    title = "joblib: array of objects"
+    yield title, Payload(partial(joblib_bytes, [np.zeros(9), objects], 0), "svm.joblib", joblib.load)
     yield "joblib: compressed array", Payload(partial(joblib_bytes, objects, 3), "svm.joblib", joblib.load)
     old = b"ZF" + hex(len(EVIL)).encode().ljust(19) + zlib.compress(EVIL)
     yield "joblib: its first format", Payload(old, "svm.joblib", joblib.load)
@@ -158,9 +152,6 @@ def wrappings() -> Found:
 
 def joblib_bytes(value: object, compress: object) -> bytes:
     return written(lambda file: joblib.dump(value, file, compress=compress))
-
-
-# --- 5a. Tars ----------------------------------------------------------------------------------------------------
 
 
 def headers_of(content: bytes) -> Iterator[int]:
@@ -245,20 +236,14 @@ def legacy_tar(evil: str, edit: Callable[[bytes], bytes] = lambda content: conte
     return edit(tarred({**members, "pickle": pickle.dumps(HELD), evil: EVIL}, tarfile.USTAR_FORMAT))
 
 
-# --- 6. numpy ----------------------------------------------------------------------------------------------------
-
 HEADERS = {
     "'|O'": "'|O'", "'O'": "'O'", "'object'": "'object'", "'O8'": "'O8'", "escaped": r"'\x4f'", "in two": "'' 'O'",
     "unicode": r"u'\u004f'", "raw": "r'O'", "'object_'": "'object_'", "'O,O'": "'O,O'", "'i4,O'": "'i4,O'",
-    "'2O'": "'2O'",
-    "thrice quoted": "'''O'''", "double": '"O"', "a tuple": "('O', (1,))", "one field": "[('a', 'O')]",
-    "'=O'": "'=O'",
-    "two fields": "[('a', '<i4'), ('b', '|O')]", "a field, escaped": r"[('a', '\117')]",
-    "a field named": "[('a', 'object')]",
-    "fields within fields": "[('a', [('b', 'obj' 'ect')])]", "a shaped field": r"[('a', '\x7cO', (2,))]",
-    "'>O'": "'>O'",
-    "another line": "(\n'O'\n)", "a comment": "( # '<f8'\n'O')", "'O4'": "'O4'", "'|O8'": "'|O8'",
-    "'(1,)O'": "'(1,)O'",
+    "'2O'": "'2O'", "thrice quoted": "'''O'''", "double": '"O"', "a tuple": "('O', (1,))", "one field": "[('a', 'O')]",
+    "'=O'": "'=O'", "two fields": "[('a', '<i4'), ('b', '|O')]", "a field, escaped": r"[('a', '\117')]",
+    "a field named": "[('a', 'object')]", "fields within fields": "[('a', [('b', 'obj' 'ect')])]",
+    "a shaped field": r"[('a', '\x7cO', (2,))]", "'>O'": "'>O'", "another line": "(\n'O'\n)",
+    "a comment": "( # '<f8'\n'O')", "'O4'": "'O4'", "'|O8'": "'|O8'", "'(1,)O'": "'(1,)O'",
     "titled": "[(('t', 'n'), 'obje' 'ct')]", "N": r"'\N{LATIN CAPITAL LETTER O}'",
 }  # fmt: skip
 
@@ -289,9 +274,6 @@ def numpys() -> Found:
             archive = zipped({name: npy("'object'")}, method_)
             yield f"npz: {name!r} by method {method_}", Payload(archive, "data.npz", load_npz)
     yield "npz: with a comment", Payload(zipped({"a.npy": npy("'O'")}, comment=b"hello"), "data.npz", load_npz)
-
-
-# --- 7. Zips -----------------------------------------------------------------------------------------------------
 
 
 def torched(evil: bytes = EVIL, method: int = zipfile.ZIP_STORED, comment: bytes = b"", root: str = "m") -> bytes:

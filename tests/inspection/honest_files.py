@@ -3,18 +3,13 @@
 `benign.py` looks for false alarms byte by byte; this list has whole files, and says which of them may need trust.
 """
 
-import bz2
-import gzip
 import importlib.util
 import io
 import json
-import lzma
 import pickle
 import sqlite3
 import struct
 import wave
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -24,15 +19,14 @@ from warnings import catch_warnings, simplefilter
 import joblib
 import numpy as np
 import torch
-from inspection.benign import Net, _scripted
-from inspection.containers import written, zipped
+from inspection.benign import BENIGN, Make, Net, made
+from inspection.containers import written
 from inspection.honest_texts import LANGUAGES
 from PIL import Image
 from torch import nn
 
 DATA = Path(__file__).parents[1] / "data"
 PROTOCOLS = range(6)
-Make = Callable[[], bytes]
 Files = Iterator[tuple[str, Make | bytes | str]]
 
 
@@ -60,9 +54,6 @@ def in_both_formats(name: str, make: Callable[[], object], protocols: range = ra
         yield f"{name}_p{protocol}.pt", lambda protocol=protocol: saved(make(), protocol)
         if protocol:
             yield f"{name}_p{protocol}.bin", lambda protocol=protocol: saved(make(), protocol, legacy=True)
-
-
-# --- PyTorch -------------------------------------------------------------------------------------------------------
 
 
 class Larger(nn.Module):
@@ -148,15 +139,6 @@ def training() -> object:
     return parts | {"scaler": torch.amp.GradScaler("cpu").state_dict(), "rng": torch.get_rng_state(), "epoch": 3}
 
 
-def scripts() -> Files:
-    """TorchScript, small."""
-    yield "scripted.pt", partial(_scripted, torch.jit.script)
-    yield "traced.pt", partial(_scripted, lambda net: torch.jit.trace(net, torch.ones(1, 4)))
-    yield "frozen.pt", partial(_scripted, lambda net: torch.jit.freeze(torch.jit.script(net)))
-
-
-# --- numpy and joblib ----------------------------------------------------------------------------------------------
-
 KINDS = (
     "?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16", ">i4", ">f8", "S5", "U5",
     "M8[D]", "M8[ns]", "m8[s]", "V6",
@@ -227,8 +209,6 @@ def dumped(make: Callable[[], object], compress: object, protocol: int | None = 
     return written(lambda file: joblib.dump(make(), file, compress=compress, protocol=protocol))
 
 
-# --- Tokenizers ----------------------------------------------------------------------------------------------------
-
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -284,9 +264,6 @@ def sentencepiece(words: list[str]) -> bytes:
     return b"".join(field(1, item) for item in scored) + field(3, field(1, b"nmt_nfkc") + field(2, table))
 
 
-# --- Texts, tables, pictures, sounds -------------------------------------------------------------------------------
-
-
 PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "grey.png": ("L", {}), "palette.png": ("P", {}), "alpha.png": ("RGBA", {}), "bits.png": ("1", {}),
     "deep.png": ("I;16", {}), "grey.jpeg": ("L", {}), "progressive.jpeg": ("RGB", {"progressive": True}),
@@ -332,9 +309,6 @@ def sound(channels: int, rate: int, width: int) -> bytes:
         file.setparams((channels, width, rate, 0, "NONE", ""))
         file.writeframes(np.random.default_rng(rate).bytes(400 * channels * width))
     return buffer.getvalue()
-
-
-# --- Weights and data of other programs ----------------------------------------------------------------------------
 
 
 def safetensors_files() -> Files:
@@ -421,23 +395,6 @@ def onnx_model(opset: int) -> bytes:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]).SerializeToString()
 
 
-def packed() -> Files:
-    """Honest files in the archives that people pack them in."""
-    inside = {
-        "labels.txt": b"cat\ndog\n",
-        "model.pt": saved({"w": torch.ones(3)}),
-        "data.npy": written(np.save, array("f4")),
-    }
-    for name, method in (("stored", zipfile.ZIP_STORED), ("deflated", zipfile.ZIP_DEFLATED)):
-        yield f"{name}.zip", partial(zipped, inside, method)
-    for name, pack in {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "z": zlib.compress}.items():
-        yield f"labels.txt.{name}", partial(pack, b"cat\ndog\n" * 50)
-        yield f"state.pt.{name}", partial(pack, inside["model.pt"])
-
-
-# --- Files that need trust -----------------------------------------------------------------------------------------
-
-
 def estimators() -> Files:
     """scikit-learn's estimators, tables of pandas, eager quantized modules: their classes are code."""
     if importlib.util.find_spec("sklearn"):
@@ -473,10 +430,8 @@ def quantized() -> nn.Module:
         return torch.ao.quantization.quantize_dynamic(Net(), {nn.Linear}, dtype=torch.qint8)
 
 
-# --- All of them ---------------------------------------------------------------------------------------------------
-
-QUICK = (state_dicts, numpy_files, joblib_files, tokenizers, pictures, sounds, safetensors_files, packed)
-SLOW = (optimizers, scripts, weights_files)  # seconds, of imports most of all
+QUICK = (state_dicts, numpy_files, joblib_files, tokenizers, pictures, sounds, safetensors_files)
+SLOW = (optimizers, weights_files)  # seconds, of imports most of all
 NEED_TRUST = (estimators,)
 
 
@@ -490,7 +445,7 @@ def listed(*families: Callable[[], Files], may_need_trust: bool = False) -> dict
     return found
 
 
-def made(content: Make | bytes | str) -> bytes:
-    if callable(content):
-        return content()
-    return content.encode() if isinstance(content, str) else content
+def benign(*, slow: bool) -> dict[str, Honest]:
+    """Return the files of `benign.py` by name."""
+    names = (name for name in BENIGN if name.startswith(("vocabularies/", "exported/")) is slow)
+    return {name: Honest(Path(name).name, BENIGN[name]) for name in names}

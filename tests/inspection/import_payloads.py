@@ -25,8 +25,6 @@ from inspection.loaders import (
 from inspection.opcodes import CALLED, CODE, EVIL, MODULE, Ops, before, push, ref, short
 from lazy import torch
 
-# --- Imports whose module or name is an imported string ------------------------------------------------------------
-
 DAMAGE = b"\xff"  # not an opcode: behind the call, it makes the stream look like other data
 SETTINGS = b"MODULE = 'posix'\nNAME = 'mkdir'\n"  # a packed module that runs nothing when it is imported
 MODULE_NAME = ref("os.name")  # the string 'posix'
@@ -66,10 +64,8 @@ def imported_names() -> Found:
         for load in (load_pickle, load_python):
             content = b"\x80\x04" + names + b"\x93" + CALLED + b"."
             yield f"imported name, {name}, by {load.__name__}", Payload(content, "vocab.pkl", load, files)
-        yield (
-            f"imported name, {name}, in a text",
-            Payload(names + b"\x93" + CALLED + DAMAGE, "notes.txt", load_pickle, files),
-        )
+        title = f"imported name, {name}, in a text"
+        yield title, Payload(names + b"\x93" + CALLED + DAMAGE, "notes.txt", load_pickle, files)
     for member in LOOSE_NAMES:
         yield f"imported name in {member}", Payload(HIDDEN + b".", member, load_pickle)
         yield f"imported name in {member}, damaged", Payload(b"N0" + HIDDEN + DAMAGE, member, load_python)
@@ -79,24 +75,16 @@ def imported_names() -> Found:
     yield "imported name behind hex", Payload(before(b"I0x1\n")[: -len(EVIL)] + HIDDEN + b".", "v.pkl", load_pickle)
     yield "imported name in the second pickle", Payload(pickle.dumps(HELD) + HIDDEN + b".", "rows.bin", load_every)
     for number in range(5):
-        yield (
-            f"imported name in torch's old pickle {number + 1}",
-            Payload(legacy(number, HIDDEN + b"."), "model.pt", load_torch),
-        )
+        title = f"imported name in torch's old pickle {number + 1}"
+        yield title, Payload(legacy(number, HIDDEN + b"."), "model.pt", load_torch)
     for number in (1, 3):
-        yield (
-            f"imported name in torch's old pickle {number + 1}, damaged",
-            Payload(legacy(number, HIDDEN + DAMAGE), "weights.bin", load_torch),
-        )
+        title = f"imported name in torch's old pickle {number + 1}, damaged"
+        yield title, Payload(legacy(number, HIDDEN + DAMAGE), "weights.bin", load_torch)
     old = torch_bytes({"w": torch.ones(2)}, _use_new_zipfile_serialization=False)
-    yield (
-        "imported name behind torch's old storages",
-        Payload(old + HIDDEN + DAMAGE, "model.pt", load_torch_then_pickle),
-    )
+    title = "imported name behind torch's old storages"
+    yield title, Payload(old + HIDDEN + DAMAGE, "model.pt", load_torch_then_pickle)
     yield "imported name as torch's magic number", Payload(HIDDEN + DAMAGE, "model.pt", load_torch)
 
-
-# --- Modules whose names no identifier could be --------------------------------------------------------------------
 
 QUIET = b"import os\n\n\ndef run(*args):\n    os.mkdir('canary')\n"  # runs nothing until it is called
 DYNAMIC = b"import os\n\n\ndef __getattr__(name):\n    return os.mkdir\n"
@@ -123,10 +111,8 @@ def unusual_names() -> Found:
                 yield f"{module}, {name}, in {member}", Payload(content, member, load_pickle)
     evaluate = Ops(b"\x80\x04" + push(SYSCONFIG) + push("__builtins__.get") + b"\x93") + push(("eval",)) + b"R"
     yield "__builtins__ of sysconfig's data", Payload(evaluate + push((CODE,)) + b"R.", "labels.txt", load_pickle)
-    yield (
-        "__builtins__ of sysconfig's data, damaged",
-        Payload(evaluate + push((CODE,)) + b"R" + DAMAGE, "labels.txt", load_python),
-    )
+    title = "__builtins__ of sysconfig's data, damaged"
+    yield title, Payload(evaluate + push((CODE,)) + b"R" + DAMAGE, "labels.txt", load_python)
     for module in ODD_MODULES:
         files = {f"{module.replace('.', '/')}.py": QUIET}
         for end, member in ((b".", "net.pkl"), (b".", "labels.txt"), (DAMAGE, "notes.bin")):
@@ -140,10 +126,8 @@ def unusual_names() -> Found:
     for attribute in ODD_NAMES:
         content = push("dynamic") + push(attribute) + b"\x93" + CALLED
         for end, member in ((b".", "labels.txt"), (DAMAGE, "weights.bin")):
-            yield (
-                f"attribute {attribute!r} in {member}",
-                Payload(content + end, member, load_pickle, {"dynamic.py": DYNAMIC}),
-            )
+            title = f"attribute {attribute!r} in {member}"
+            yield title, Payload(content + end, member, load_pickle, {"dynamic.py": DYNAMIC})
 
 
 def _rich_modules() -> Iterator[str]:
@@ -151,8 +135,6 @@ def _rich_modules() -> Iterator[str]:
     found = sorted(Path(rich.__path__[0]).glob("_unicode_data/unicode*-*.py"))
     yield from (f"rich._unicode_data.{path.stem}" for path in found[:1])
 
-
-# --- Files that are of two formats at once -------------------------------------------------------------------------
 
 HOP = 0x7E  # the longest string that SHORT_BINSTRING jumps over whose length is one printable character
 

@@ -57,9 +57,6 @@ from inspection.python_payloads import differences, helpers, other_arguments
 from inspection.row_payloads import places, second_streams
 from lazy import torch
 
-# --- 1. Numbers and lines that an unpickler takes ----------------------------------------------------------------
-
-
 BOTH = (load_pickle, load_python)
 INTS = ["0x10", "0o17", "0b1", "1_000", " 12", "12 ", "+12", "-0x1f", "0x" + "f" * 6000, "01", "00", "0X_1f"]
 INTS_C = ["010", "12\0junk", "\0junk", "\t7\0"]  # the line goes to C's strtol
@@ -108,10 +105,8 @@ def texts() -> Found:
         yield f"line of {size} behind {opening!r}", Payload(content, "vocab.pkl", load_pickle)
     for text in (b"I" + b"0" * 5000, b"L" + b" " * 70_000 + b"1", b"F" + b"0" * 300_000):
         yield f"{text[:1]!r} of {len(text)}", Payload(before(line(text)), "vocab.pkl", load_pickle)
-    yield (
-        "name escaped, in octal",
-        Payload(rb"\S'\160osix'"[1:] + b"\nS'mkd\\x69r'\n\x93" + CALLED, "v.pkl", load_pickle),
-    )
+    title = "name escaped, in octal"
+    yield title, Payload(rb"\S'\160osix'"[1:] + b"\nS'mkd\\x69r'\n\x93" + CALLED, "v.pkl", load_pickle)
     yield "name as UNICODE", Payload(b"Vp\\u006fsix\nVmk\\U00000064ir\n\x93" + CALLED, "v.pkl", load_pickle)
     for load in (load_pickle, load_bytes, load_python):
         name = f"by {load.__name__}"
@@ -120,9 +115,6 @@ def texts() -> Found:
     yield "INST, cut line", Payload(b"(S'canary'\niposix\nmkdir!", "m.pkl", load_python)
     yield "GLOBAL, cut line", Payload(b"cevil\nname", "m.pkl", load_python, {"evil.py": MODULE})
     yield "INST without a MARK", Payload(b"ievil\nname\n", "m.pkl", load_python, {"evil.py": MODULE})
-
-
-# --- 2. Protocols, frames, the stack, the memo -------------------------------------------------------------------
 
 
 def framed(size: int, rest: bytes) -> bytes:
@@ -240,15 +232,11 @@ def machines() -> Found:
     yield "APPEND to sys.path", Payload(path + ref("evil.name") + b".", "m.pkl", load_pickle, {"lib/evil.py": MODULE})
 
 
-# --- 3. Names ----------------------------------------------------------------------------------------------------
-
 MODULES = {
     "a space": "my mod", "brackets": "my(mod)[1]{2}", "quotes": "my'\"mod", "equals": "a=b", "commas": "a,b;c",
-    "#": "a#b",
-    "a colon": "c:mod", "letters": "модуль", "a tab": "my\tmod", "a no-break space": "my\xa0mod",
-    "a NUL of sorts": "my\x01mod",
-    "a backslash": "torc\\h", "a dash": "my-mod", "a carriage return": "my\rmod", "long": "m" * 200,
-    "a digit": "1", "a keyword": "class", "an emoji": "\U0001f600", "a private-use letter": "\ue000",
+    "#": "a#b", "a colon": "c:mod", "letters": "модуль", "a tab": "my\tmod", "a no-break space": "my\xa0mod",
+    "a NUL of sorts": "my\x01mod", "a backslash": "torc\\h", "a dash": "my-mod", "a carriage return": "my\rmod",
+    "long": "m" * 200, "a digit": "1", "a keyword": "class", "an emoji": "\U0001f600", "a private-use letter": "\ue000",
     "a torch of its own": "torch_", "an unknown codec": "_codecs_", "a handler": "handler",
 }  # fmt: skip
 TO_PYTHON_3 = [
@@ -275,10 +263,8 @@ def names() -> Found:
     yield "attribute with a space", Payload(ref("evil:a name") + b".", "n.pkl", load_pickle, files)
     yield "attribute with a bracket", Payload(short("evil") + short("f(x)") + b"\x93.", "n.pkl", load_pickle, files)
     yield "attribute of nothing", Payload(short("evil") + short("") + b"\x93.", "n.pkl", load_pickle, files)
-    yield (
-        "attribute of dots",
-        Payload(b"\x80\x04" + short("evil") + short("a..b") + b"\x93.", "n.pkl", load_pickle, files),
-    )
+    title = "attribute of dots"
+    yield title, Payload(b"\x80\x04" + short("evil") + short("a..b") + b"\x93.", "n.pkl", load_pickle, files)
     yield "rubbish behind the import", Payload(ref("evil.name") + b"\xff", "n.pkl", load_pickle, files)
     yield "allowed name, misread escape", Payload(b"S'torc\\h'\nS'Size'\n\x93.", "n.pkl", load_pickle, files)
     for (module, name), proto in itertools.product(TO_PYTHON_3, (3, 4, 5)):
@@ -296,9 +282,6 @@ def names() -> Found:
         "os:path.os.mkdir",
     ):
         yield f"attributes {path}", Payload(call(path, "canary") + b".", "n.pkl", load_pickle)
-
-
-# --- 4. Streams one after the other ------------------------------------------------------------------------------
 
 
 def streams() -> Found:
@@ -352,8 +335,6 @@ def nested() -> Found:
     yield "shelf", Payload(EVIL, "vocab.dat", load_shelf, {"vocab.dir": index})
 
 
-# --- 8. What runs code, by its name ------------------------------------------------------------------------------
-
 PACKED = {"evil.py": MODULE, "evil.pth": b"import evil\n", "hubconf.py": MODULE, "sitecustomize.py": MODULE}
 
 
@@ -363,9 +344,6 @@ def calls() -> Found:
     files = {**PACKED, **inner, "evil.txt": f">>> {CODE}\n".encode()}
     for name, opcodes in CALLS.items():
         yield f"call: {name}", Payload(opcodes + b".", "model.pkl", load_pickle, files)
-
-
-# --- 9. Far behind -----------------------------------------------------------------------------------------------
 
 
 def distances() -> Found:

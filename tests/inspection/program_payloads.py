@@ -16,8 +16,6 @@ from inspection.import_payloads import DAMAGE, HIDDEN
 from inspection.loaders import Found, Payload, load_export, load_package, load_torch, torch_bytes, unzipped
 from inspection.opcodes import CODE, EVIL, MKDIR, MODULE, push, ref
 
-# --- torch.export --------------------------------------------------------------------------------------------------
-
 SYMBOL = "Symbol('s77', positive=True, integer=True)"
 SIZE = {"as_expr": {"expr_str": SYMBOL, "hint": {"as_int": 6}}}
 
@@ -262,10 +260,8 @@ def disguises() -> Found:
     for name, pickled in SCRIPTS.items():
         torched_members = {"m/data.pkl": pickled, "m/version": b"3\n", "m/byteorder": b"little"}
         beside = folder if "package" in name else files
-        yield (
-            f"torch, two directories: {name}",
-            Payload(two_directories(torched_members, script), "model.pt", load_torch, beside),
-        )
+        title = f"torch, two directories: {name}"
+        yield title, Payload(two_directories(torched_members, script), "model.pt", load_torch, beside)
         for constants in ("CONSTANTS.PKL", "Constants.pkl", "./constants.pkl"):
             members = {**torched_members, f"m/{constants}": b")."}
             yield f"torch, {constants}: {name}", Payload(zipped(members), "model.pt", load_torch, beside)
@@ -306,8 +302,6 @@ def exported_before(change: Change | None, **parts: bytes) -> bytes:
         **members, "version": b"8.0", "serialized_exported_program.json": json.dumps(changed(change)).encode(),
     })  # fmt: skip
 
-
-# --- torch.package -------------------------------------------------------------------------------------------------
 
 SHADOWED: dict[str, tuple[str, bytes]] = {  # the module packed, and what the pickle imports of it
     "collections": ("collections.py", ref("collections.OrderedDict") + b")R."),

@@ -67,10 +67,8 @@ def other_arguments() -> Found:
         for name in ("a list", "a dict", "a set", "an empty text"):
             yield f"REDUCE with {name} in {member}", Payload(ARGUMENTS[name] + b"R" + DAMAGE, member, load, files)
     for path in ("zipfile.ZipFile", "gzip.open", "logging.FileHandler", "codecs.open"):
-        yield (
-            f"REDUCE of {path} with a list",
-            Payload(ref(path) + push(["canary", "w"]) + b"R.", "notes.txt", load_python),
-        )
+        title = f"REDUCE of {path} with a list"
+        yield title, Payload(ref(path) + push(["canary", "w"]) + b"R.", "notes.txt", load_python)
     mapped = ref("builtins.map") + push([FUNCTION, ["canary"]])
     listed = push([Ops(mapped + b"\x81")])
     for name, content in {
@@ -82,8 +80,6 @@ def other_arguments() -> Found:
         yield name, Payload(content + DAMAGE, "notes.txt", load_python)
         yield f"{name}, whole", Payload(b"\x80\x04" + content + b".", "notes.txt", load_python)
 
-
-# --- Where both unpicklers differ, or fail after they have acted ---------------------------------------------------
 
 REPLACED = ref("copyreg.__dict__") + b"(" + push("_reconstructor") + FUNCTION  # for SETITEMS
 REPLACED_CALL = ref("copyreg._reconstructor") + CALLED + b"."  # a name that honest pickles use
@@ -138,8 +134,6 @@ def differences() -> Found:
         yield name, Payload(content, "notes.txt", load, files)
 
 
-# --- Calls through functions that honest pickles use ---------------------------------------------------------------
-
 CLASSES = b"""
 import numpy
 
@@ -187,10 +181,8 @@ def helpers() -> Found:
     files = {"quiet.py": QUIET + CLASSES}
     for name, opcodes in HELPERS.items():
         for end, member in ((b".", "model.pkl"), (DAMAGE, "notes.txt")):
-            yield (
-                f"helper {name} in {member}",
-                Payload(opcodes + end, member, load_python, files),
-            )
+            title = f"helper {name} in {member}"
+            yield title, Payload(opcodes + end, member, load_python, files)
     named = short("posix") + short("mkdir") + b"\x93" + CALLED
     for member in ("net.pth", "net.bin", "net.ckpt", "net.p", "net.dat", "net"):
         yield f"damaged behind the call, {member}", Payload(named + DAMAGE, member, load_pickle)

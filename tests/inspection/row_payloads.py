@@ -141,19 +141,14 @@ def second_streams() -> Found:
         for name in list(seconds)[:3]:
             title = f"{kind} of a pickle, then: {name}"
             yield title, Payload(pack(HONEST) + seconds[name], "vocab.pkl", rows_of(opener))
-            yield (
-                f"{kind} of half the pickle, then: {name}",
-                Payload(pack(HONEST[:-1] + b"0") + seconds[name], "vocab.dat", opened(opener)),
-            )
+            title = f"{kind} of half the pickle, then: {name}"
+            yield title, Payload(pack(HONEST[:-1] + b"0") + seconds[name], "vocab.dat", opened(opener))
     for name, (content, load) in MIXED.items():
         yield name, Payload(content, "weights.bin", load)
     for name, make in JOBLIBS.items():
         yield f"joblib's {name}", Payload(make, "weights.bin", load_joblib)
     for member, content in PANDAS.items():
         yield f"pandas: {member}", Payload(content, member, load_pandas)
-
-
-# --- Places that no reader of the format shows ---------------------------------------------------------------------
 
 
 LABELS = {"labels.txt": b"cat\n"}

@@ -68,8 +68,7 @@ def look(path: Path, **options: Any) -> Inspection:
 
 
 @pytest.mark.parametrize(
-    ("output", "form"),
-    [("net.mar", Format.DEFAULT), ("net.tar.gz", Format.TGZ), ("net", Format.NO_ARCHIVE)],
+    ("output", "form"), [("net.mar", Format.DEFAULT), ("net.tar.gz", Format.TGZ), ("net", Format.NO_ARCHIVE)]
 )
 def test_every_form_shows_the_same_facts(output: str, form: Format, build: Build) -> None:
     read: list[int] = []

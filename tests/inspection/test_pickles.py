@@ -52,9 +52,6 @@ class Net(nn.Module):
         return self.layer(x)
 
 
-# --- What must be safe -------------------------------------------------------------------------------------------
-
-
 def checkpoint() -> dict[str, Any]:
     net = Net()
     optimizer = torch.optim.AdamW(net.parameters())
@@ -136,9 +133,6 @@ def test_tensors_of_random_bytes_do_not_look_like_pickles(scan: Scan, saved: Cal
     assert [pickle.where.rpartition("/")[2] for pickle in scan(content).pickles] == ["data.pkl"]
 
 
-# --- What needs trust --------------------------------------------------------------------------------------------
-
-
 class Vocab:
     """As torchtext's: a class of its author's around a dict."""
 
@@ -166,8 +160,6 @@ def test_a_tensor_pickled_without_torch_save_unpickles_what_lies_in_it(scan: Sca
     assert found.verdict is PickleVerdict.DANGEROUS
     assert found.pickles[0].reasons == ("it imports torch.storage._load_from_bytes",)
 
-
-# --- What is dangerous -------------------------------------------------------------------------------------------
 
 EVIL = {
     "os.system": Call(os.system, "id"),
@@ -381,8 +373,6 @@ def test_a_file_has_no_more_than_so_many_pickles(scan: Scan) -> None:
     assert "over 1,000 pickles" in scan(pickle.dumps([1]) * 1001).unscanned[0].reason
 
 
-# --- What is claimed to be a pickle, and what is not -------------------------------------------------------------
-
 BROKEN = {
     "cut off": pickle.dumps([1, 2, 3])[:-3],
     "an import, then rubbish": b"\x80\x02cme\nNet\n\xff",
@@ -531,8 +521,6 @@ def test_flags_that_stop_other_scanners_do_not_stop_this_one(scan: Scan) -> None
     content[entry + 16] ^= 0xFF  # a wrong CRC
     assert scan(bytes(content)).verdict is PickleVerdict.DANGEROUS
 
-
-# --- What cannot be looked into is said --------------------------------------------------------------------------
 
 DEEP = SYSTEM
 for _ in range(9):

@@ -209,8 +209,4 @@ def _with_files(probe: Probe) -> Probe:
     return replace(probe, files={**probe.files, **_FILES.get(probe.name, {})})
 
 
-PROBES = (
-    *map(_with_files, _WORKING),
-    *(replace(_with_files(probe), settled=True) for probe in _REFUSED),
-    *_ASYNC,
-)
+PROBES = (*map(_with_files, _WORKING), *(replace(_with_files(probe), settled=True) for probe in _REFUSED), *_ASYNC)

@@ -147,12 +147,7 @@ BATCHED = Probe(
     ),
 )
 
-_LABELS = {
-    "lists": '{"0": ["n0", "cat"], "1": "dog"}',
-    "broken": '{"0": ',
-    "numbers": '{"0": 1}',
-    "empty": "",
-}
+_LABELS = {"lists": '{"0": ["n0", "cat"], "1": "dog"}', "broken": '{"0": ', "numbers": '{"0": 1}', "empty": ""}
 
 LABELLED = tuple(
     replace(
