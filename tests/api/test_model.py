@@ -44,11 +44,8 @@ def test_a_value_is_sent_as_what_it_is(project: Path, monkeypatch: pytest.Monkey
     with marpack.load(project) as model:
         assert model.predict(project / "note.txt").json()["seen"] == {"body": "hi"}
         assert model.predict(b"\x00").json()["seen"] == {"body": "bytearray(b'\\x00')"}
-        assert model.predict(form={"k": "v", "f": project / "note.txt", "j": [1]}).json()["seen"] == {
-            "k": "bytearray(b'v')",
-            "f": "hi",
-            "j": "[1]",
-        }
+        form = {"k": "v", "f": project / "note.txt", "j": [1]}
+        assert model.predict(form=form).json()["seen"] == {"k": "bytearray(b'v')", "f": "hi", "j": "[1]"}
         assert model.predict().json()["seen"] == {"body": "bytearray(b'')"}
         assert model.predict([1], headers={"X": "y"}).json()["x"] == "y"
         assert [result.json()["rows"] for result in model.predict_batch([[1], [2]])] == [2, 2]
@@ -131,25 +128,16 @@ def test_one_value_is_not_several(project: Path) -> None:
                 assert refused.value.where == "inputs"
 
 
-def test_importing_marpack_costs_nothing() -> None:
-    code = "import sys, marpack; print(*[m for m in sys.modules if m in {'msgspec', 'torch', 'click', 'yaml'}])"
+def test_importing_marpack_costs_nothing_and_looking_imports_no_torch(project: Path) -> None:
+    path = marpack.build(project).path
+    heavy = "{'msgspec', 'torch', 'click', 'yaml'}"
+    look = f"marpack.inspect({path!r})._repr_html_(), marpack.diff({path!r}, {path!r})._repr_html_()"
+    code = f"import sys, marpack; print(*sys.modules.keys() & {heavy}); {look}"
+    code += "; print(*sys.modules.keys() & {'torch', 'onnxruntime', 'PIL', 'numpy'})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
     with pytest.raises(AttributeError):
         _ = marpack.bild  # type: ignore[attr-defined]
-
-
-def test_looking_imports_no_torch(project: Path) -> None:
-    archive = marpack.build(project).path
-    code = (
-        "import sys, marpack\n"
-        f"seen = marpack.inspect({archive!r})\n"
-        f"marpack.diff({archive!r}, {archive!r})._repr_html_()\n"
-        "seen._repr_html_()\n"
-        "print(*sys.modules.keys() & {'torch', 'onnxruntime', 'PIL', 'numpy'})"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
 
 
 def test_every_public_name_is_there_and_listed() -> None:

@@ -61,6 +61,10 @@ def test_what_cannot_be_sent_ends_it_after_the_answers_before_it(model: marpack.
         next(answers)
     assert raised.value.where == "inputs[2]"
     assert model.predict("after").ok
+    for size in (0, -1, 1.5, "2", True):
+        with pytest.raises(UsageError) as raised:
+            model.predict_many(["a"], batch_size=size)
+        assert raised.value.where == "batch_size"
 
 
 def test_threads_get_each_their_own_answers(model: marpack.Model) -> None:
@@ -77,10 +81,3 @@ def test_threads_get_each_their_own_answers(model: marpack.Model) -> None:
         thread.join()
     for name in "abcd":
         assert found[name] == [*(f"{name}{n}" for n in range(200)), *(f"{name}-{n}" for n in range(20))]
-
-
-@pytest.mark.parametrize("size", [0, -1, 1.5, "2", True])
-def test_a_batch_size_is_a_number_of_requests(model: marpack.Model, size: int) -> None:
-    with pytest.raises(UsageError) as refused:
-        model.predict_many(["a"], batch_size=size)
-    assert refused.value.where == "batch_size"

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections import OrderedDict
 from datetime import date
-from decimal import Decimal
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -39,8 +38,6 @@ def png(image: Image.Image) -> Image.Image:
         (None, "", b""),
         ("héllo", "text/plain", "héllo".encode()),
         ("", "text/plain", b""),
-        ("a\nb", "text/plain", b"a\nb"),
-        ("x" * 9000, "text/plain", b"x" * 9000),
         ("a\0b", "text/plain", b"a\0b"),
         ("https://host/cat.png", "text/plain", b"https://host/cat.png"),
         (b"\x00\xff", "", b"\x00\xff"),
@@ -65,12 +62,10 @@ def test_text_and_bytes_go_as_they_are(value: Any, content_type: str, content: b
         ({1: "a", None: "b"}, {"1": "a", "null": "b"}),
         (np.zeros((2, 1, 2), np.uint8), [[[0, 0]], [[0, 0]]]),
         (np.array(1.5, np.float32), 1.5),
-        (np.array(["a", "b"]), ["a", "b"]),
         (np.array([1, None], object), [1, None]),
         (np.array([], np.int64), []),
         (np.arange(6).reshape(2, 3).T, [[0, 3], [1, 4], [2, 5]]),
         (np.float32(0.5), 0.5),
-        (np.float64(0.1), 0.1),
         (np.bool_(True), True),
         ({"pixels": np.array([1, 2]), "n": np.int64(3)}, {"pixels": [1, 2], "n": 3}),
         (lambda: [np.array([1]), torch.tensor([2])], [[1], [2]]),
@@ -146,9 +141,6 @@ def test_several_are_called_by_their_path_or_their_place(tmp_path: Path) -> None
     (tmp_path / "a.txt").write_bytes(b"hi")
     inputs = requests_from(iter([tmp_path / "a.txt", "text", {"a": 1}]), SHAPE)
     assert [each.name for each in inputs] == [str(tmp_path / "a.txt"), "inputs[1]", "inputs[2]"]
-
-
-def test_a_content_type_that_is_given_counts(tmp_path: Path) -> None:
     shape = defaults_of(PredictOptions(content_type="text/csv", max_request_size=100))
     assert request_for(shape, "x", 0, "a,b").request.parts[0].content_type == "text/csv"
 
@@ -159,12 +151,10 @@ def test_a_content_type_that_is_given_counts(tmp_path: Path) -> None:
         (float("nan"), "data"),
         ({"a": [1.0, float("-inf")]}, "data['a'][1]"),
         (np.array([[0.0, 1.0], [2.0, np.nan]]), "data[1][1]"),
-        (np.float32("inf"), "data"),
         (lambda: torch.tensor([1.0, float("inf")]), "data[1]"),
         (lambda: [{"x": torch.tensor([float("nan")])}], "data[0]['x'][0]"),
         ({1, 2}, "data"),
         ({"day": date(2026, 1, 1)}, "data['day']"),
-        ([Decimal(1)], "data[0]"),
         (object(), "data"),
         ((x for x in ()), "data"),
         ({"raw": b"x"}, "data['raw']"),
@@ -173,7 +163,6 @@ def test_a_content_type_that_is_given_counts(tmp_path: Path) -> None:
         ({(1, 2): 3}, "data[(1, 2)]"),
         ({np.int64(1): 3}, "data[np.int64(1)]"),
         (1j, "data"),
-        (np.array([1j]), "data[0]"),
         (np.array(["2026-01-01"], "M8[ns]"), "data"),
         (np.longdouble(1), "data"),
         (lambda: torch.ones(2).to_sparse(), "data"),
@@ -212,14 +201,8 @@ def test_a_picture_that_is_closed_or_cut_off_is_told() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"headers": {"X": 5}},
-        {"headers": {"": "a"}},
-        {"headers": {"X Y": "a"}},
-        {"headers": {"X": "a\r\nY: b"}},
-        {"headers": 5},
-        {"headers": ["X"]},
-        {"content_type": 5},
-        {"content_type": "text/\ud800"},
+        *({"headers": headers} for headers in ({"X": 5}, {"": "a"}, {"X Y": "a"}, {"X": "a\r\nY: b"}, 5, ["X"])),
+        *({"content_type": content_type} for content_type in (5, "text/\ud800")),
     ],
 )
 def test_values_that_http_cannot_carry_are_refused(options: dict[str, Any]) -> None:

@@ -16,9 +16,10 @@ from lazy import jsonschema
 
 import marpack
 from marpack.api import results
+from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input
-from marpack.runner.results import AnsweredInput, Result
-from marpack.torchserve.http import Part, Request
+from marpack.runner.results import AnsweredInput, Result, results_of
+from marpack.torchserve.http import Part, Request, Response
 from tools.schemas import REPORTS
 
 COMMAND = (sys.executable, "-m", "marpack")
@@ -122,17 +123,8 @@ def test_an_answer_is_a_line_of_jsonl(work: Path) -> None:
     fits("run-jsonl", answer.to_dict())
 
 
-RESULT = Result(
-    input="x",
-    status=200,
-    phrase="OK",
-    headers={},
-    content_type="application/json",
-    body='{"a": 0.5}',
-    body_encoding="text",
-    stages={},
-    seconds=0.1,
-)
+RESPONSE = Response(status=200, phrase="OK", content_type="application/json", body=b'{"a": 0.5}')
+(RESULT,) = results_of(("x",), BatchResult(responses=(RESPONSE,)))
 
 
 def test_what_was_asked_is_no_part_of_an_answer() -> None:

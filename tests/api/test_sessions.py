@@ -1,8 +1,10 @@
 """Consent to a download, on a terminal and without one."""
 
 import io
+from contextlib import nullcontext
 
 import pytest
+from refusals import has_facts
 
 from marpack.api.sessions import Consent, answer_on_terminal
 from marpack.errors import UnconfirmedDownloadError
@@ -32,17 +34,10 @@ def test_a_large_download_or_one_of_unknown_size_is_confirmed(size, yes, answer,
         asked.append(question)
         return answer
 
-    consent, download = (
-        Consent(yes, ask),
-        Download(("big-1.0-py3-none-any.whl",), size, "" if size is not None else "why"),
-    )
-    if goes_on:
-        consent.confirm(download, told.append)
-    else:
-        with pytest.raises(UnconfirmedDownloadError) as caught:
-            consent.confirm(download, told.append)
-        assert caught.value.exit_code == 2
-        assert "--yes" in str(caught.value.hint)
+    download = Download(("big-1.0-py3-none-any.whl",), size, "" if size is not None else "why")
+    with nullcontext() if goes_on else pytest.raises(UnconfirmedDownloadError, check=has_facts("--yes")):
+        Consent(yes, ask).confirm(download, told.append)
+    assert UnconfirmedDownloadError.exit_code == 2
     assert bool(asked) is asks
     if size != 0:
         assert ("500.0 MB" if size else "unknown") in told[0]

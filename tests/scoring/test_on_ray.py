@@ -379,20 +379,14 @@ class TestActor:
         ranges = pa.table({"input": [0], "first": [0], "stop": pa.array([None], pa.int64())})
         return pickle.loads(PartScorer(job)(ranges)["outcome"][0].as_py())
 
-    def test_an_output_folder_that_is_not_there(self, connected: Any, mar: str, tmp_path: Path) -> None:
+    def test_what_is_missing_or_differs_on_a_node_is_an_error(self, connected: Any, mar: str, tmp_path: Path) -> None:
         error = self.outcome(self.job(mar, tmp_path / "out"))
         assert isinstance(error, UsageError)
         assert error.code == "output-folder-not-found"
         assert str(error.where).startswith(f"{tmp_path / 'out'} on node ")
-
-    def test_another_version(self, connected: Any, mar: str, tmp_path: Path) -> None:
         error = self.outcome(self.job(mar, tmp_path, version="0.0.1"))
-        assert error.code == "version-mismatch"
-        assert "0.0.1" in error.what
-
-    def test_an_archive_that_is_not_there(self, connected: Any, mar: str, tmp_path: Path) -> None:
-        error = self.outcome(self.job(mar, tmp_path))
-        assert error.code == "archive-not-found"
+        assert (error.code, "0.0.1" in error.what) == ("version-mismatch", True)
+        assert self.outcome(self.job(mar, tmp_path)).code == "archive-not-found"
 
     def test_an_archive_that_is_not_there_comes_as_bytes(self, connected: Any, mar: str, tmp_path: Path) -> None:
         from marpack.scoring.on_ray.driver import ActorModel
