@@ -180,15 +180,13 @@ def load_project(folder: Path) -> Project:
     file = folder / FILE_NAME if folder.is_dir() else folder
     if not folder.exists():
         raise NoProjectError("the folder does not exist", where=str(folder), code="source-not-found")
-    if file.name != FILE_NAME:
+    if file.name != FILE_NAME or (file.exists() and not file.is_file()):
         what = f"this is not a project: a project is a folder with a {FILE_NAME}, or that file"
-        raise NoProjectError(what, where=str(folder))
-    if file.exists() and not file.is_file():
-        raise NoProjectError(f"{FILE_NAME} is not a file", where=str(file))
+        raise NoProjectError(what, where=str(file))
     if not file.exists():
         others = (name for name in ("marpack.yml", "Marpack.yaml", "marpack.json") if (folder / name).is_file())
-        hint = next((f"rename {name} to {FILE_NAME}" for name in others), None)
-        hint = hint or "run marpack init; or use torch-model-archiver's flags"
+        hints = (f"rename {name} to {FILE_NAME}" for name in others)
+        hint = next(hints, "run marpack init; or use torch-model-archiver's flags")
         raise NoProjectError(f"this folder has no {FILE_NAME}", where=str(folder), hint=hint)
     document = read_document(file)
     if not isinstance(document.value, dict):
@@ -236,16 +234,14 @@ def declared_metrics(file: Path | None) -> tuple[Declared, ...]:
     if file is None:
         return SERVER_METRICS + MODEL_METRICS
     found = _read_metrics(file, Section.MODELS, Section.SERVER)
-    declared = list(() if Section.SERVER in found else SERVER_METRICS)
+    declared = [] if Section.SERVER in found else list(SERVER_METRICS)
     for section in (Section.SERVER, Section.MODELS):
         by_type = msgspec.structs.asdict(found.get(section, _MetricsByType()))
         for kind, metric in ((MetricTypes(name), metric) for name, metrics in by_type.items() for metric in metrics):
             labels = tuple(metric.dimensions)
-            if section is Section.MODELS:
-                declared.append(handlers_metric(kind, metric.name, metric.unit, labels))
-            else:
-                row = Declared(section=section, kind=kind, name=metric.name, unit=metric.unit, labels=labels)
-                declared.append(row)
+            own = Declared(section=section, kind=kind, name=metric.name, unit=metric.unit, labels=labels)
+            is_handlers = section is Section.MODELS
+            declared.append(handlers_metric(kind, metric.name, metric.unit, labels) if is_handlers else own)
     return tuple({(metric.section, metric.name): metric for metric in declared}.values())
 
 

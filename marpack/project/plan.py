@@ -120,27 +120,22 @@ def check_output(plan: Plan) -> None:
 
     Raises OutputExistsError if it exists and may not be replaced, ProjectError if an archive cannot be there.
     """
-    output, is_model_folder = plan.output, plan.format is Format.NO_ARCHIVE
-
-    def refused(what: str, hint: str = "choose another output") -> ProjectError:
-        return ProjectError(what, where=str(output), hint=hint)
-
+    output, is_model_folder, what = plan.output, plan.format is Format.NO_ARCHIVE, None
     blocker = next((parent for parent in output.parents if parent.exists()), None)
     if blocker is not None and not blocker.is_dir():
-        raise refused(f"{blocker} is a file, so nothing can be written below it")
-    if not os.path.lexists(output):
+        what = f"{blocker} is a file, so nothing can be written below it"
+    elif not os.path.lexists(output):
         return
-    if is_model_folder and not output.is_dir():
-        raise refused("the output is a file; this format needs a folder")
-    if source := _replaced_source(plan):
-        raise refused(f"the output would replace {source}, which goes into the archive")
-    if is_model_folder and any(output.iterdir()) and not (output / MANIFEST_NAME).is_file():
+    elif is_model_folder and not output.is_dir():
+        what = "the output is a file; this format needs a folder"
+    elif source := _replaced_source(plan):
+        what = f"the output would replace {source}, which goes into the archive"
+    elif is_model_folder and any(output.iterdir()) and not (output / MANIFEST_NAME).is_file():
         what = f"the folder is not a model folder (it has no {MANIFEST_NAME}), so it is not replaced"
-        raise refused(what, "choose another output, or remove the folder")
-    if not is_model_folder and output.is_dir():
-        raise refused("the output is a folder; an archive is a file", f"rmdir {output}")
-    if not is_model_folder and not output.is_file():
-        raise refused("the output is not a regular file")
+    elif not is_model_folder and not output.is_file():
+        what = "the output is a folder or a special file; an archive is a regular file"
+    if what:
+        raise ProjectError(what, where=str(output), hint="choose another output")
     if not plan.replace:
         raise OutputExistsError("the output exists", where=str(output), hint="Pass --force to replace it.")
 
@@ -156,9 +151,7 @@ class _Source:
     """A member's bytes, to be read once from the start."""
 
     def __init__(self, raw: FileIO | BytesIO, where: str, progress: Progress | None) -> None:
-        self._raw = raw
-        self._where = where
-        self._progress = progress
+        self._raw, self._where, self._progress = raw, where, progress
 
     def readinto(self, block: memoryview, /) -> int:
         """Fill the block from its start and return the number of bytes; raises BuildError at the end of the file."""

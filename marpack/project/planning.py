@@ -78,14 +78,11 @@ def plan_project(  # noqa: PLR0913 - each has a default
     bar: Bar = no_progress,
     allow_outside: bool = False,
 ) -> PlanResult:
-    """Plan a project's archive.
+    """Plan a project's archive: `<name>.mar` beside marpack.yaml, or `output`, which may be a folder to put it in.
 
-    Args:
-        output: The archive's path, or a folder to put it in; `<name>.mar` beside marpack.yaml if None.
-        created_on: The manifest's `createdOn`, as dd/mm/yyyy HH:MM:SS.
-        check: Whether to run the static checks on the members' content.
-        cache: The cache of vendored wheels; None: this user's.
-        allow_outside: Whether every key may name files outside the project's folder, not only `weights` and `handler`.
+    `created_on` is the manifest's `createdOn`, as dd/mm/yyyy HH:MM:SS. `check` runs the static checks on the members'
+    content. With `allow_outside`, every key may name files outside the project's folder, not only `weights` and
+    `handler`.
 
     Raises ProjectError with every finding that stops the build; UsageError if output and form contradict.
     """
@@ -136,16 +133,11 @@ def _manifest(
     runtime: str = "python",
 ) -> Manifest:
     """Return a manifest with the base names of `files`: weights, model file, requirements, config."""
-    weights, model_file, requirements, config = (Path(path).name if path else None for path in files)
-    model = ManifestModel(
-        name=name,
-        version=version,
-        handler=handler,
-        serialized_file=weights,
-        model_file=model_file,
-        requirements_file=requirements,
-        config_file=config,
-    )
+    keys = ("serialized_file", "model_file", "requirements_file", "config_file")
+    named: dict[str, Any] = {
+        key: Path(path).name for key, path in zip(keys, files, strict=True) if path
+    }  # Any: as `**`
+    model = ManifestModel(name=name, version=version, handler=handler, **named)
     return Manifest(model=model, runtime=runtime, created_on=created_on, archiver_version=f"marpack {__version__}")
 
 

@@ -27,7 +27,7 @@ from marpack.archive.copying import file_digest
 from marpack.archive.protocol import Bar, Limits, Progress, total_size
 from marpack.archive.staging import extract_blocks, replace_file
 from marpack.archive.zip_archive import ZipArchive
-from marpack.errors import ArchiveError, ProjectError, describe_os_error, shortened
+from marpack.errors import ArchiveError, ProjectError, convert_os_errors, shortened
 from marpack.findings import Finding
 from marpack.inspection.requirements import LineKind, read_requirements
 from marpack.project.schema import LOCK_NAME, Project, VendorPlatform, VendorSpec
@@ -153,11 +153,8 @@ def _wheel_file(wheel: LockedWheel, cache: Cache, bar: Bar) -> Path:
     if not wheel.url.startswith("file:"):
         return fetch_whole(wheel.url, cache, sha256=wheel.sha256, maximum=wheel.size or _MAX_WHEEL, bar=bar)
     path = Path(url2pathname(urlsplit(wheel.url).path))
-    try:
+    with convert_os_errors(ProjectError, "the wheel cannot be read", where=str(path), hint=_RESOLVE_AGAIN):
         digest = file_digest(path)
-    except OSError as error:
-        what = f"the wheel cannot be read: {describe_os_error(error)}"
-        raise ProjectError(what, where=str(path), hint=_RESOLVE_AGAIN) from None
     if digest != wheel.sha256:
         raise ProjectError("the wheel's SHA-256 is not the one in vendor.lock", where=str(path), hint=_RESOLVE_AGAIN)
     return path
@@ -311,12 +308,9 @@ def lock_inputs(project: Project, spec: VendorSpec) -> LockInputs:
     sources: dict[str, bytes] = {}
 
     def read(name: str) -> bytes:
-        path = project.folder / name
-        try:
+        path, hint = project.folder / name, "create the file, or correct its name"
+        with convert_os_errors(ProjectError, "it cannot be read", where=str(path), hint=hint):
             sources[name] = path.read_bytes()
-        except OSError as error:
-            hint = "create the file, or correct its name"
-            raise ProjectError(f"it cannot be read: {describe_os_error(error)}", where=str(path), hint=hint) from None
         if b"--hash" in sources[name]:
             raise ProjectError("vendor.lock replaces hashes in requirements", where=str(path), hint="remove --hash")
         return sources[name]
