@@ -9,6 +9,8 @@ from enum import IntEnum
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
+from marpack.version import install_hint
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -133,8 +135,8 @@ class MissingExtraError(UsageError):
     fix = "Install the extra that the message names."
 
     def __init__(self, package: str, extra: str, need: str) -> None:
-        hint = f"Install it: pip install 'marpack[{extra}]'."
-        super().__init__(f"{need} needs the package {package}, which is not installed", hint=hint)
+        what = f"{need} needs the package {package}, which is not installed"
+        super().__init__(what, hint=install_hint(extra))
 
 
 class UnconfirmedDownloadError(UsageError):

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from marpack.errors import ExtractionError, describe_os_error, first_line
 from marpack.render.doctor import DoctorReport, Health, HealthLine
-from marpack.version import __version__
+from marpack.version import UPGRADE, __version__, install_hint
 
 # Extra → its packages as in pyproject.toml: the metadata of an editable installation may be older.
 EXTRAS = {
@@ -60,7 +60,7 @@ def examine(*, clear_cache: bool) -> DoctorReport:
     ]
     try:
         unmet = [*filter(None, map(find_problem, metadata.requires("marpack") or ()))]
-        broken = HealthLine("packages", "; ".join(unmet), Health.BROKEN, "pip install --upgrade marpack")
+        broken = HealthLine("packages", "; ".join(unmet), Health.BROKEN, UPGRADE)
         lines.append(broken if unmet else HealthLine("packages", "all required packages are installed"))
     except metadata.PackageNotFoundError:
         lines.append(HealthLine("packages", "not checked: marpack itself is not installed", Health.NOTE))
@@ -72,7 +72,7 @@ def examine(*, clear_cache: bool) -> DoctorReport:
     for name, packages in EXTRAS.items():
         unmet = [*filter(None, map(find_problem, packages))]
         names = ", ".join(re.split(r"[^\w.-]", text)[0] for text in packages)
-        missing = HealthLine(f"extra {name}", "; ".join(unmet), Health.NOTE, f"pip install 'marpack[{name}]'")
+        missing = HealthLine(f"extra {name}", "; ".join(unmet), Health.NOTE, install_hint(name))
         lines.append(missing if unmet else HealthLine(f"extra {name}", names))
     lines += _examine_server()
     healthy = all(line.health is not Health.BROKEN for line in lines)

@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm
 from marpack.errors import DamagedArchiveError
+from marpack.version import UPGRADE
 
 if TYPE_CHECKING:
     from packaging.tags import Tag
@@ -97,7 +98,7 @@ class Index(Struct, frozen=True, kw_only=True):
             raise DamagedArchiveError(
                 f"the index of members is of format {index.format}, this marpack reads {FORMAT}",
                 where=where,
-                hint="pip install --upgrade marpack",
+                hint=UPGRADE,
             )
         if len({member.name for member in index.members}) < len(index.members):
             raise DamagedArchiveError("the index lists a member twice", where=where)

@@ -15,7 +15,7 @@ import click
 
 from marpack.cli.interrupts import INTERRUPTS
 from marpack.errors import ExitCode, InterruptError, MarpackError, OutputError, UsageError, describe_os_error, nearest
-from marpack.version import __version__
+from marpack.version import __version__, docs_link
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,6 +95,12 @@ class LazyGroup(click.Group):
         for title, names in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(_WIDEST), COMMANDS[name][1]) for name in names])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
+        """End with the address of the docs."""
+        if link := docs_link("reference/commands/"):
+            formatter.write_paragraph()
+            formatter.write_text(f"Docs: {link}")
 
 
 _VERSION_HELP = "Show the versions of marpack, Python, torch and onnxruntime."

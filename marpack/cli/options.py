@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import click
 
 from marpack.errors import UsageError
+from marpack.version import docs_link
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -134,10 +135,13 @@ class Command(click.Command):
                 formatter.write_dl(groups[group], col_max=_COLUMN)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """End a help that does not show all options with the option that does."""
+        """End with the option that shows all options, if some are not shown, and with the address of the docs."""
         if self._rare and ALL_OPTIONS not in ctx.meta:
             formatter.write_paragraph()
             formatter.write_text("Use --help-all to show all options.")
+        if link := docs_link(f"reference/commands/#marpack-{ctx.info_name}"):
+            formatter.write_paragraph()
+            formatter.write_text(f"Docs: {link}")
 
 
 def command(

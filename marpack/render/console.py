@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from marpack.errors import UsageError, convert_os_errors, describe_os_error, printable
+from marpack.version import docs_link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -100,6 +101,8 @@ def error_lines(error: MarpackError) -> Iterator[str]:
         yield from finding_lines(finding, hints=not STDERR.quiet)
     if error.hint and not STDERR.quiet:
         yield f"  {click.style('hint:', dim=True)}  {visible(error.hint)}"
+    if (link := docs_link(f"errors/#{type(error).code}")) and not STDERR.quiet:
+        yield f"  {click.style('docs:', dim=True)}  {link}"
 
 
 def show_findings(findings: Iterable[Finding], *, err: bool = True) -> None:

@@ -275,7 +275,7 @@ def test_s3_without_its_package_names_the_extra(cache: Cache):
     try:
         import s3fs  # noqa: F401
     except ImportError:
-        with pytest.raises(UsageError, check=has_facts("s3fs", "pip install 'marpack[s3]'")):
+        with pytest.raises(UsageError, check=has_facts("s3fs", "pip install '.[s3]'")):
             fetched("s3://bucket/x.mar", cache)
 
 

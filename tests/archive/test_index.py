@@ -10,6 +10,7 @@ from marpack.archive import index as index_module
 from marpack.archive.index import Index, Member, Metadata, content_identity, index_digest
 from marpack.archive.reader import open_archive
 from marpack.errors import DamagedArchiveError
+from marpack.version import UPGRADE
 
 SHA = "0" * 64
 JSON = st.recursive(
@@ -81,7 +82,7 @@ def test_a_later_format_is_refused_with_the_way_out() -> None:
     data = replace(Index(members=()), format=2).to_json()
     with pytest.raises(DamagedArchiveError, match="format 2") as caught:
         Index.from_json(data)
-    assert caught.value.hint == "pip install --upgrade marpack"
+    assert caught.value.hint == UPGRADE
 
 
 @pytest.mark.parametrize(

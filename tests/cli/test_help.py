@@ -80,3 +80,20 @@ def test_help_has_the_daily_options_and_help_all_the_others(command: str, rare: 
 
 def test_the_help_of_a_command_with_few_options_is_whole():
     assert "--help-all" not in invoke("build", "--help").stdout
+
+
+def test_help_and_errors_link_to_the_docs_once_there_is_a_site(monkeypatch: pytest.MonkeyPatch):
+    calls = {("build", "--help"): 0, ("--help",): 0, ("inspect", "nowhere"): 2}
+    assert all("ocs:" not in "".join(_printed(*words, code=code)) for words, code in calls.items())
+    monkeypatch.setattr("marpack.version.DOCS_URL", "https://docs.example/")
+    last = [_printed(*words, code=code)[-1].split() for words, code in calls.items()]
+    assert last == [
+        ["Docs:", "https://docs.example/reference/commands/#marpack-build"],
+        ["Docs:", "https://docs.example/reference/commands/"],
+        ["docs:", "https://docs.example/errors/#usage"],
+    ]
+
+
+def _printed(*words: str, code: int) -> list[str]:
+    done = invoke(*words, code=code)
+    return (done.stdout + done.stderr).splitlines()

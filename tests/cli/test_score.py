@@ -317,7 +317,7 @@ def test_without_pyarrow_one_sentence_names_the_extra(echo: str, tmp_path: Path)
     assert done.returncode == 2
     message, hint = done.stderr.splitlines()
     assert " pyarrow," in message
-    assert "pip install 'marpack[score]'" in hint
+    assert "pip install '.[score]'" in hint
 
 
 T = "--input t.parquet --text t"

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from marpack.errors import MissingExtraError
+from marpack.version import install_hint
 
 ROOMS = [("pyarrow", "marpack.scoring", "score"), ("ray", "marpack.scoring.on_ray", "ray")]
 
@@ -16,7 +17,7 @@ def test_a_missing_package_is_named_with_its_extra(package, room, extra, monkeyp
     monkeypatch.delitem(sys.modules, room, raising=False)
     with pytest.raises(MissingExtraError, match=f" {package}") as caught:
         importlib.import_module(room)
-    assert f"pip install 'marpack[{extra}]'" in str(caught.value.hint)
+    assert install_hint(extra) in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(("package", "room", "extra"), ROOMS)

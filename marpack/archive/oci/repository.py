@@ -20,6 +20,7 @@ from marpack.archive.oci import Attachment
 from marpack.archive.oci.session import CutError, RegistrySession
 from marpack.archive.protocol import Progress
 from marpack.errors import DamagedArchiveError, NotAnArchiveError, RegistryError, shortened
+from marpack.version import UPGRADE
 
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 LIST_TYPE = "application/vnd.oci.image.index.v1+json"
@@ -131,7 +132,7 @@ def find_archive(session: RegistrySession) -> RemoteArchive:
     layer = manifest.layers[0]
     if layer.media_type not in LAYER_TYPES:
         what = f"its layer is not an archive, but {shortened(layer.media_type)}"
-        raise NotAnArchiveError(what, where=where, hint="pip install --upgrade marpack")
+        raise NotAnArchiveError(what, where=where, hint=UPGRADE)
     return RemoteArchive(digest, layer)
 
 

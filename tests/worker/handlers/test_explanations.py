@@ -66,4 +66,4 @@ def test_without_captum_the_package_and_the_extra_are_named(ready, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingExtraError, match="captum") as failure:
         handler.handle(picture(), context)
-    assert "marpack[explain]" in failure.value.hint
+    assert ".[explain]" in failure.value.hint
