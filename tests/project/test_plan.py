@@ -34,12 +34,11 @@ ORDER = [
 ]
 # What a process of its own does with `code`, the path `printed`, `output`, `weights` and `form`.
 PROGRAM = """
-import os, resource, signal, sys, time
+import os, resource, sys
 from pathlib import Path
 from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.errors import BuildError
-from marpack.project.plan import pack
-from marpack.project.plan import Format, Plan, PlannedMember, Role
+from marpack.project.plan import Format, Plan, PlannedMember, Role, pack
 
 plan = Plan(
     manifest=Manifest(model=ManifestModel(name="digits", handler="handler.py")),
@@ -47,11 +46,7 @@ plan = Plan(
     output=Path(output), format=Format(form), replace=True,
 )
 sys.stdout = open(printed, "w", buffering=1)
-try:
-    exec(code)
-except KeyboardInterrupt:  # as an interpreter ends
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGINT)
+exec(code)
 """
 PROCESSES = multiprocessing.get_context("forkserver")  # a fork costs a tenth of an interpreter's start
 PROCESSES.set_forkserver_preload(["marpack.project.plan"])
