@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from marpack.cli import main as cli
 from marpack.errors import MarpackError
+from marpack.render.console import STDERR
 from marpack.runner.client import Worker
 from marpack.runner.process import Zygote
 
@@ -106,7 +107,7 @@ def _content(file: BinaryIO) -> str:
 
 @contextmanager
 def _kept_process() -> Iterator[None]:
-    """Leave this process as it was: its signal handlers, its environment, and whether it collects garbage."""
+    """Leave this process as it was: its signal handlers, environment, garbage collection and verbosity."""
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     wakeup, environment, collects = signal.set_wakeup_fd(-1), dict(os.environ), gc.isenabled()
     try:
@@ -118,5 +119,6 @@ def _kept_process() -> Iterator[None]:
         if os.environ != environment:
             os.environ.clear()
             os.environ.update(environment)
+        STDERR.quiet = STDERR.verbose = False
         if collects:  # `inspect` ends before there is anything to collect
             gc.enable()

@@ -37,7 +37,13 @@ class ScoreCommandOptions(ScoreOptions, frozen=True, kw_only=True):
     """The options of `marpack score` on the command line."""
 
     as_json: Annotated[
-        bool, Option("Write the summary as JSON; --json without columns does the same.", (SUMMARY,), group="Responses")
+        bool,
+        Option(
+            "Write the summary as JSON; --json without columns does the same.",
+            (SUMMARY,),
+            group="Responses",
+            daily=True,
+        ),
     ] = False
 
 

@@ -31,6 +31,8 @@ def test_every_command_has_quiet_and_verbose(command: str):
     shown = run(f"{command} --help").stdout
     assert "-q, --quiet" in shown
     assert ("-v, --verbose" in shown) == (command != "build")
+    has_result = command not in {"serve", "completion"}
+    assert (" --json" in shown.partition(":\n  -")[2]) == has_result
 
 
 @pytest.mark.usefixtures("project")
