@@ -1,11 +1,13 @@
-"""What is proposed for the files that are there, and for what the author says about them."""
+"""The project that is proposed for the files of a folder, for an author's handler, and for the author's answers."""
 
+import json
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
+from project.conftest import write
 
 from marpack.errors import ProjectError, UsageError
 from marpack.findings import Severity
@@ -38,8 +40,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "shop"
 
 
-def proposed(folder: Path, **answers: object) -> Proposal:
+def proposed(folder: Path, files: dict[str, str | bytes] | None = None, **answers: object) -> Proposal:
     folder.mkdir(exist_ok=True)
+    write(folder, files or {})
     return propose(folder, scan_folder(folder), Answers(**answers))
 
 
@@ -111,12 +114,8 @@ def test_the_weights_choose_the_template(folder, saved, weights, template, handl
 
 def test_parts_that_are_there_are_used(folder, saved):
     put(folder, saved, "few")
-    (folder / "mine.py").write_text("def predict(data, context): ...\n")
-    (folder / "labels.txt").write_text("cat\ndog\n")
-    (folder / "config.yaml").write_text("batchSize: 2\n")
-    (folder / "requirements.txt").write_text("pillow\n")
-    (folder / "a.jpg").touch()
-    proposal = proposed(folder)
+    parts = {"mine.py": "def predict(data, context): ...\n", "labels.txt": "cat\ndog\n", "a.jpg": ""}
+    proposal = proposed(folder, {**parts, "config.yaml": "batchSize: 2\n", "requirements.txt": "pillow\n"})
     assert (proposal.handler, proposal.labels) == ("mine.py:predict", "labels.txt")
     assert (proposal.config, proposal.requirements) == ("config.yaml", "requirements.txt")
     assert [sample.input for sample in proposal.samples.listed] == ["a.jpg"]
@@ -133,17 +132,15 @@ def test_parts_that_are_there_are_used(folder, saved):
 )
 def test_labels_are_chosen_by_their_number_and_name(folder, saved, files, labels):
     put(folder, saved, "pictures")
-    for name, count in files.items():
-        (folder / name).write_text("".join(f"{n}\n" for n in range(count)))
-    assert proposed(folder).labels == labels
+    texts = {name: "".join(f"{n}\n" for n in range(count)) for name, count in files.items()}
+    assert proposed(folder, texts).labels == labels
 
 
 @pytest.mark.parametrize(("called", "weights"), [("model.safetensors", "model.pt"), ("w/own.safetensors", "w/own.pt")])
 def test_safetensors_are_converted_for_the_server_where_their_class_is(folder, saved, called, weights):
     (folder / "w").mkdir(parents=True)
     put(folder, saved, "safetensors", called)
-    (folder / "net.py").write_text(NET)
-    proposal = proposed(folder)
+    proposal = proposed(folder, {"net.py": NET})
     assert (proposal.weights, proposal.model_file, proposal.target) == (weights, "net.py", None)
     assert proposal.converts == folder / called
     converting = assemble(proposal, convert)[weights]
@@ -157,11 +154,9 @@ def test_safetensors_are_converted_for_the_server_where_their_class_is(folder, s
 
 def test_safetensors_stay_for_marpack_and_for_a_handler_that_loads_them(folder, saved):
     put(folder, saved, "safetensors", "model.safetensors")
-    (folder / "net.py").write_text(NET)
-    proposal = proposed(folder, target=Target.MARPACK)
+    proposal = proposed(folder, {"net.py": NET}, target=Target.MARPACK)
     assert (proposal.weights, proposal.converts) == ("model.safetensors", None)
-    (folder / "handler.py").write_text("class H:\n    def initialize(self, c): ...\n    def handle(self, d, c): ...\n")
-    proposal = proposed(folder)
+    proposal = proposed(folder, {"handler.py": OWN.format("pass")})
     assert (proposal.weights, proposal.converts, proposal.target) == ("model.safetensors", None, None)
 
 
@@ -180,18 +175,14 @@ def test_weights_that_the_server_does_not_load_change_the_target(folder, saved, 
 
 def test_a_state_dict_is_served_from_any_suffix_where_its_class_is(folder, saved):
     put(folder, saved, "state_dict", "w.pth")
-    (folder / "net.py").write_text(NET)
-    proposal = proposed(folder)
+    proposal = proposed(folder, {"net.py": NET})
     assert (proposal.weights, proposal.model_file, proposal.target, proposal.findings) == ("w.pth", "net.py", None, ())
 
 
 def test_of_several_model_files_the_one_whose_layers_the_weights_are_is_taken(folder, saved):
     put(folder, saved, "safetensors", "m.safetensors")
-    (folder / "a.py").write_text(NET.replace("layer", "other"))
-    (folder / "b.py").write_text(NET)
-    assert proposed(folder).model_file == "b.py"
-    (folder / "c.py").write_text(NET)
-    finding = proposed(folder).findings[0]
+    assert proposed(folder, {"a.py": NET.replace("layer", "other"), "b.py": NET}).model_file == "b.py"
+    finding = proposed(folder, {"c.py": NET}).findings[0]
     assert finding.code == "more-model-files"
     assert re.findall(r"\w+\.py", finding.message) == ["b.py", "c.py"]  # taken, then left out
 
@@ -208,40 +199,30 @@ def test_weights_that_were_not_taken_are_named(folder, saved):
 def test_answers_come_before_what_is_found(folder, saved):
     put(folder, saved, "few", "a.pt")
     put(folder, saved, "pictures", "b.pt")
-    (folder / "mine.py").write_text("def handle(data, context): ...\n")
-    (folder / "l.txt").write_text("a\nb\n")
+    parts = {"mine.py": "def handle(data, context): ...\n", "l.txt": "a\nb\n"}
     answers = {"name": "n", "version": "2", "weights": "b.pt", "labels": "l.txt", "handler": "image_classifier"}
-    proposal = proposed(folder, target=Target.MARPACK, **answers)
+    proposal = proposed(folder, parts, target=Target.MARPACK, **answers)
     assert {key: getattr(proposal, key) for key in answers} == answers
     assert proposal.target is Target.MARPACK
 
 
 def test_a_template_asked_for_brings_its_handler_and_uses_the_weights_it_can(folder, saved):
     put(folder, saved, "numbers")
-    (folder / "mine.py").write_text("def handle(data, context): ...\n")
-    proposal = proposed(folder, template="function")
+    proposal = proposed(folder, {"mine.py": "def handle(data, context): ...\n"}, template="function")
     assert (proposal.handler, proposal.weights) == ("handler.py:predict", "model.pt")
     toy = proposed(folder, template="onnx")
     assert (toy.weights, toy.kind) == ("model.onnx", None)
 
 
 def test_an_authors_labels_stay_where_there_are_no_weights_yet(folder):
-    folder.mkdir()
-    (folder / "labels.txt").write_text("a\nb\n")
-    proposal = proposed(folder)
+    proposal = proposed(folder, {"labels.txt": "a\nb\n"})
     assert proposal.labels == "toy-labels.txt"
     assert "labels.txt" not in proposal.brought
 
 
 @pytest.mark.parametrize(
     ("weights", "place", "name"),
-    [
-        ("resnet50.pt", "x", "resnet50"),
-        ("model.pt", "Pets & more", "Pets-more"),
-        ("best.pt", "été", "t"),
-        ("state_dict.pt", "日本", "model"),
-        ("_v1!.pt", "x", "v1"),
-    ],
+    [("_v1!.pt", "x", "v1"), ("model.pt", "Pets & more", "Pets-more"), ("state_dict.pt", "日本", "model")],
 )
 def test_names_are_made_of_what_is_there(tmp_path, saved, weights, place, name):
     put(tmp_path / place, saved, "few", weights)
@@ -263,13 +244,143 @@ def test_names_are_made_of_what_is_there(tmp_path, saved, weights, place, name):
 )
 def test_impossible_answers_are_refused(folder, saved, answers, word):
     put(folder, saved, "pictures")
-    (folder / "labels.txt").write_text("a\n")
     with pytest.raises(UsageError, match=word):
-        proposed(folder, **answers)
+        proposed(folder, {"labels.txt": "a\n"}, **answers)
 
 
 def test_labels_that_cannot_be_read_are_told_with_their_line(folder):
-    folder.mkdir()
-    (folder / "odd.txt").write_text("a\n\nb\n")
     with pytest.raises(ProjectError, match="label of 1"):
-        proposed(folder, labels="odd.txt")
+        proposed(folder, {"odd.txt": "a\n\nb\n"}, labels="odd.txt")
+
+
+OWN = """
+class Handler:
+    def initialize(self, context):
+        self.here = context.system_properties["model_dir"]
+        {0}
+
+    def handle(self, data, context):
+        return [1 for _ in data]
+"""
+BASE = "from ts.torch_handler.base_handler import BaseHandler\nclass H(BaseHandler):\n    names = {0!r}\n"
+XGBOOST = json.dumps({"learner": {"gradient_booster": {}}, "version": [2, 0, 0]})
+
+
+def codes(proposal: Proposal) -> list[str]:
+    return [finding.code for finding in proposal.findings]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("iris.pkl", b"x"), ("iris_model.json", XGBOOST), ("iris.txt", "tree\nversion=v4\n"), ("iris.bst", b"binf")],
+)
+def test_models_of_other_libraries_are_the_handlers(tmp_path, name, content):
+    proposal = proposed(tmp_path, {"handler.py": OWN.format(f'open(f"{{self.here}}/{name}")'), name: content})
+    assert (proposal.weights, proposal.kind, proposal.toy, proposal.labels) == (name, None, False, None)
+    assert (proposal.brought, proposal.files, proposal.samples.listed) == ({}, (), ())
+
+
+def test_a_model_that_no_source_names_is_taken_where_it_is_the_only_one(tmp_path):
+    proposal = proposed(tmp_path, {"handler.py": OWN.format("pass"), "iris.pkl": b"x"})
+    assert (proposal.weights, proposal.labels, proposal.brought, proposal.samples.listed) == ("iris.pkl", None, {}, ())
+
+
+def test_base_handler_is_given_no_pickle_for_its_weights(tmp_path):
+    proposal = proposed(tmp_path, {"handler.py": BASE.format("scaler.pkl"), "scaler.pkl": b"x"})
+    assert (proposal.weights, proposal.files) == (None, ("scaler.pkl",))
+    assert codes(proposal) == ["no-samples"]
+
+
+@pytest.mark.parametrize("source", ["def broken(:\n", "class A:\n    def handle(self): ...\nclass B(A): ...\n"])
+def test_what_is_called_a_handler_is_one_however_it_reads(tmp_path, source):
+    proposal = proposed(tmp_path, {"my_handler.py": source})
+    assert (proposal.handler, proposal.toy) == ("my_handler.py", False)
+
+
+def test_of_several_weights_the_one_that_the_source_names_is_taken(tmp_path, saved):
+    shutil.copy(saved["pictures"], tmp_path / "big.pt")
+    shutil.copy(saved["few"], tmp_path / "small.pt")
+    proposal = proposed(tmp_path, {"handler.py": BASE.format("small.pt")})
+    assert proposal.weights == "small.pt"
+    finding = proposal.findings[0]
+    assert finding.code == "more-weights"
+    assert re.findall(r"\w+\.\w+", finding.message) == ["small.pt", "handler.py", "big.pt"]  # taken, named in, left out
+
+
+def test_weights_that_the_source_names_too_go_along(tmp_path, saved):
+    for name in ("decoder.pt", "encoder.pt", "old.pt"):
+        shutil.copy(saved["few"], tmp_path / name)
+    proposal = proposed(tmp_path, {"handler.py": OWN.format('load("encoder.pt"), load("decoder.pt")')})
+    assert (proposal.weights, proposal.files) == ("decoder.pt", ("encoder.pt",))
+    assert proposal.findings[0].code == "more-weights"
+    assert re.findall(r"\w+\.pt", proposal.findings[0].message) == ["decoder.pt", "old.pt"]  # taken, then left out
+
+
+@pytest.mark.parametrize(
+    ("line", "files"),
+    [
+        ('open(self.here + "/vocab.txt")', ["vocab.txt"]),
+        ('open(f"{self.here}/assets/words.txt")', ["assets/words.txt"]),
+        ('os.path.join(self.here, "assets", "words.txt")', ["assets/words.txt"]),
+        ('open("words.txt")', [{"from": "assets/words.txt", "to": "words.txt"}]),
+        ('from_pretrained(os.path.join(self.here, "assets"))', ["assets/"]),
+        ('from_pretrained(Path(self.here) / "assets")', ["assets/"]),
+        ('self.row = {}.get("assets")', []),
+        ('"""vocab.txt is not read any more"""', []),
+        ('open("gone.txt")', []),
+    ],
+)
+def test_files_that_the_source_names_go_along_under_its_names(tmp_path, line, files):
+    there = {"handler.py": OWN.format(line), "vocab.txt": "a\nb\n", "assets/words.txt": "c\n"}
+    assert list(proposed(tmp_path, there).files) == files
+
+
+def test_what_an_imported_module_names_goes_along_too(tmp_path):
+    helper = "import json\nwords = json.load(open('words.json'))\n"
+    there = {"handler.py": f"import reading\n{OWN.format('pass')}", "reading.py": helper, "words.json": "{}"}
+    assert proposed(tmp_path, there).files == ("words.json",)
+
+
+def test_what_the_source_does_not_name_is_left_out_aloud(tmp_path):
+    there = {"handler.py": OWN.format("pass"), "old.bst": b"x", "readme.txt": "x", "requirements-dev.txt": "x"}
+    there |= {f"{number}.json": "{}" for number in range(5)}
+    said = {each.code: each.message for each in proposed(tmp_path, there).findings}
+    assert "old.bst" not in said["left-out"]  # the handler's model, as the only one
+    assert re.findall(r"\d\.json", said["left-out"]) == [f"{number}.json" for number in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("named", "labels"),
+    [("index_to_name.json", "index_to_name.json"), ("classes.json", None), ("x", "classes.json")],
+)
+def test_labels_that_the_source_reads_by_another_name_stay_what_they_are(tmp_path, named, labels):
+    there = {"handler.py": OWN.format(f"open({named!r})"), "classes.json": '["a", "b"]', "iris_model.json": XGBOOST}
+    if named == "index_to_name.json":
+        there[named] = '{"0": "a"}'
+    proposal = proposed(tmp_path, there)
+    assert proposal.labels == labels
+    assert ("classes.json" in proposal.files) == (named == "classes.json")
+
+
+INPUTS = ["samples/a.json", "test_data/a.png", "sample1.json"]
+OTHERS = ["other/a.json", "a.json", "samples/a.csv", "test_labels.json"]
+
+
+@pytest.mark.parametrize("name", [*INPUTS, *OTHERS])
+def test_samples_are_inputs_in_the_folder(tmp_path, name):
+    proposal = proposed(tmp_path, {"handler.py": OWN.format("pass"), name: "{}"})
+    assert [sample.input for sample in proposal.samples.listed] == ([name] if name in INPUTS else [])
+    assert ("no-samples" in codes(proposal)) == (name in OTHERS)
+
+
+def test_weights_may_be_of_no_known_format_where_the_handler_loads_them(tmp_path):
+    there = {"handler.py": OWN.format("pass"), "a.pkl": b"x", "b.weights": b"x"}
+    assert proposed(tmp_path, there, weights="b.weights").weights == "b.weights"
+
+
+def test_of_several_handlers_the_one_that_is_called_so_is_taken(tmp_path):
+    there = {"a.py": OWN.format("pass"), "handler.py": OWN.format("pass"), "b.py": "def predict(data, context): ...\n"}
+    proposal = proposed(tmp_path, there)
+    assert proposal.handler == "handler.py"
+    (finding,) = [each for each in proposal.findings if each.code == "more-handlers"]
+    assert re.findall(r"\w+\.py\S*", finding.message) == ["handler.py", "a.py,", "b.py:predict"]  # taken, then left out
