@@ -42,8 +42,13 @@ def pytest_configure() -> None:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
-def manifest_of(name: str, handler: str, **model: Any) -> dict[str, Any]:
-    return {"runtime": "python", "model": {"modelName": name, "modelVersion": "1.0", "handler": handler, **model}}
+def _files(
+    handler: str, files: Mapping[str, str | bytes], name: str, entry: str, model: Mapping[str, Any]
+) -> dict[str, bytes]:
+    manifest = {"modelName": name, "modelVersion": "1.0", "handler": entry, **model}
+    text = json.dumps({"runtime": "python", "model": manifest})
+    members = {"handler.py": handler, **files, "MAR-INF/MANIFEST.json": text}
+    return {member: text.encode() if isinstance(text, str) else text for member, text in members.items()}
 
 
 @pytest.fixture
@@ -54,16 +59,14 @@ def make_mar(tmp_path: Path) -> MakeMar:
         handler: str,
         *,
         name: str = "probe",
-        files: Mapping[str, str | bytes] | None = None,
+        files: Mapping[str, str | bytes] = {},
         entry: str = "handler.py",
         **model: Any,
     ) -> Path:
         path = tmp_path / f"{name}.mar"
-        members = {"handler.py": handler, **(files or {})}
         with zipfile.ZipFile(path, "w") as archive:
-            for member, content in members.items():
+            for member, content in _files(handler, files, name, entry, model).items():
                 archive.writestr(member, content)
-            archive.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest_of(name, entry, **model)))
         return path
 
     return make
@@ -77,17 +80,15 @@ def make_folder(tmp_path: Path) -> MakeMar:
         handler: str,
         *,
         name: str = "probe",
-        files: Mapping[str, str | bytes] | None = None,
+        files: Mapping[str, str | bytes] = {},
         entry: str = "handler.py",
         **model: Any,
     ) -> Path:
         folder = tmp_path / f"{name}-folder"
-        (folder / "MAR-INF").mkdir(parents=True)
-        for member, content in {"handler.py": handler, **(files or {})}.items():
+        for member, content in _files(handler, files, name, entry, model).items():
             path = folder / member
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content.encode() if isinstance(content, str) else content)
-        (folder / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest_of(name, entry, **model)))
+            path.write_bytes(content)
         return folder
 
     return make

@@ -1,21 +1,18 @@
-"""Leave out slow tests of a part of the repository that is as it was when they last passed.
+"""Leave out slow tests of a part of the repository that is unchanged since they last passed; a plugin of conftest.py.
 
-A plugin of tests/conftest.py. Each run compares marpack with the recorded responses of TorchServe, for example. Whether
-a recording is true depends on the recordings and on the code that asks the server, and not on marpack. The marker
-`independent(PART)` is on tests of such a part. VERIFIED holds the digest of each part from the last time when all of
-its tests passed. As long as the digest fits, only a sample of these tests runs: one of ten cases of a parametrized
-test. With MARPACK_COMPARE=all, or if the digest does not fit or is missing, all of them run.
+Whether a recording of TorchServe is true, for example, depends on the recordings and on the code that asks the server,
+and not on marpack. The marker `independent(PART)` is on tests of such a part. VERIFIED holds the digest of each part
+from the last time when all of its tests passed. As long as the digest fits, only a sample of one in ten cases runs.
+With MARPACK_COMPARE=all, or if the digest does not fit or is missing, all of them run.
 
-Two parts are code of marpack. "image" is an exported image, a new installation that runs `marpack serve`. What runs on
-Ray ("ray") uses the rest only as `run` and `score` do, and some tests with a cluster have no marker.
-
-`python -m independent`, run in tests/, writes the digests; `make independent` does so after all of these tests passed.
+Two parts are code of marpack: "image" is an exported image, a new installation that runs `marpack serve`; what runs on
+Ray ("ray") uses the rest only as `run` and `score` do. `make independent` runs all of these tests, and then
+`python -m independent` in tests/, which writes the digests.
 """
 
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,18 +40,14 @@ _LEFT_OUT = pytest.StashKey[int]()
 
 
 def digest(part: str, root: Path = ROOT) -> str:
-    """Return the SHA-256 of a part's files; tests and what is built beside them are not among these."""
+    """Return the SHA-256 of a part's files, without built archives and without most tests."""
     every = hashlib.sha256()
     for path in sorted({path for pattern in PARTS[part] for path in root.glob(pattern)}):
-        if path.is_file() and "__pycache__" not in path.parts and not _is_other_test(path) and path.suffix != ".mar":
+        is_other_test = path.match("test_*.py") and not path.match("test_*ray*.py") and path.name != "test_image.py"
+        if path.is_file() and "__pycache__" not in path.parts and not is_other_test and path.suffix != ".mar":
             content = hashlib.sha256(path.read_bytes()).hexdigest()
             every.update(f"{content} {path.relative_to(root).as_posix()}\n".encode())
     return every.hexdigest()
-
-
-def _is_other_test(path: Path) -> bool:
-    """Return whether a file is a test, other than those on Ray and in images."""
-    return path.match("test_*.py") and not path.match("test_*ray*.py") and path.name != "test_image_live.py"
 
 
 def is_verified(part: str, root: Path = ROOT) -> bool:
@@ -64,9 +57,10 @@ def is_verified(part: str, root: Path = ROOT) -> bool:
     return f"{digest(part, root)} {part}" in (root / VERIFIED).read_text().splitlines()
 
 
-def is_sampled(case: str) -> bool:
-    """Return whether a case is one of the fixed sample."""
-    return zlib.crc32(_SEED + case.encode()) % SAMPLE == 0
+def is_sampled(item: pytest.Item) -> bool:
+    """Return whether a test is a case of the fixed sample."""
+    case = getattr(item, "callspec", None)
+    return case is not None and zlib.crc32(_SEED + case.id.encode()) % SAMPLE == 0
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -77,17 +71,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out the tests of verified parts, except for the sample."""
     parts = {item: mark.args[0] for item in items if (mark := item.get_closest_marker("independent"))}
     verified = {part for part in set(parts.values()) if is_verified(part)}
-    out = [item for item, part in parts.items() if part in verified and not _is_in_sample(item)]
+    out = [item for item, part in parts.items() if part in verified and not is_sampled(item)]
     if out:
         config.hook.pytest_deselected(items=out)
         left_out = set(out)
         items[:] = [item for item in items if item not in left_out]
         config.stash[_LEFT_OUT] = len(out)
-
-
-def _is_in_sample(item: pytest.Item) -> bool:
-    case = getattr(item, "callspec", None)
-    return case is not None and is_sampled(case.id)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -108,15 +97,8 @@ def pytest_testnodedown(node: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     count = config.stash.get(_LEFT_OUT, 0)
     if count:
-        terminalreporter.write_line(
-            f"{count} tests left out of parts that are unchanged since these tests passed"
-            " (all of them: make independent)"
-        )
-
-
-def lines() -> Iterator[str]:
-    yield from (f"{digest(part)} {part}\n" for part in PARTS)
+        terminalreporter.write_line(f"{count} tests of unchanged parts left out (to run them: make independent)")
 
 
 if __name__ == "__main__":
-    (ROOT / VERIFIED).write_text("".join(lines()))
+    (ROOT / VERIFIED).write_text("".join(f"{digest(part)} {part}\n" for part in PARTS))

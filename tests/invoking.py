@@ -1,7 +1,4 @@
-"""`marpack` in this process: what it prints, its exit code, and the error that ended it.
-
-A process of its own costs 170 ms more. Only tests of signals, terminals, streams and start-up need one.
-"""
+"""Run `marpack` in this process; one of its own takes 170 ms more."""
 
 import gc
 import io
@@ -50,15 +47,9 @@ def invoke(
     env: Mapping[str, str] | None = None,
     forks: bool = True,
 ) -> Invoked:
-    """Run one command in this process, and assert its exit code.
+    """Run one command in this process, with variables added to the environment, and assert its exit code (None: any).
 
-    Args:
-        args: The words after `marpack`.
-        cwd: The working directory; None: this process's.
-        stdin: What the command can read.
-        code: The exit code that the command must end with; None: any.
-        env: Variables that are added to the environment.
-        forks: Whether workers are forked from a process that has imported torch.
+    Workers are forked from a process that has imported torch, unless `forks` is false.
     """
     given, *files = (tempfile.TemporaryFile() for _ in range(3))  # noqa: SIM115 - closed below
     given.write(stdin.encode() if isinstance(stdin, str) else stdin)
@@ -74,10 +65,9 @@ def invoke(
         return finish(error, words)
 
     with _kept_process(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stdout", streams[0])
-        patch.setattr(sys, "stderr", streams[1])
-        patch.setattr(sys, "stdin", stdin_stream)
-        patch.setattr(sys, "argv", ["marpack", *args])
+        names = {"stdout": streams[0], "stderr": streams[1], "stdin": stdin_stream, "argv": ["marpack", *args]}
+        for name, value in names.items():
+            patch.setattr(sys, name, value)
         patch.setattr(cli, "_finish", noted)
         for name, value in (env or {}).items():
             patch.setenv(name, value)
@@ -90,7 +80,7 @@ def invoke(
             copy_context().run(cli.main, args)
     for stream in (*streams, stdin_stream):
         stream.close()
-    stdout, stderr = map(_content, files)
+    stdout, stderr = (_read(file) for file in files)
     returncode = ended.value.code
     assert isinstance(returncode, int)
     assert code in {None, returncode}, stdout + stderr
@@ -99,7 +89,7 @@ def invoke(
     return Invoked(returncode=returncode, stdout=stdout, stderr=stderr, error=errors[-1] if errors else None)
 
 
-def _content(file: BinaryIO) -> str:
+def _read(file: BinaryIO) -> str:
     with file:
         file.seek(0)
         return file.read().decode("utf-8", "replace")

@@ -1,6 +1,6 @@
-"""One line at the end of a run for each optional tool that was missing, with the number of tests left out for it.
+"""Print one line for each optional tool that is missing, with the number of tests left out; a plugin of conftest.py.
 
-A plugin of tests/conftest.py. A skipped test whose reason names no tool gets a line with its reason.
+A skipped test whose reason names no tool gets a line with its reason.
 """
 
 import re
@@ -27,37 +27,19 @@ _TOOLS = (
 )
 
 
-def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """Return the reason that a skipped test or module gave."""
-    _, _, reason = report.longrepr  # of a skip: path, line, reason
-    return reason.removeprefix("Skipped: ")
-
-
-def name_tool(reason: str) -> tuple[str, str] | None:
-    """Return the missing tool that a skip's reason names, and a noun for the tests; None if it names no tool."""
+def name_tool(reason: str) -> str:
+    """Return the line for a skip's reason, with {} for the number of tests."""
     for pattern, tool, tests in _TOOLS:
         if match := re.search(pattern, reason):
-            return match.expand(tool), tests
-    return None
-
-
-def summarize(reasons: list[str]) -> Iterator[str]:
-    """Yield a line for each missing tool, then one for each other reason."""
-    tools: Counter[tuple[str, str]] = Counter()
-    others: Counter[str] = Counter()
-    for reason in reasons:
-        found = name_tool(reason)
-        if found is None:
-            others[reason] += 1
-        else:
-            tools[found] += 1
-    yield from (f"no {tool}: {count} {tests} left out" for (tool, tests), count in sorted(tools.items()))
-    yield from (f"left out: {count} of {reason!r}" for reason, count in sorted(others.items()))
+            return f"no {match.expand(tool)}: {{}} {tests} left out"
+    return f"left out: {{}} of {reason!r}"
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
     yield  # the lines come last, after the short summary
     skipped = {report.nodeid: report for report in terminalreporter.stats.get("skipped", ())}  # modules: by each worker
-    for line in summarize([reason_of(report) for report in skipped.values()]):
-        terminalreporter.write_line(line)
+    # The reason of a skip is in its place: path, line, reason.
+    reasons = [report.longrepr[2].removeprefix("Skipped: ") for report in skipped.values()]
+    for line, count in sorted(Counter(map(name_tool, reasons)).items()):
+        terminalreporter.write_line(line.replace("{}", str(count), 1))

@@ -45,19 +45,16 @@ def running(folder: Path, *, auth: str = "") -> Iterator[str]:
     config.write_text(CONFIG.format(root=folder / "storage", port=port, auth=auth))
     process = subprocess.Popen([BINARY, "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        _await(port)
+        for _ in range(200):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            threading.Event().wait(0.02)
+        else:
+            raise AssertionError("the registry does not start")
         yield f"127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(10)
-
-
-def _await(port: int) -> None:
-    for _ in range(200):
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        threading.Event().wait(0.02)
-    raise AssertionError("the registry does not start")
 
 
 @pytest.fixture(scope="session")
@@ -143,9 +140,8 @@ class FakeRegistry:
         self.asked.append(asked)
         sent = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
         reply = next((reply for rule in self.rules if (reply := rule(asked))), None) or self.usual(asked, sent)
-        headers = {"Content-Length": str(len(reply.body)), **reply.headers}
         handler.send_response(reply.status)
-        for name, value in headers.items():
+        for name, value in {"Content-Length": str(len(reply.body)), **reply.headers}.items():
             handler.send_header(name, value)
         handler.end_headers()
         if handler.command != "HEAD":

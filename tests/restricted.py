@@ -55,25 +55,19 @@ def make_shared_memory_read_only() -> None:
     """Make /dev/shm read-only for this process and its children."""
     libc = ctypes.CDLL(None, use_errno=True)
     # A mount must never be made before the process has left the namespace of the system.
-    _expect_success(libc.unshare(_NEW_MOUNTS))
-    _expect_success(libc.mount(None, b"/", None, _RECURSIVELY_PRIVATE, None))
-    _expect_success(libc.mount(b"none", b"/dev/shm", b"tmpfs", _READ_ONLY, None))
-
-
-def _expect_success(result: int) -> None:
-    if result:
+    if (
+        libc.unshare(_NEW_MOUNTS)
+        or libc.mount(None, b"/", None, _RECURSIVELY_PRIVATE, None)
+        or libc.mount(b"none", b"/dev/shm", b"tmpfs", _READ_ONLY, None)
+    ):
         raise OSError(ctypes.get_errno(), "this process may not mount")
 
 
 def main() -> None:
     """Give up what was named, and become the command."""
     end = sys.argv.index("--")
-    words = sys.argv[1:end]
-    if "shm" in words:  # first: it needs a namespace
-        make_shared_memory_read_only()
-    for what in words:
-        if what != "shm":
-            forbid(what)
+    for what in sorted(sys.argv[1:end], key=lambda what: what != "shm"):  # first: it needs a namespace
+        make_shared_memory_read_only() if what == "shm" else forbid(what)
     os.execvp(sys.argv[end + 1], sys.argv[end + 1 :])
 
 

@@ -83,12 +83,6 @@ def test_a_full_disk_and_too_many_files_have_a_way_out(number: int, word: str) -
 
 def test_a_system_error_without_words_is_described_by_its_text() -> None:
     assert describe_os_error(OSError("timed out\nlater")) == "timed out"
-    assert describe_os_error(OSError(errno.EACCES, "Permission denied")) == "Permission denied"
-
-
-def test_an_error_reads_as_its_place_and_what_is_wrong() -> None:
-    assert str(MarpackError("it is gone", where="a.mar", hint="fetch it")) == "a.mar: it is gone"
-    assert str(MarpackError("it is gone")) == "it is gone"
 
 
 def test_a_package_that_is_missing_is_named_with_its_extra() -> None:

@@ -159,11 +159,8 @@ def test_pre_commit_itself_runs_them(place: Path, good: bool, code: int):
     hooks.mkdir()
     shutil.copy(ROOT / ".pre-commit-hooks.yaml", hooks)
     for folder in (hooks, place):
-        for words in (
-            ["init", "-q"],
-            ["add", "-A"],
-            ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"],
-        ):
+        commit = ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"]
+        for words in (["init", "-q"], ["add", "-A"], commit):
             execute(folder, "git", *words).check_returncode()
     command: list[Any] = [sys.executable, "-m", "pre_commit", "try-repo", str(hooks), "--all-files"]
     done = execute(place, *command, PRE_COMMIT_HOME=str(place.parent / "cache"))

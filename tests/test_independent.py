@@ -28,10 +28,6 @@ def verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_verified_part_needs_a_sample(verified: Path) -> None:
-    assert independent.is_verified("recordings", verified)
-
-
 @pytest.mark.parametrize(
     "name",
     ["tests/conformance/recorded/cells.json", "tests/conformance/new.py", "examples/digits/new.py", "constraints.txt"],
@@ -41,19 +37,18 @@ def test_a_changed_or_new_file_needs_all(verified: Path, name: str) -> None:
     assert not independent.is_verified("recordings", verified)
 
 
-def test_a_part_without_a_digest_needs_all(verified: Path) -> None:
+def test_a_part_without_a_digest_and_a_demand_for_all_need_all(verified: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not independent.is_verified("examples", verified)
+    monkeypatch.setenv("MARPACK_COMPARE", "all")
+    assert not independent.is_verified("recordings", verified)
+    monkeypatch.delenv("MARPACK_COMPARE")
     (verified / independent.VERIFIED).unlink()
     assert not independent.is_verified("recordings", verified)
 
 
-def test_a_demand_for_all_needs_all(verified: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MARPACK_COMPARE", "all")
-    assert not independent.is_verified("recordings", verified)
-
-
 @pytest.mark.parametrize("name", ["tests/conformance/test_live.py", "examples/digits/digits.mar"])
-def test_tests_and_what_is_built_may_change(verified: Path, name: str) -> None:
+def test_tests_and_built_archives_may_change(verified: Path, name: str) -> None:
+    assert independent.is_verified("recordings", verified)
     (verified / name).write_text("changed")
     assert independent.is_verified("recordings", verified)
 

@@ -31,19 +31,13 @@ def test_a_handlers_own_test_needs_no_server():
 
 def test_a_context_is_the_servers_for_one_request(tmp_path: Path):
     made = context(tmp_path)
-    assert made.manifest == {
-        "runtime": "python",
-        "model": {"modelName": "test", "modelVersion": "1.0", "handler": "handler.py"},
-    }
+    model = {"modelName": "test", "modelVersion": "1.0", "handler": "handler.py"}
+    assert made.manifest == {"runtime": "python", "model": model}
     assert made.model_name == "test"
     assert made.model_yaml_config == {}
     assert made.system_properties == {
-        "model_dir": str(tmp_path),
-        "gpu_id": None,
-        "batch_size": 1,
-        "server_name": "MMS",
-        "server_version": "0.12.0",
-        "limit_max_image_pixels": True,
+        "model_dir": str(tmp_path), "gpu_id": None, "batch_size": 1, "limit_max_image_pixels": True,
+        "server_name": "MMS", "server_version": "0.12.0",
     }
     assert made.request_ids == {0: "test-0"}
     assert [each.get_request_properties() for each in made.request_processor] == [{"explain": "False"}]
@@ -52,15 +46,9 @@ def test_a_context_is_the_servers_for_one_request(tmp_path: Path):
 
 def test_a_context_says_of_batch_and_model_what_it_is_told(tmp_path: Path):
     (tmp_path / "config.yaml").write_text("mapping: small\n")
-    made = context(
-        tmp_path,
-        model={"modelName": "mine", "configFile": "config.yaml"},
-        requests=2,
-        headers={"X": "y"},
-        gpu_id=0,
-        batch_size=4,
-        target="marpack",
-    )
+    model = {"modelName": "mine", "configFile": "config.yaml"}
+    options = {"requests": 2, "headers": {"X": "y"}, "gpu_id": 0, "batch_size": 4, "target": "marpack"}
+    made = context(tmp_path, model=model, **options)
     assert (made.model_name, made.model_yaml_config) == ("mine", {"mapping": "small"})
     assert (made.system_properties["gpu_id"], made.system_properties["batch_size"]) == (0, 4)
     assert made.request_ids == {0: "test-0", 1: "test-1"}

@@ -27,22 +27,16 @@ def write_wheel(
     info = f"{name}-{version}.dist-info"
     metadata = "\n".join(["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *lines, ""])
     tag = "-".join(file.removesuffix(".whl").split("-")[-3:])
-    described = {
-        f"{info}/METADATA": metadata,
-        f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n",
-    }
-    packed = dict(files) | {name: text.encode() for name, text in described.items()}
-    rows = [f"{name},sha256={_digest(data)},{len(data)}" for name, data in packed.items()]
+    described = f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n"
+    packed = {**files, f"{info}/METADATA": metadata.encode(), f"{info}/WHEEL": described.encode()}
+    digests = {name: urlsafe_b64encode(hashlib.sha256(data).digest()) for name, data in packed.items()}
+    rows = [f"{name},sha256={digest.decode().rstrip('=')},{len(packed[name])}" for name, digest in digests.items()]
     listed = "\n".join([*rows, f"{info}/RECORD,,", ""]) if record is None else record
     with zipfile.ZipFile(folder / file, "w") as wheel:
         for name, data in (packed | {f"{info}/RECORD": listed.encode()}).items():
             if name not in left_out:
                 wheel.writestr(name, data)
     return folder / file
-
-
-def _digest(data: bytes) -> str:
-    return urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
 
 
 def only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
