@@ -35,10 +35,8 @@ def test_a_context_is_the_servers_for_one_request(tmp_path: Path):
     assert made.manifest == {"runtime": "python", "model": model}
     assert made.model_name == "test"
     assert made.model_yaml_config == {}
-    assert made.system_properties == {
-        "model_dir": str(tmp_path), "gpu_id": None, "batch_size": 1, "limit_max_image_pixels": True,
-        "server_name": "MMS", "server_version": "0.12.0",
-    }
+    properties = {"model_dir": str(tmp_path), "gpu_id": None, "batch_size": 1, "limit_max_image_pixels": True}
+    assert made.system_properties == {**properties, "server_name": "MMS", "server_version": "0.12.0"}
     assert made.request_ids == {0: "test-0"}
     assert [each.get_request_properties() for each in made.request_processor] == [{"explain": "False"}]
     assert settings_of(made).target is Target.TORCHSERVE

@@ -11,7 +11,8 @@ from collections import OrderedDict
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+
+from inspection import containers
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 Seeds = dict[str, bytes]
@@ -41,8 +42,7 @@ def members() -> Seeds:
     with tempfile.TemporaryDirectory() as folder:
         files = {"labels.txt": b"cat\ndog\n", "requirements.txt": REQUIREMENTS, "model.pt": weights()["script"]}
         lay_out(Path(folder), {**files, "handler.py": HANDLER, "marpack.yaml": projects()["marpack.yaml"]})
-        built = marpack.build(folder)
-        with zipfile.ZipFile(built.path) as archive:
+        with zipfile.ZipFile(marpack.build(folder).path) as archive:
             return {name: archive.read(name) for name in archive.namelist()}
 
 
@@ -52,16 +52,8 @@ def lay_out(folder: Path, content: Seeds) -> None:
         (folder / name).write_bytes(data)
 
 
-def zipped(content: Seeds, method: int = zipfile.ZIP_DEFLATED) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", method) as archive:
-        for name, data in content.items():
-            archive.writestr(zipfile.ZipInfo(name), data, method)
-    return file.getvalue()
-
-
-def stored(content: Seeds) -> bytes:
-    return zipped(content, zipfile.ZIP_STORED)
+def zipped(content: Seeds) -> bytes:
+    return containers.zipped(content, zipfile.ZIP_DEFLATED)
 
 
 def streamed(content: Seeds) -> bytes:
@@ -81,15 +73,9 @@ def streamed(content: Seeds) -> bytes:
     return file.getvalue()
 
 
-def tarred(content: Seeds, mode: Any = "w:gz", form: int = tarfile.PAX_FORMAT) -> bytes:  # Any: tarfile's literals
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode=mode, format=form) as archive:
-        for name, data in content.items():
-            header = tarfile.TarInfo(f"m/{name}")
-            header.size = len(data)
-            header.pax_headers = {"comment": "größer"} if form == tarfile.PAX_FORMAT else {}
-            archive.addfile(header, io.BytesIO(data))
-    return file.getvalue()
+def tarred(content: Seeds, mode: str = "w:gz", form: int = tarfile.PAX_FORMAT) -> bytes:
+    more = {"pax_headers": {"comment": "größer"}} if form == tarfile.PAX_FORMAT else {}
+    return containers.tarred({f"m/{name}": data for name, data in content.items()}, form, mode, **more)
 
 
 def ours(content: Seeds) -> bytes:
@@ -131,20 +117,15 @@ samples:
   - {<<: {input: requirements.txt}, expect: *e}
   - {input: handler.py, expect: {text: dog}}
 """
-PACKERS = {"zip": zipped, "stored": stored, "streamed": streamed, "tar.gz": tarred, "ours": ours}
+PACKERS = {"zip": zipped, "stored": containers.zipped, "streamed": streamed, "tar.gz": tarred, "ours": ours}
 
 
 @cache
 def projects() -> Seeds:
     """Return project files, those of the examples and one with every kind of key, and the files that it names."""
     found = {f"{file.parent.name}/marpack.yaml": file.read_bytes() for file in sorted(EXAMPLES.glob("*/marpack.yaml"))}
-    return found | {
-        "marpack.yaml": FULL.encode(),
-        "handler.py": HANDLER,
-        "requirements.txt": REQUIREMENTS,
-        **LABELS,
-        **CONFIG,
-    }
+    own = {"marpack.yaml": FULL.encode(), "handler.py": HANDLER, "requirements.txt": REQUIREMENTS}
+    return {**found, **own, **LABELS, **CONFIG}
 
 
 FORM = (
@@ -196,15 +177,11 @@ def weights() -> Seeds:
 
     torch.manual_seed(7)
     net, found = nn.Linear(2, 3), {}
-    saved = {
-        "state_dict": (net.state_dict(), {}),
-        "legacy": (net.state_dict(), {"_use_new_zipfile_serialization": False}),
-        "module": (net, {}),
-        "checkpoint": ({"model": net.state_dict(), "epoch": 3, "t": torch.zeros(2, dtype=torch.bfloat16)}, {}),
-    }
-    for name, (value, options) in saved.items():
-        torch.save(value, file := io.BytesIO(), **options)
-        found[name] = file.getvalue()
+    state, legacy = net.state_dict(), {"_use_new_zipfile_serialization": False}
+    checkpoint = {"model": state, "epoch": 3, "t": torch.zeros(2, dtype=torch.bfloat16)}
+    for name, value in {"state_dict": state, "module": net, "checkpoint": checkpoint}.items():
+        found[name] = containers.written(lambda file, value=value: torch.save(value, file))
+    found["legacy"] = containers.written(lambda file: torch.save(state, file, **legacy))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.jit.save(torch.jit.script(net), file := io.BytesIO())

@@ -9,6 +9,7 @@ from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,16 +65,10 @@ class Inert:
     def __call__(self, *args: object, **_: object) -> object:
         return called(self.path, self.depth, args)
 
-    def __setattr__(self, name: str, value: object) -> None:
-        record("state", self)
-
-    def __setitem__(self, key: object, value: object) -> None:
-        record("state", self)
-
     def append(self, *_: object) -> None:
         record("state", self)
 
-    extend = add = update = __setstate__ = append
+    extend = add = update = __setstate__ = __setattr__ = __setitem__ = append  # type: ignore[assignment]
 
     def __iter__(self) -> Iterator[object]:
         record("read", self)
@@ -90,15 +85,11 @@ class InertType(Inert, type):
     """The class of inert classes."""
 
 
-class InertTuple(Inert, tuple):  # type: ignore[type-arg]  # noqa: SLOT001 - it has a path and a depth
-    """Arguments that C's unpickler passes on."""
-
+class InertTuple(Inert, tuple):  # type: ignore[type-arg]  # noqa: SLOT001 - arguments that C's unpickler passes on
     __hash__ = object.__hash__
 
 
-class InertDict(Inert, dict):  # type: ignore[type-arg]
-    """A state and keywords that C's unpickler takes."""
-
+class InertDict(Inert, dict):  # type: ignore[type-arg]  # a state and keywords that C's unpickler takes
     __hash__ = object.__hash__
 
 
@@ -243,18 +234,26 @@ class JoblibUnpickler(PythonUnpickler):
 
 
 @contextmanager
-def bounded() -> Iterator[None]:
-    """Register extension codes, and bound the memory: a place in the memo or a length may ask for gigabytes."""
+def limited(more: int) -> Iterator[None]:
+    """Bound the addresses of this process: what asks for gigabytes raises MemoryError."""
     limits = resource.getrlimit(resource.RLIMIT_AS)
     if sys.platform == "linux":
-        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123
-            now = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (now + _MEMORY, limits[1]))
-    copyreg._inverted_registry.update(EXTENSIONS)  # type: ignore[attr-defined]
+        now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now + more, limits[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Register extension codes, and bound the memory: a place in the memo or a length may ask for gigabytes."""
+    copyreg._inverted_registry.update(EXTENSIONS)  # type: ignore[attr-defined]
+    try:
+        with limited(_MEMORY):
+            yield
+    finally:
         for code in EXTENSIONS:
             del copyreg._inverted_registry[code]  # type: ignore[attr-defined]
 

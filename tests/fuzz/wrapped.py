@@ -19,6 +19,7 @@ from fuzz import seeds
 from fuzz.oracle import count, is_allowed, is_listed, some_variants
 from fuzz.streams import Maker
 from fuzz.unpicklers import JOBLIB, Variant, load_all
+from inspection.containers import zipped
 from lazy import torch
 
 from marpack.inspection.nested_files import NestedScan
@@ -124,7 +125,7 @@ def numpy_header(descr: str) -> Callable[[bytes], bytes]:
 
 
 def torch_zip(data: bytes) -> bytes:
-    return seeds.stored({"m/data.pkl": data, "m/byteorder": b"little", "m/version": b"3\n", "m/data/0": bytes(8)})
+    return zipped({"m/data.pkl": data, "m/byteorder": b"little", "m/version": b"3\n", "m/data/0": bytes(8)})
 
 
 def as_it_is(data: bytes) -> Iterator[bytes]:
@@ -136,7 +137,7 @@ def plain_tar(data: bytes) -> bytes:
 
 
 WRAPPINGS = {
-    "zip": Wrapping(lambda data: seeds.stored({"x": data, "b/y.pkl": b"N."}), from_zip),
+    "zip": Wrapping(lambda data: zipped({"x": data, "b/y.pkl": b"N."}), from_zip),
     "deflated": Wrapping(lambda data: seeds.zipped({"a.pkl": b"N.", "x": data}), from_zip),
     "zip behind something": Wrapping(lambda data: b"GIF89a" + bytes(50) + seeds.zipped({"x": data}), from_zip),
     "tar": Wrapping(plain_tar, from_tar),
