@@ -45,6 +45,14 @@ class Handler:
         vowels = sum(letter in "aeiou" for letter in text) / len(text)
         return {self.labels["0"]: vowels, self.labels["1"]: 1 - vowels}
 """
+BASE_HANDLER = """
+from ts.torch_handler.base_handler import BaseHandler
+
+
+class Handler(BaseHandler):
+    def preprocess(self, data):
+        return super().preprocess([row.get("data") or row.get("body") for row in data])
+"""
 SAMPLES = {"bee.txt": "a bee in summer", "sky.txt": "why try rhythm", "sea.txt": "out at sea again"}
 LABELS = ["vowel", "other"]
 
@@ -78,7 +86,7 @@ def project(
 
 
 def archive(folder: Path, handler: str = HANDLER, **options: Any) -> Path:
-    """Write a project and pack it, whatever the static checks would say."""
+    """Write a project and pack it without static checks."""
     return pack(plan_project(load_project(project(folder, handler, **options)), check=False).plan).path
 
 
@@ -96,7 +104,7 @@ def launch() -> Worker:
 
 
 def examine(source: Path, *, choice: frozenset[str] = DEFAULT_CHECKS, **options: Any) -> GateReport:
-    """Put one SOURCE through the gate, with patience enough for a busy machine; what hangs brings a shorter time."""
+    """Check one SOURCE, with timeouts for a busy machine; handlers that hang set a shorter one."""
     pools = {name: options.pop(name) for name in PoolSettings.__struct_fields__ if name in options}
     settings = PoolSettings(**{"timeout": 30.0, "launch": launch} | pools)
     asked = CheckOptions(**{"seconds_per_check": 60.0, "settings": settings} | options)
@@ -119,7 +127,6 @@ def found(report: GateReport, name: str = PROOF) -> CheckResult:
 
 
 def result(body: str | bytes, *, status: int = 200, reset: bool = False, content_type: str | None = None) -> Result:
-    """Return an answer."""
     told = body_of(body.encode() if isinstance(body, str) else body)
     values: dict[str, Any] = {"input": "sample", "status": status, "phrase": "", "headers": {}, "stages": {}}
     values |= {"body": told.content, "body_encoding": told.encoding, "content_type": content_type}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from days import by_day
-from gate.archives import HANDLER, archive, examine, failures, found, shapes
+from gate.archives import BASE_HANDLER, HANDLER, archive, examine, failures, found, shapes
 
 from marpack.archive.reader import open_archive
 from marpack.gate.candidate import Candidate, CheckOptions, compiles
@@ -48,7 +48,7 @@ PETS = {"cat", "dog"}
         ([{"cat": [1, 2, 3, 4], "score": 0.9}], False, []),
     ],
 )
-def test_what_of_an_answer_may_name_labels(value: Any, detects: bool, named: list[dict[str, float]]):
+def test_the_parts_of_a_response_that_may_name_labels(value: Any, detects: bool, named: list[dict[str, float]]):
     assert list(find_named(value, detects=detects)) == named
 
 
@@ -68,7 +68,7 @@ def test_what_of_an_answer_may_name_labels(value: Any, detects: bool, named: lis
         ({"cat": 2.5, "bird": -1.5}, set(), {"bird"}),  # logits add up to anything
     ],
 )
-def test_a_name_that_is_no_label(answer: dict[str, float], strange: set[str], certainly: set[str]):
+def test_unknown_labels(answer: dict[str, float], strange: set[str], certainly: set[str]):
     assert unknown_labels(answer, PETS, certain=False) == strange
     assert unknown_labels(answer, PETS, certain=True) == certainly
 
@@ -90,20 +90,17 @@ def test_the_label_that_an_exception_missed_is_named(labels: str | None, kind: s
     assert hint is None if named is None else named in str(hint)
 
 
-def test_classes_none_of_which_is_a_label_are_a_warning(tmp_path):
+def test_other_classes_are_a_warning_and_unreadable_labels_are_not_compared(tmp_path, make_mar):
     other = HANDLER.replace('self.labels["0"]: vowels, self.labels["1"]', '"Yes": vowels, "No"')
-    report = examine(archive(tmp_path, other), choice=select_checks(["labels"]))
+    report = examine(archive(tmp_path / "p", other), choice=select_checks(["labels"]))
     assert failures(report) == {}
     assert [finding.code for checked in report.checks for finding in checked.findings] == ["unused-labels"]
-
-
-@pytest.mark.parametrize("labels", ["[]", "{", '{"object_type_names": []}'])
-def test_labels_that_cannot_be_read_are_not_compared(make_mar, labels: str):
     handler = "def handle(data, context):\n    return None\n"
-    report = examine(make_mar(handler, files={"index_to_name.json": labels}), choice=select_checks(["labels"]))
-    checked = found(report, "labels")
-    assert checked.verdict is Verdict.SKIPPED
-    assert checked.reason.startswith("index_to_name.json ")
+    for labels in ("[]", "{", '{"object_type_names": []}'):
+        report = examine(make_mar(handler, files={"index_to_name.json": labels}), choice=select_checks(["labels"]))
+        checked = found(report, "labels")
+        assert checked.verdict is Verdict.SKIPPED
+        assert checked.reason.startswith("index_to_name.json ")
 
 
 MODEL = """
@@ -118,15 +115,9 @@ class Model(torch.nn.Module):
     def forward(self, x):
         return self.layer(x)
 """
-SOFTMAX = """
-from ts.torch_handler.base_handler import BaseHandler
+SOFTMAX = f"""
 from ts.utils.util import map_class_to_label
-
-
-class Handler(BaseHandler):
-    def preprocess(self, data):
-        return super().preprocess([row.get("data") or row.get("body") for row in data])
-
+{BASE_HANDLER}
     def postprocess(self, data):
         return [self.answer(row) for row in data.softmax(dim=1).tolist()]
 
@@ -217,10 +208,7 @@ def test_a_sample_is_sent_in_the_forms_that_its_handler_may_take(kind: str, deco
     assert sent == {name: (Part(*part),) for name, part in {FILE: ("data", b"hi", kind), **others}.items()}
     for request in forms.values():
         assert (request.id, request.url_path, request.headers) == ("1", "/x", (("a", "b"),))
-
-
-def test_bytes_that_are_no_utf_8_are_a_json_string_all_the_same():
-    string = dict(list_forms(sample(b"\xff", "text/plain"), set()))[STRING]
+    string = dict(list_forms(sample(b"\xff", "text/plain"), set()))[STRING]  # not UTF-8
     assert json.loads(string.parts[0].value) == "\N{REPLACEMENT CHARACTER}"
 
 
@@ -238,15 +226,9 @@ DERIVED = "from ts.torch_handler.image_classifier import ImageClassifier\n\nclas
         ("#" * ((1 << 20) - 6) + "base64", {"base64"}),
     ],
 )
-def test_what_a_handler_decodes_its_source_tells(tmp_path: Path, handler: str, found: set[str]):
+def test_the_decoders_in_a_handlers_source(tmp_path: Path, handler: str, found: set[str]):
     with Candidate(ResolvedSource(path=archive(tmp_path / "p", handler)), CheckOptions()) as candidate:
         assert decodes(candidate) == found
-
-
-def test_forms_are_tried_with_more_than_the_first_sample(tmp_path: Path):
-    odd = HANDLER.replace("self.text_of(row", 'self.text_of("aeiou" if "why" in str(row.get("data")) else row')
-    report = examine(archive(tmp_path / "p", odd), choice=select_checks(["body-forms"]))
-    assert failures(report) == {"body-forms": ["form-differs", "form-differs"]}
 
 
 RAISING = {
@@ -270,15 +252,16 @@ RAISING = {
 def test_broken_code_in_another_form_is_a_finding_and_a_refusal_is_shown(
     tmp_path: Path, field: str, bare: str, codes: list[str]
 ):
-    odd = HANDLER.replace("import json\n", "").replace(
-        "self.labels = json.load(file)", "self.labels = eval(file.read())"
-    )
-    odd = odd.replace("self.text_of(row.get(", "self.text_of('data' in row, row.get(").replace(
-        "(self, body)", "(self, form, body)"
-    )
     way = f"({RAISING[field]} if form else {RAISING[bare]})"
-    odd = odd.replace("else bytes(body).decode()", f"else {way}")
-    odd = f"from more import Own\n{odd}"
+    odd = f"from more import Own\n{HANDLER}"
+    for old, new in (
+        ("import json\n", ""),
+        ("self.labels = json.load(file)", "self.labels = eval(file.read())"),
+        ("self.text_of(row.get(", "self.text_of('data' in row, row.get("),
+        ("(self, body)", "(self, form, body)"),
+        ("else bytes(body).decode()", f"else {way}"),
+    ):
+        odd = odd.replace(old, new)
     path = archive(tmp_path / "p", odd, files={"more.py": "class Own(ImportError): ...\n"})
     report = examine(path, choice=select_checks(["body-forms"]))
     line = 1 + odd.splitlines().index(f"        return body if isinstance(body, str) else {way}")
@@ -292,10 +275,21 @@ def test_broken_code_in_another_form_is_a_finding_and_a_refusal_is_shown(
         assert f"ValueError, handler.py:{line}" in checked.reason
 
 
-def test_a_form_is_tried_with_every_sample_though_one_is_refused(tmp_path: Path):
-    odd = HANDLER.replace("bytes(body).decode()", "(int('x') if b'bee' in body else absent)")
-    report = examine(archive(tmp_path / "p", odd), choice=select_checks(["body-forms"]))
-    assert failures(report) == {"body-forms": ["form-breaks", "form-breaks", "form-not-accepted", "form-not-accepted"]}
+@pytest.mark.parametrize(
+    ("old", "new", "codes"),
+    [
+        ("self.text_of(row", 'self.text_of("aeiou" if "why" in str(row.get("data")) else row', ["form-differs"] * 2),
+        (
+            "bytes(body).decode()",
+            "(int('x') if b'bee' in body else absent)",
+            ["form-breaks", "form-breaks", "form-not-accepted", "form-not-accepted"],
+        ),
+    ],
+    ids=["not the first one differs", "one is refused"],
+)
+def test_a_form_is_tried_with_every_sample(tmp_path: Path, old: str, new: str, codes: list[str]):
+    report = examine(archive(tmp_path / "p", HANDLER.replace(old, new)), choice=select_checks(["body-forms"]))
+    assert failures(report) == {"body-forms": codes}
 
 
 def test_an_exception_behind_the_expected_status_is_a_finding(tmp_path: Path):
@@ -305,31 +299,18 @@ def test_an_exception_behind_the_expected_status_is_a_finding(tmp_path: Path):
     expect = {"bee.txt": {"status": 503}, "sky.txt": {"status": 503}}
     report = examine(archive(tmp_path / "p", odd, expect=expect), choice=select_checks(["samples"]))
     checked = found(report, "samples")
-    assert [(each.code, each.severity) for each in checked.findings] == [
-        ("sample-raised", "error"),
-        ("sample-raised", "note"),
-    ]
+    assert [each.code for each in checked.findings] == ["sample-raised"] * 2
+    assert [each.severity for each in checked.findings] == ["error", "note"]
     assert (checked.verdict, report.deployable) == ("failed", False)
 
 
-@pytest.mark.parametrize(
-    ("pt2", "is_compiled"),
-    [
-        (None, False),
-        ({}, False),
-        ("inductor", True),
-        ({"backend": "inductor"}, True),
-        ({"compile": {"enable": True}}, True),
-        ({"compile": {"enable": True}, "export": {}}, True),
-        ({"compile": {"enable": False}}, False),
-        ({"compile": {"enable": 1}}, False),
-        ({"compile": {"backend": "inductor"}}, False),
-        ({"compile": "inductor"}, False),
-        ({"export": {"aot": True}}, False),
-    ],
-)
-def test_every_spelling_of_a_config_that_compiles(pt2: Any, is_compiled: bool):
-    assert compiles(pt2) is is_compiled
+def test_every_spelling_of_a_config_that_compiles():
+    enabled, ours = {"enable": True}, {"backend": "inductor"}
+    for pt2 in ("inductor", ours, {"compile": enabled}, {"compile": enabled, "export": {}}):
+        assert compiles(pt2)
+    for value in ({"enable": False}, {"enable": 1}, ours, "inductor"):
+        assert not compiles({"compile": value})
+    assert not any(map(compiles, (None, {}, {"export": {"aot": True}})))
 
 
 SLOW = HANDLER.replace("return [self.answer", "__import__('time').sleep(0.25 * len(data))\n        return [self.answer")
@@ -345,28 +326,19 @@ def test_a_slow_model_costs_no_more_than_was_granted(tmp_path: Path):
     assert found(report, "memory").reason == "undecided"
 
 
-@pytest.mark.parametrize(
-    ("largest", "tried"),
-    [(2, [2]), (9, [2, 3, 4, 5, 6, 7, 8, 9]), (100, [2, 3, 4, 5, 6, 7, 8, 16, 32, 64, 100])],
-)
-def test_every_small_size_is_tried_and_of_large_ones_a_few(largest: int, tried: list[int]):
-    assert list_sizes(largest) == tried
+def test_every_small_batch_size_is_tried_and_a_few_large_ones_as_time_allows():
+    sizes = {2: [2], 9: [2, 3, 4, 5, 6, 7, 8, 9], 100: [2, 3, 4, 5, 6, 7, 8, 16, 32, 64, 100]}
+    assert {largest: list_sizes(largest) for largest in sizes} == sizes
+    within = {1000: [2, 3, 4, 5, 6, 7, 8, 16], 16: [16], 21: [2, 3, 16], 10: [2, 3, 4], 2: [2], 0: [2]}
+    assert {requests: affordable(list_sizes(16), requests) for requests in within} == within
 
 
-@pytest.mark.parametrize(
-    ("requests", "tried"),
-    [(1000, [2, 3, 4, 5, 6, 7, 8, 16]), (16, [16]), (21, [2, 3, 16]), (10, [2, 3, 4]), (2, [2]), (0, [2])],
-)
-def test_sizes_are_left_out_when_time_is_short(requests: int, tried: list[int]):
-    assert affordable(list_sizes(16), requests) == tried
-
-
-# Nine levels of nine references each: small to read, and more values than anyone could write out.
+# Nine levels of nine references each: a small text with far too many values.
 BOMB = "a: &a0 [1]\n" + "".join(f"c{i}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(9))
 
 
 @pytest.mark.parametrize("config", ["responseTimeout: [\n", "# nothing\n", "- 1\n", BOMB + "responseTimeout: 5\n"])
-def test_a_config_that_cannot_be_read_within_bounds_leaves_the_servers_times(make_mar, config: str):
+def test_an_invalid_or_huge_config_leaves_the_default_timeouts(make_mar, config: str):
     with open_archive(make_mar("x", files={"c.yaml": config}, configFile="c.yaml")) as opened:
         assert model_config(opened) == {}
         assert PoolSettings().as_served(model_config(opened)).timeout == 120.0

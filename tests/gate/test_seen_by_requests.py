@@ -1,7 +1,4 @@
-"""Faults that only a request shows: none of them may be deployed, given inputs or not; what is sound may, given some.
-
-The archives are as flags or another tool leave them: no samples, and nothing that a look at them finds fault with.
-"""
+"""Faults that only a request shows, in archives without samples: none of them is deployable."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -76,7 +73,7 @@ DAY = ("a tensor is returned", "decoded JSON is decoded", "one result for three 
 
 
 @pytest.mark.parametrize("name", by_day(FAULTY, *DAY))
-def test_what_fails_on_request_is_never_to_be_deployed(name: str, tmp_path: Path):
+def test_an_archive_that_fails_on_requests_is_never_deployable(name: str, tmp_path: Path):
     fault = FAULTY[name]
     path = archive(tmp_path / "p", fault.source, samples={}, labels=None, config={"batchSize": fault.batch})
     blind = examine(path)
@@ -91,7 +88,7 @@ SOUND = {name: row for name, row in HEALTHY.items() if "expect" not in row[2]}
 
 
 @pytest.mark.parametrize("name", by_day(SOUND, *list(SOUND)[:2]))
-def test_what_is_sound_may_be_deployed_given_inputs(name: str, tmp_path: Path):
+def test_a_sound_archive_is_deployable_with_inputs(name: str, tmp_path: Path):
     handler, samples, more = SOUND[name]
     path = archive(tmp_path / "p", handler, samples={}, **more)
     assert examine(path, stand_ins="off").verdict is GateVerdict.NOT_PROVED
