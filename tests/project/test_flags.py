@@ -79,13 +79,6 @@ def test_an_empty_version_is_left_out() -> None:
     assert [plan(version=version).manifest.model.version for version in ("2", "")] == ["2", None]
 
 
-def test_a_glob_without_a_match_is_a_warning() -> None:
-    planned = plan_flags(Flags(**CUSTOM, extra_files="*.nothing"), check=False)
-    (finding,) = planned.findings
-    assert (finding.severity, finding.code) == ("warning", "glob-without-match")
-    assert "*.nothing" in finding.message
-
-
 def test_trees_that_overlap_are_merged_where_the_original_breaks() -> None:
     Path("second/nested").mkdir(parents=True)
     Path("second/nested/g.txt").touch()

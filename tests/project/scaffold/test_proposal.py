@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,20 @@ from project.conftest import write
 from marpack.errors import ProjectError, UsageError
 from marpack.findings import Severity
 from marpack.project.scaffold.folder_scan import FolderScan, LabelsFile, Weights, scan_folder
-from marpack.project.scaffold.proposal import Answers, Proposal, assemble, propose
+from marpack.project.scaffold.proposal import (
+    Answers,
+    Proposal,
+    assemble,
+    choose_samples,
+    choose_template,
+    propose,
+)
+from marpack.project.scaffold.proposal import TemplateChoice as Choice
+from marpack.project.scaffold.template import load_template, templates
+from marpack.project.schema import Expectation
 from marpack.protocol.targets import Target
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.tensors import StoredTensor, Tensor, WeightsSummary
+from marpack.weights.tensors import Port, ScriptMethod, StoredTensor, Tensor, WeightsSummary
 
 NET = """
 from torch import nn
@@ -51,11 +62,31 @@ def put(folder: Path, saved: dict[str, Path], name: str, called: str = "model.pt
     shutil.copy(saved[name], folder / called)
 
 
-def classifier(classes: int, kind: WeightsFormat = WeightsFormat.TORCHSCRIPT) -> Weights:
-    """Return weights that take pictures, as their headers would tell."""
-    shapes = ((2, 3, 5, 5), (classes, 2))
-    tensors = tuple(StoredTensor(tensor=Tensor(name="t", dtype="float32", shape=shape)) for shape in shapes)
-    return Weights(name="model.bin", size=1, contents=WeightsSummary(kind=kind, tensors=tensors))
+Shape = tuple[int | str, ...]
+CONV, GRAY, LINEAR, BIAS = (2, 3, 5, 5), (2, 1, 5, 5), (7, 13), (7,)
+BARE, WORDS = FolderScan(), FolderScan(vocabulary="source_vocab.pt")
+SCRIPT, STATE, ONNX = WeightsFormat.TORCHSCRIPT, WeightsFormat.STATE_DICT, WeightsFormat.ONNX
+
+
+def weights(
+    kind: WeightsFormat = SCRIPT,
+    *tensors: Sequence[int],
+    inputs: Sequence[Shape | None] = (),
+    outputs: Sequence[Shape | None] = (),
+    **methods: str,
+) -> Weights:
+    contents = WeightsSummary(
+        kind=kind,
+        tensors=tuple(StoredTensor(tensor=Tensor(name="t", dtype="float32", shape=tuple(shape))) for shape in tensors),
+        methods=tuple(ScriptMethod(name, signature) for name, signature in methods.items()),
+        inputs=tuple(Port(name="x", shape=shape) for shape in inputs),
+        outputs=tuple(Port(name="y", shape=shape) for shape in outputs),
+    )
+    return Weights(name="model.pt", size=1, contents=contents)
+
+
+def classifier(classes: int, kind: WeightsFormat = SCRIPT) -> Weights:
+    return weights(kind, CONV, (classes, 2))
 
 
 @pytest.mark.parametrize(("classes", "handler"), [(4, "handler.py"), (5, "image_classifier")])
@@ -384,3 +415,111 @@ def test_of_several_handlers_the_one_that_is_called_so_is_taken(tmp_path):
     assert proposal.handler == "handler.py"
     (finding,) = [each for each in proposal.findings if each.code == "more-handlers"]
     assert re.findall(r"\w+\.py\S*", finding.message) == ["handler.py", "a.py,", "b.py:predict"]  # taken, then left out
+
+
+FITS: dict[str, tuple[FolderScan, Weights | None, int | None, Choice]] = {
+    "no weights": (BARE, None, None, Choice(template="image_classifier")),
+    "pictures, as many labels": (
+        BARE, weights(SCRIPT, CONV, LINEAR, BIAS), 5, Choice(template="image_classifier", pictures=True, classes=5)
+    ),
+    "gray pictures": (BARE, weights(SCRIPT, GRAY, LINEAR), None, Choice(template="custom", gray=True, classes=7)),
+    "numbers": (BARE, weights(STATE, (20, 4), (3, 20), (3,)), None, Choice(template="custom", classes=3)),
+    "a vocabulary and its offsets": (
+        WORDS, weights(SCRIPT, (5, 2), forward="(text: Tensor, offsets: Tensor) -> Tensor"), None,
+        Choice(template="text_classifier", classes=5),
+    ),
+    "a vocabulary, but one argument": (
+        WORDS, weights(SCRIPT, LINEAR, forward="(x: Tensor) -> Tensor"), None, Choice(template="custom", classes=7)
+    ),
+    "words and a state_dict": (WORDS, weights(STATE, LINEAR), None, Choice(template="text_classifier", classes=7)),
+    "no vocabulary": (
+        BARE, weights(SCRIPT, (5, 2), forward="(text: Tensor, offsets: Tensor) -> Tensor"), None,
+        Choice(template="custom", classes=5),
+    ),
+    "boxes": (
+        BARE, weights(SCRIPT, CONV, forward="(x: Tensor) -> Tuple[Tensor, List[Dict[str, Tensor]]]"), None,
+        Choice(template="object_detector"),
+    ),
+    "another method's mask": (
+        BARE,
+        weights(SCRIPT, LINEAR, mask="(x: Tensor) -> Dict[str, Tensor]", forward="(x: Tensor) -> Tensor"), None,
+        Choice(template="custom", classes=7),
+    ),
+    "ONNX with pictures": (
+        BARE, weights(ONNX, inputs=[("n", 3, 224, 224)], outputs=[("n", 7), ("n", 9)]), None,
+        Choice(template="onnx", pictures=True, classes=7),
+    ),
+    "ONNX with gray pictures beside numbers": (
+        BARE, weights(ONNX, inputs=[None, ("n", 13), ("n", 1, 28, 28)]), None,
+        Choice(template="onnx", gray=True),
+    ),
+    "ONNX with pictures of any channels": (
+        BARE, weights(ONNX, LINEAR, CONV, inputs=[("n", "c", 224, 224)], outputs=[("n", "k")]), None,
+        Choice(template="onnx", pictures=True, classes=2),
+    ),
+    "ONNX with numbers": (BARE, weights(ONNX, inputs=[("n", 13)]), 4, Choice(template="onnx", classes=4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("found", "own", "labels", "expected"), FITS.values(), ids=FITS)
+def test_the_template_that_fits(found: FolderScan, own: Weights | None, labels: int | None, expected: Choice) -> None:
+    assert choose_template(found, own, labels) == expected
+
+
+def samples(
+    template: str, own: Weights | None = None, found: Sequence[str] = (), **fits: bool
+) -> tuple[list[str], dict[str, bytes], bool]:
+    there = FolderScan(pictures=tuple(found))
+    choice = Choice(template=template, **fits)
+    chosen = choose_samples(load_template(template), there, own or weights(), choice, None)
+    assert {sample.expect for sample in chosen.listed} == {Expectation(status=200)}
+    return [sample.input for sample in chosen.listed], chosen.brought, chosen.stand_ins
+
+
+def test_pictures_that_are_there_are_samples_five_at_most() -> None:
+    names = [f"{number}.png" for number in range(6)]
+    assert samples("image_classifier", found=names) == (names[:5], {}, False)
+    assert samples("custom", found=names, gray=True) == (names[:5], {}, False)
+
+
+@pytest.mark.parametrize(
+    ("template", "fits", "picture"),
+    [
+        ("image_classifier", {}, "red.png"),
+        ("object_detector", {}, "red.png"),
+        ("custom", {"pictures": True}, "red.png"),
+        ("custom", {"gray": True}, "gray.png"),
+        ("onnx", {"gray": True}, "gray.png"),
+    ],
+)
+def test_a_picture_stands_in_where_the_handler_takes_one(template: str, fits: dict[str, bool], picture: str) -> None:
+    content = (templates() / "init" / picture).read_bytes()
+    assert samples(template, **fits) == (["samples/stand-in.png"], {"samples/stand-in.png": content}, True)
+
+
+def test_numbers_or_a_text_stand_in_elsewhere() -> None:
+    row, own = [0.5] * 13, weights(SCRIPT, LINEAR)
+    for template, pictures, value in (
+        ("custom", False, row),
+        ("function", True, row),
+        ("streaming", False, [row, row]),
+    ):
+        listed, brought, stand_ins = samples(template, own, ["a.png"], pictures=pictures)
+        assert (listed, stand_ins) == (["samples/stand-in.json"], True)
+        assert json.loads(brought["samples/stand-in.json"]) == value
+    text = load_template("text_classifier")
+    assert samples("text_classifier")[1] == {"samples/stand-in.txt": text.read(text.samples[0].input)}
+
+
+@pytest.mark.parametrize(
+    ("own", "width"),
+    [
+        (weights(ONNX, (2, 9), inputs=[None, (), ("n", 4)]), 4),
+        (weights(ONNX, (2, 9), inputs=[("n", "k")]), 9),
+        (weights(SCRIPT, (5,), (2, 3, 3, 3), (2, 4097), (2, 0), (2, 4096), (2, 2)), 4096),
+        (weights(), 3),
+    ],
+)
+def test_a_row_is_as_wide_as_the_first_layer_that_tells(own: Weights, width: int) -> None:
+    _, brought, _ = samples("custom", own)
+    assert len(json.loads(brought["samples/stand-in.json"])) == width
