@@ -48,28 +48,30 @@ REPLIES = {
 
 def test_a_recording_comes_back_as_stored(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "FOLDER", tmp_path)
-    probe = Probe(name="p", files={"handler.py": "x = 1"}, steps=(Call("text", "a"),))
-    kept = Recording("p", question_of(probe), PLAIN, REPLIES)
-    store(probe, kept)
-    assert current(probe) == kept
+    kept = Recording("p", question_of(ASKED), PLAIN, REPLIES)
+    store(ASKED, kept)
+    assert current(ASKED) == kept
+
+
+ASKED = Probe(name="p", files={"handler.py": "x = 1"}, steps=(Call("text", "a"),))
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "change",
     [
-        Probe(name="p", files={"handler.py": "x = 2"}, steps=(Call("text", "a"),)),
-        Probe(name="p", files={"handler.py": "x = 1"}, steps=(Call("text", "b"),)),
-        Probe(name="p", files={"handler.py": "x = 1"}, steps=(Call("text", "a"),), batch_size=2),
-        Probe(name="p", files={"handler.py": "x = 1"}, steps=(Call("text", "a"),), model={"handler": "h.py"}),
-        Probe(name="unrecorded"),
+        {"files": {"handler.py": "x = 2"}},
+        {"steps": (Call("text", "b"),)},
+        {"batch_size": 2},
+        {"model": {"handler": "h.py"}},
+        {"name": "unrecorded"},
     ],
+    ids=lambda change: next(iter(change)),
 )
-def test_a_changed_probe_asks_for_a_new_recording(changed, tmp_path, monkeypatch):
+def test_a_changed_probe_asks_for_a_new_recording(change, tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "FOLDER", tmp_path)
-    probe = Probe(name="p", files={"handler.py": "x = 1"}, steps=(Call("text", "a"),))
-    store(probe, Recording("p", question_of(probe), PLAIN))
+    store(ASKED, Recording("p", question_of(ASKED), PLAIN))
     with pytest.raises(LookupError, match=r"record\.py"):
-        current(changed)
+        current(replace(ASKED, **change))
 
 
 def test_calls_that_differ_or_are_missing_are_named():

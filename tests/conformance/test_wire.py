@@ -34,11 +34,8 @@ def test_an_answer_is_read_to_its_end_or_to_its_cut(sent: bytes, answer: Answer)
     assert answer.header(answer.headers[-1][0].upper()) == answer.headers[-1][1]
 
 
-def test_nothing_at_all():
+def test_nothing_at_all_and_a_304_without_its_body():
     assert read(b"") == Answer(0, "", (), b"", end="reset")
-
-
-def test_a_304_has_no_body_whatever_it_says():
     assert read(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n").end == "complete"
 
 
@@ -69,7 +66,5 @@ def test_a_silence_is_told_not_raised():
 
 def test_a_message_as_bytes():
     message = Message("POST", "/predictions/m", (("X-A", "\xe9"),), b"hi")
-    assert (
-        encode(message, ("h", 1))
-        == b"POST /predictions/m HTTP/1.1\r\nHost: h:1\r\nX-A: \xe9\r\nContent-Length: 2\r\n\r\nhi"
-    )
+    sent = b"POST /predictions/m HTTP/1.1\r\nHost: h:1\r\nX-A: \xe9\r\nContent-Length: 2\r\n\r\nhi"
+    assert encode(message, ("h", 1)) == sent

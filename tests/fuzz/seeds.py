@@ -5,7 +5,6 @@ import json
 import pickle
 import tarfile
 import tempfile
-import warnings
 import zipfile
 from collections import OrderedDict
 from datetime import datetime
@@ -172,29 +171,19 @@ def weights() -> Seeds:
     import joblib
     import numpy as np
     import torch
-    from safetensors.torch import save as safetensors
-    from torch import nn
+    from inspection.lint.weights_files import bytes_of
 
     torch.manual_seed(7)
-    net, found = nn.Linear(2, 3), {}
-    state, legacy = net.state_dict(), {"_use_new_zipfile_serialization": False}
-    checkpoint = {"model": state, "epoch": 3, "t": torch.zeros(2, dtype=torch.bfloat16)}
-    for name, value in {"state_dict": state, "module": net, "checkpoint": checkpoint}.items():
-        found[name] = containers.written(lambda file, value=value: torch.save(value, file))
-    found["legacy"] = containers.written(lambda file: torch.save(state, file, **legacy))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.jit.save(torch.jit.script(net), file := io.BytesIO())
-        found["script"] = file.getvalue()
-    torch.export.save(torch.export.export(net, (torch.zeros(1, 2),)), file := io.BytesIO())
+    found = {kind: bytes_of(kind) for kind in ("state_dict", "legacy", "whole", "checkpoint", "script", "export")}
     arrays = {"a": np.zeros((3, 4)), "b": np.array(["x", 1], dtype=object)}
-    joblib.dump(arrays, packed := io.BytesIO(), compress=("zlib", 3))
-    joblib.dump(arrays, loose := io.BytesIO())
-    np.save(npy := io.BytesIO(), np.zeros(3, dtype=[("x", "<f4"), ("y", "S3", (2,))]))
-    np.savez(npz := io.BytesIO(), **arrays)
-    more = {"exported": file, "joblib": loose, "joblib packed": packed, "npy": npy, "npz": npz}
-    found |= {name: each.getvalue() for name, each in more.items()}
-    return found | {"safetensors": safetensors(net.state_dict(), {"format": "pt"}), "onnx": _onnx()}
+    return found | {
+        "joblib": containers.written(lambda file: joblib.dump(arrays, file)),
+        "joblib packed": containers.written(lambda file: joblib.dump(arrays, file, compress=("zlib", 3))),
+        "npy": containers.written(np.save, np.zeros(3, dtype=[("x", "<f4"), ("y", "S3", (2,))])),
+        "npz": containers.written(np.savez, **arrays),
+        "safetensors": bytes_of("safetensors"),
+        "onnx": _onnx(),
+    }
 
 
 def _onnx() -> bytes:
