@@ -1,5 +1,3 @@
-import base64
-import json
 import re
 from pathlib import Path
 from types import ModuleType
@@ -85,34 +83,6 @@ def test_without_an_envelope_rows_pass_untouched_and_the_body_envelope_passes_pa
     assert enveloped("body", [{"data": b"1"}, {"body": b"2"}], lambda data: data) == [b"1", b"2"]
 
 
-def test_json_joins_and_parts_instances():
-    rows = [{"body": {"instances": [1, 2]}}, {"body": {"instances": [3]}}]
-    got = enveloped("json", rows, lambda data: [item * 10 for item in data])
-    assert [json.loads(text) for text in got] == [{"predictions": [10, 20]}, {"predictions": [30]}]
-
-
-def test_json_decodes_b64_instances_and_columns():
-    b64 = {"b64": base64.b64encode(b"pic").decode()}
-    rows = [{"body": {"instances": [b64, {"x": b64, "y": 1}]}}]
-    seen: list[Any] = []
-    enveloped("json", rows, lambda data: seen.extend(data) or ["a", "b"])
-    assert seen == [b"pic", {"x": b"pic", "y": 1}]
-
-
-@pytest.mark.parametrize(("explain", "key"), [("False", "predictions"), ("True", "explanations")])
-def test_kserve_answers_the_first_request_only(explain: str, key: str):
-    rows = [{"body": bytearray(b'{"instances": [1]}')}, {"body": {"instances": [2]}}]
-    assert enveloped("kserve", rows, lambda data: data, explain=explain) == [{key: [1]}]
-
-
-def test_kservev2_shapes_flatten_and_types_follow_numpy():
-    tensor = {"name": "in", "shape": [2, 2], "datatype": "FP32", "data": [1.5, 2, 3, 4]}
-    (answer,) = enveloped("kservev2", [{"body": {"id": "mine", "inputs": [tensor]}}], lambda data: [data[0]["data"]])
-    (output,) = answer.pop("outputs")
-    assert answer == {"id": "mine", "model_name": "m", "model_version": "1.0"}
-    assert output == {"name": "in", "datatype": "FP64", "data": [1.5, 2.0, 3.0, 4.0], "shape": (4,)}
-
-
 def asked(name: str = "in", **more: Any) -> dict[str, Any]:
     return {"body": {"inputs": [{"name": name, "shape": [1], "datatype": "FP32", "data": [1]}], **more}}
 
@@ -139,27 +109,10 @@ def test_kservev2_answers_under_the_requests_id_unless_it_is_blank():
         assert answer["id"] == told
 
 
-def test_kservev2_answers_the_first_request_only_its_outputs_named_as_its_inputs():
-    tensors = [{"name": name, "shape": [1], "datatype": "BYTES", "data": [name, "of BYTES the first"]} for name in "ab"]
-    rows = [{"data": json.dumps({"inputs": each}).encode()} for each in (tensors, tensors[:1])]
-    (answer,) = enveloped("kservev2", rows, lambda data: [tensor["data"] for tensor in data])
-    assert [(output["name"], output["data"]) for output in answer["outputs"]] == [("a", ["a"]), ("b", ["b"])]
-
-
 @pytest.mark.parametrize("name", ["body", "json", "kserve", "kservev2"])
 def test_an_empty_batch_and_an_empty_answer_pass_untouched(name: str):
     assert enveloped(name, [], lambda data: data) == []
     assert enveloped(name, [asked(instances=[1])], lambda data: []) == []
-
-
-def test_only_the_first_instance_tells_whether_they_are_objects():
-    seen: list[Any] = []
-    enveloped("json", [{"instances": [1, {"b64": "YQ=="}]}, {"data": {"instances": [2]}}], seen.extend)
-    assert seen == [1, {"b64": "YQ=="}, 2]
-    with pytest.raises(AttributeError):
-        enveloped("json", [{"body": {"instances": [{"b64": "YQ=="}, 1]}}], lambda data: data)
-    enveloped("json", [{"body": {"instances": [{"b64": "YQ==", "x": {"b64": "YQ==", "y": 1}}]}}], seen.extend)
-    assert seen[3] == {"b64": "YQ==", "x": {"b64": "YQ==", "y": 1}}
 
 
 def test_the_envelopes_of_kserve_lose_all_requests_but_one():

@@ -10,14 +10,9 @@ from marpack.torchserve.metrics import (
     SERVER_METRICS,
     SERVERS_OWN,
     Dimension,
-    GeneralMetricsCacheError,
     LogHandler,
-    Metric,
-    MetricsCacheIOError,
     MetricsCacheKeyError,
-    MetricsCachePyYamlError,
     MetricsCacheTypeError,
-    MetricsCacheValueError,
     MetricsCacheYamlImpl,
     MetricsStore,
     MetricTypes,
@@ -44,35 +39,6 @@ def test_a_line_is_in_the_servers_form(metrics: MetricsCacheYamlImpl, caplog: py
     assert re.fullmatch(pattern, caplog.messages[-1])
 
 
-@pytest.mark.parametrize(
-    ("call", "start"),
-    [
-        (lambda m: m.add_counter("C", 2, 1), "[METRICS]C.Count:2|#ModelName:digits,Level:Model|#type:COUNTER|"),
-        (lambda m: m.add_size("S", 3, unit="kB"), "[METRICS]S.Kilobytes:3|"),
-        (lambda m: m.add_percent("P", 50), "[METRICS]P.Percent:50|"),
-        (lambda m: m.add_error("E", 1), "[METRICS]E.unit:1|#Level:Error|"),
-        (lambda m: m.add_metric("M", 7, "furlongs"), "[METRICS]M.furlongs:7|"),
-        (lambda m: m.add_counter("D", 1, 0, [Dimension("Kind", "x")]), "[METRICS]D.Count:1|#Kind:x,ModelName:digits,"),
-    ],
-)
-def test_every_kind_emits_its_line(metrics: MetricsCacheYamlImpl, caplog: pytest.LogCaptureFixture, call, start: str):
-    call(metrics)
-    assert caplog.messages[-1].startswith(start)
-
-
-def test_wrong_units_raise_and_errors_take_no_text(metrics: MetricsCacheYamlImpl):
-    with pytest.raises(MetricsCacheValueError):
-        metrics.add_time("T", 1, unit="min")
-    with pytest.raises(ValueError, match="MB"):
-        metrics.add_size("S", 1, unit="TB")
-    with pytest.raises(TypeError):
-        metrics.add_error("E", "what happened")
-    with pytest.raises(TypeError):
-        metrics.add_counter("C", 1, None, None)  # type: ignore[arg-type]
-    with pytest.raises(AttributeError):
-        metrics.add_counter("C", 1, None, ())  # type: ignore[arg-type]
-
-
 def test_a_negative_counter_and_wrong_dimensions_are_only_logged(metrics: MetricsCacheYamlImpl, caplog):
     metrics.add_counter("C", -1)
     metrics.add_counter("D", 1)
@@ -80,64 +46,6 @@ def test_a_negative_counter_and_wrong_dimensions_are_only_logged(metrics: Metric
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO", "ERROR"]
     assert [message[:10] for message in caplog.messages] == ["[METRICS]C", "[METRICS]D", "[METRICS]D"]
     assert "-1" in caplog.messages[0]
-
-
-@pytest.mark.parametrize(
-    ("add", "given"),
-    [
-        ("metric", ("ms", None)),
-        ("counter", (None,)),
-        ("percent", (None,)),
-        ("time", (None, "ms")),
-        ("size", (None, "MB")),
-    ],
-)
-def test_the_default_dimensions_are_added_to_the_callers_list(metrics, caplog, add, given):
-    own = [Dimension("Kind", "x")]
-    for _ in range(2):
-        getattr(metrics, f"add_{add}")("C", 1, *given, own)
-        assert [str(each) for each in own] == ["Kind:x", "ModelName:digits", "Level:Model"]
-        assert "|#Kind:x,ModelName:digits,Level:Model|" in caplog.messages[-1]
-    metrics.add_counter("D", 1)
-    assert "Kind" not in caplog.messages[-1]
-    errors: list[Dimension] = []
-    metrics.add_error("E", 1, errors)
-    assert [str(each) for each in errors] == ["Level:Error"]
-
-
-def test_a_metrics_file_that_cannot_be_read_fails_the_constructor(tmp_path):
-    path = tmp_path / "metrics.yaml"
-    with pytest.raises(MetricsCacheIOError):
-        MetricsCacheYamlImpl(str(path))
-    for content, error in ((b"a: [", MetricsCachePyYamlError), (b"\xff", GeneralMetricsCacheError)):
-        path.write_bytes(content)
-        with pytest.raises(error):
-            MetricsCacheYamlImpl(str(path))
-    for name in (None, "", []):
-        with pytest.raises(MetricsCacheTypeError):
-            MetricsCacheYamlImpl(name)
-
-
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("a: 1", MetricsCacheKeyError),
-        ("", TypeError),
-        ("model_metrics:", MetricsCacheValueError),
-        ("model_metrics: {meter: []}", MetricsCacheKeyError),
-        ("model_metrics: {gauge: [{name: a, unit: ms}]}", MetricsCacheKeyError),
-        ("model_metrics: {gauge: [{name: a, unit: 1, dimensions: []}]}", MetricsCacheTypeError),
-    ],
-)
-def test_a_metrics_file_that_declares_nothing_whole_fails_the_cache(tmp_path, text: str, error):
-    (tmp_path / "metrics.yaml").write_text(text)
-    cache = MetricsCacheYamlImpl(str(tmp_path / "metrics.yaml"))
-    with pytest.raises(error):
-        cache.initialize_cache()
-    (tmp_path / "metrics.yaml").write_text("model_metrics: {counter: [{name: a, unit: ms, dimensions: [x]}]}")
-    cache = MetricsCacheYamlImpl(str(tmp_path / "metrics.yaml"))
-    cache.initialize_cache()
-    assert cache.cache_keys() == ["counter:a"]
 
 
 def test_metrics_are_found_by_name_and_type(metrics: MetricsCacheYamlImpl):
@@ -160,17 +68,6 @@ def test_the_older_store_knows_units_and_lists_of_dimensions():
         store.add_size("S", 1, unit=unit)
     store.add_time("T", 1, unit="s")
     assert [metric.unit for metric in store.store] == ["Megabytes", "Kilobytes", "Gigabytes", "Bytes", "Seconds"]
-
-
-def test_of_the_older_store_only_counters_keep_the_callers_dimensions_and_add_to_them():
-    store, own = MetricsStore({0: "id"}, "m"), [Dimension("Kind", "x")]
-    store.add_time("T", 1, None, "ms", own)
-    assert [metric.dimension_names for metric in store.store] == [["ModelName", "Level"]]
-    store.add_counter("C", 1, None, own)
-    assert store.store[1].dimension_names == ["Kind", "ModelName", "Level"]
-    assert len(own) == 3
-    told = Metric("N", 1, "ms", [Dimension("a", "b")], "rid").to_dict()
-    assert (told["MetricName"], told["Unit"], told["RequestId"]) == ("N", "Milliseconds", "rid")
 
 
 def set_up(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> tuple[LogHandler, list[str]]:

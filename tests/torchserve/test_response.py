@@ -1,16 +1,9 @@
-import collections
-import datetime as dt
-import decimal
-import enum
-import io
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lazy import torch
 
 from marpack.torchserve.context import Context, RequestProcessor
 from marpack.torchserve.http import Response, ResponseChunk
@@ -30,52 +23,6 @@ from marpack.torchserve.response import (
     response_of,
     send_intermediate_predict_response,
 )
-
-
-class Colour(enum.IntEnum):
-    RED = 1
-
-
-Point = collections.namedtuple("Point", "x y")  # noqa: PYI024 - what handlers write
-
-
-@pytest.mark.parametrize(
-    ("value", "body"),
-    [
-        (b"\x00\xff", b"\x00\xff"),
-        (bytearray(b"ab"), b"ab"),
-        ("é", "é".encode()),
-        ({"a": 1}, b'{\n  "a": 1\n}'),
-        ([1, (2, None)], b"[\n  1,\n  [\n    2,\n    null\n  ]\n]"),
-        ([], b"[]"),
-        (None, b"null"),
-        (True, b"true"),
-        (float("nan"), b"NaN"),
-        (float("inf"), b"Infinity"),
-        (["é"], b'[\n  "\\u00e9"\n]'),
-        (Point(1, 2), b"[\n  1,\n  2\n]"),
-        (Colour.RED, b"1"),
-        (["\ud800"], b'[\n  "\\ud800"\n]'),
-        (np.float64(0.5), b"0.5"),
-    ],
-)
-def test_values_become_the_servers_bytes(value: object, body: bytes):
-    assert encode_value(value) == body
-
-
-def test_a_tensor_becomes_what_torch_saves():
-    saved = io.BytesIO(encode_value(torch.arange(3)))
-    assert torch.load(saved, weights_only=True).tolist() == [0, 1, 2]
-
-
-UNKNOWN = (decimal.Decimal(1), dt.date(2026, 1, 1), memoryview(b""), np.float32(1), np.int64(1), np.zeros(2))
-
-
-@pytest.mark.parametrize("value", [{1}, *UNKNOWN, range(3), {(1, 2): 3}, object(), iter([])])
-def test_values_that_json_cannot_hold_fail_the_batch(value: object):
-    with pytest.raises(Unserialisable):
-        encode_value(value)
-
 
 circular: list[object] = []
 circular.append(circular)
@@ -97,21 +44,6 @@ def answered(value: object = "x", *, status: object = 200, phrase: object = None
     for name, header in headers.items():
         context.set_response_header(0, name.replace("_", "-"), header)  # type: ignore[arg-type]
     return response_of(0, value, context)
-
-
-def test_status_phrase_headers_and_content_type_reach_the_client():
-    response = answered(status=404, phrase="nope", X_A="b", content_type="text/plain")
-    assert (response.status, response.phrase, response.content_type) == (404, "nope", "text/plain")
-    assert response.headers == (("X-A", "b"),)
-
-    response = answered()
-    assert (response.status, response.phrase, response.content_type, response.headers) == (200, "", None, ())
-
-
-@pytest.mark.parametrize("status", [0, 99, 418, 600, 999, True, (1 << 31) - 1, 204, 205, 304, 100, 199])
-def test_any_number_goes_out_as_status_and_some_carry_no_body(status: int):
-    response = answered(status=status)
-    assert (response.status, response.body) == (status, b"" if status in {204, 205, 304, 100, 199} else b"x")
 
 
 @pytest.mark.parametrize(
@@ -192,40 +124,6 @@ def test_a_piece_says_that_more_is_to_come_and_a_plain_answer_does_not(context: 
     for more in (True, False):
         headers = ((NEXT, str(more).lower()),)
         assert [response.headers for response in sent(context, ["a", "b"], more=more).values()] == [headers] * 2
-
-
-def test_a_code_that_is_not_200_is_an_error_for_the_whole_batch(context: Context):
-    for code, phrase in ((500, "Internal Server Error"), (201, "Created"), (299, "")):
-        responses = sent(context, {0: "a"}, {0: "one"}, code=code)
-        assert [(one.status, one.phrase, one.failed) for one in responses.values()] == [(code, phrase, True)] * 2
-        assert b'"message": "m"' in responses[1].body
-    responses = sent(context, ["a", {1}])  # which is no JSON
-    assert [one.status for one in responses.values()] == [503, 503]
-    assert b"Unsupported model output data type." in responses[0].body
-
-
-@pytest.mark.parametrize(
-    ("case", "error"),
-    [
-        ({"code": None}, Exception),
-        ({"message": None}, AttributeError),
-        ({"message": 5}, AttributeError),
-        ({"ids": {0: None}}, AttributeError),
-        ({"ret": ["\ud800", ""]}, UnicodeEncodeError),
-        ({"ret": "a"}, IndexError),
-    ],
-)
-def test_what_cannot_be_encoded_is_an_exception_in_the_handlers_hands(context: Context, case: dict[str, Any], error):
-    with pytest.raises(error):
-        sent(context, **({"ret": ["a", "b"]} | case))
-
-
-def test_a_header_that_is_no_text_raises_what_the_server_raises(context: Context):
-    with pytest.raises(FrontendRefusal):
-        sent(context, ["a"], {0: "nope"})  # an id of another batch
-    context.set_response_header(0, "a", 1)  # type: ignore[arg-type]  # that is the point
-    with pytest.raises(AttributeError, match=r"^'int' object has no attribute 'encode'$"):
-        sent(context, ["a", "b"])
 
 
 def test_the_socket_sends_as_the_servers_does(context: Context):
