@@ -3,8 +3,6 @@ import threading
 import time
 from pathlib import Path
 
-import pytest
-
 from marpack.runner.watching import Watch
 
 
@@ -83,16 +81,3 @@ def test_a_file_that_keeps_changing_holds_up_nobody(tmp_path: Path):
     finally:
         is_over.set()
         writer.join()
-
-
-def test_what_is_called_before_each_look_may_end_the_waiting(tmp_path: Path):
-    looks = []
-
-    def tick() -> None:
-        looks.append(len(looks))
-        if len(looks) == 3:
-            raise BrokenPipeError
-
-    with pytest.raises(BrokenPipeError):
-        Watch([tmp_path]).wait(tick)
-    assert looks == [0, 1, 2]

@@ -99,11 +99,7 @@ def command(cluster: Any, mar: str, inputs: str, output: Path, *further: str) ->
 
 def scored(*words: Any, code: int = 0) -> dict[str, Any]:
     """Run the command to its end, and return its summary."""
-    done = subprocess.run([*command(*words), "--json"], capture_output=True, text=True, timeout=240)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    summary: dict[str, Any] = json.loads(done.stdout)
-    return summary
+    return Running(*words).end(code)[0]
 
 
 def refused(*words: Any, code: int) -> str:
@@ -241,19 +237,6 @@ def test_an_interrupted_run_keeps_whole_parts(cluster, mar, tmp_path, number, co
     _, err = running.end(code, interrupted=True)
     assert "--resume" in err
     assert 50 <= written(tmp_path / "out").num_rows < ROWS
-
-
-@pytest.mark.independent("ray")
-def test_rows_that_fail_or_crash_cost_only_themselves(cluster: Any, mar: str, tmp_path: Path) -> None:
-    texts: list[str | None] = [f"text {number}" for number in range(200)]
-    texts[60], texts[61], texts[130] = "crash", "bad", None
-    summary = scored(cluster, mar, table(tmp_path / "1.parquet", texts=texts), tmp_path / "out", code=1)
-    assert (summary["rows"], summary["answered"], summary["failed"]) == (200, 197, 3)
-    assert [each["examples"][0]["row"] for each in summary["causes"]] == [60, 61, 130]
-    texts[60] = texts[61] = None
-    found = written(tmp_path / "out")
-    assert found["echo"].to_pylist() == texts
-    assert found["row"].to_pylist() == [*range(200)]
 
 
 @pytest.mark.independent("ray")

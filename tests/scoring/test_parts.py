@@ -45,13 +45,14 @@ def write(output: OutputFolder, plan: ScorePlan, first: int, count: int, number:
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> ScorePlan:
-    return plan_of(table(tmp_path / "in.parquet"), part_rows=4)
+def plan(tmp_path: Path, request: pytest.FixtureRequest) -> ScorePlan:
+    """Return a plan of parts of four rows, of the format of a test's argument `form`, if it has one."""
+    form = request.getfixturevalue("form") if "form" in request.fixturenames else PartFormat.PARQUET
+    return plan_of(table(tmp_path / "in.parquet"), part_rows=4, format=form)
 
 
 @pytest.mark.parametrize("form", PartFormat)
 def test_a_part_says_what_it_holds(tmp_path: Path, plan: ScorePlan, form: PartFormat) -> None:
-    plan = msgspec.structs.replace(plan, format=form)
     with OutputFolder.open(tmp_path / "out", plan) as output:
         part = output.part(0, 4)
         part.write(rows(plan, 4, 3), 0)
@@ -90,7 +91,7 @@ def test_row_groups_are_of_bounded_size(tmp_path: Path, plan: ScorePlan, monkeyp
 
 @pytest.mark.parametrize("form", PartFormat)
 def test_an_abandoned_part_leaves_nothing(tmp_path: Path, plan: ScorePlan, form: PartFormat) -> None:
-    with OutputFolder.open(tmp_path / "out", msgspec.structs.replace(plan, format=form)) as output:
+    with OutputFolder.open(tmp_path / "out", plan) as output:
         part = output.part(0, 0)
         part.write(rows(plan, 0, 4), 0)
         part.abandon()
@@ -242,7 +243,7 @@ def test_lines_without_their_record_do_not_count(tmp_path: Path, plan: ScorePlan
 @pytest.mark.parametrize("form", PartFormat)
 @pytest.mark.parametrize("damage", ["swap rows", "swap with records", "change a byte", "cut off"])
 def test_parts_that_are_not_as_they_were_written_are_refused(tmp_path, plan, form, damage):
-    plan, folder = msgspec.structs.replace(plan, format=form), tmp_path / "out"
+    folder = tmp_path / "out"
     with OutputFolder.open(folder, plan) as output:
         records = [write(output, plan, first, 4) for first in (0, 4)]
         names = [f"part-00000-{record.first:012d}.{form}" for record in records]
@@ -267,15 +268,14 @@ def test_parts_that_are_not_as_they_were_written_are_refused(tmp_path, plan, for
     assert caught.value.where == str(path)
 
 
-def test_the_digest_is_of_the_rows_bytes(tmp_path: Path, plan: ScorePlan) -> None:
-    for form in PartFormat:
-        plan = msgspec.structs.replace(plan, format=form)
-        with OutputFolder.open(tmp_path / form, plan) as output:
-            record = write(output, plan, 0, 4)
-        data = (tmp_path / form / f"part-00000-000000000000.{form}").read_bytes()
-        if form is PartFormat.PARQUET:
-            data = data[: -8 - int.from_bytes(data[-8:-4], "little")]
-        assert record.sha256 == hashlib.sha256(data).hexdigest()
+@pytest.mark.parametrize("form", PartFormat)
+def test_the_digest_is_of_the_rows_bytes(tmp_path: Path, plan: ScorePlan, form: PartFormat) -> None:
+    with OutputFolder.open(tmp_path / "out", plan) as output:
+        record = write(output, plan, 0, 4)
+    data = (tmp_path / "out" / f"part-00000-000000000000.{form}").read_bytes()
+    if form is PartFormat.PARQUET:
+        data = data[: -8 - int.from_bytes(data[-8:-4], "little")]
+    assert record.sha256 == hashlib.sha256(data).hexdigest()
 
 
 def test_two_runs_do_not_write_to_one_folder(tmp_path: Path, plan: ScorePlan) -> None:
@@ -327,7 +327,6 @@ def largest_file(size: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("form", PartFormat)
 def test_a_full_disk_costs_only_the_part_at_hand(tmp_path: Path, plan: ScorePlan, form: PartFormat) -> None:
-    plan = msgspec.structs.replace(plan, format=form)
     with OutputFolder.open(tmp_path / "out", plan) as output:
         write(output, plan, 0, 4)
         with largest_file(2000), pytest.raises(OutputError, match=os.strerror(errno.EFBIG)) as caught:

@@ -44,9 +44,6 @@ def answer(context):
 
 
 LOADED = [
-    ("torchscript", "w.pt", False, TORCHSERVE),
-    ("state_dict", "w.pt", True, TORCHSERVE),
-    ("state_dict", "w.pth", True, TORCHSERVE),
     ("state_dict", "w", True, TORCHSERVE),
     ("legacy", "w.pt", True, TORCHSERVE),
     ("torchscript", "w.pt", False, MARPACK),
