@@ -1,52 +1,17 @@
+"""Envelopes and decorators; the recordings `names` and `envelope-*` hold what is not tested here to a server's."""
+
 import re
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from marpack.torchserve import entry_point
 from marpack.torchserve.context import Context, RequestProcessor
 from marpack.torchserve.entry_point import (
-    PT2Backend,
-    check_valid_pt2_backend,
     deprecated,
     envelope_of,
-    import_class,
-    list_classes_from_module,
     loses_requests,
 )
-from marpack.torchserve.response import PredictionException
-
-
-def test_classes_of_a_module_are_its_own_by_name():
-    module = ModuleType("made")
-    exec("from pathlib import Path\nclass B(Path): ...\nclass A: ...\ndef function(): ...", vars(module))
-    assert [each.__name__ for each in list_classes_from_module(module)] == ["A", "B"]
-    assert [each.__name__ for each in list_classes_from_module(module, Path)] == ["B"]
-
-
-def test_a_class_is_imported_by_its_dotted_name():
-    for name, prefix in (("pathlib.Path", None), ("Path", "pathlib"), ("abc.Mapping", "collections")):
-        assert import_class(name, prefix).__name__ == name.rpartition(".")[2]
-    for name in ("", "Path", "pathlib.Paths"):
-        with pytest.raises(ImportError):
-            import_class(name)
-
-
-def test_backends_are_known_by_their_values():
-    assert all(check_valid_pt2_backend(backend.value) for backend in PT2Backend)
-    assert issubclass(PT2Backend, str)
-    for unknown in ("INDUCTOR", "", None, ["inductor"]):
-        assert not check_valid_pt2_backend(unknown)  # type: ignore[arg-type]  # configs hold anything
-
-
-def test_a_prediction_that_fails_has_a_code_and_says_it():
-    error = PredictionException("no cat")
-    assert (error.message, error.error_code, str(error), error.args) == ("no cat", 500, "no cat : 500", ("no cat",))
-    error = PredictionException("no cat", 404)
-    assert (error.error_code, str(error), error.args) == (404, "no cat : 404", ("no cat",))
 
 
 def test_what_is_deprecated_warns_at_every_call_and_answers():
@@ -60,13 +25,6 @@ def test_what_is_deprecated_warns_at_every_call_and_answers():
         assert warned[0].filename == __file__
     with pytest.warns(FutureWarning):
         deprecated("1.0", klass=FutureWarning)(old.__wrapped__)(1)
-
-
-def test_a_stock_server_has_these_and_not_those():
-    flags = {name for name, value in vars(entry_point).items() if value is True}
-    assert flags == {"ONNX_AVAILABLE", "PROFILER_AVAILABLE", "PT230_AVAILABLE", "PT2_AVAILABLE"}
-    assert not entry_point.IPEX_AVAILABLE
-    assert not entry_point.XLA_AVAILABLE
 
 
 def enveloped(name: str, rows: list[Any], handle: Any, *, explain: str = "False") -> Any:

@@ -17,12 +17,10 @@ HANDLER = textwrap.dedent(
     """
     import asyncio, os, threading
     from ts.handler_utils.utils import send_intermediate_predict_response
-    from ts.utils.util import PredictionException
 
     class Handler:
         def initialize(self, context):
             self.count = 0
-            self.loop = asyncio.get_event_loop()
             self.lock = asyncio.Lock()
 
         async def handle(self, data, context):
@@ -33,23 +31,9 @@ HANDLER = textwrap.dedent(
                 return [await getattr(self, bytes(row["body"]).decode())() for row in data]
 
         async def count_(self): return str(self.count)
-        async def same_loop(self): return str(asyncio.get_running_loop() is self.loop)
-        async def kept(self):
-            self.context.kept = getattr(self.context, "kept", 0) + 1
-            return str(self.context.kept)
         async def target(self):
             from marpack.protocol.targets import settings_of
             return settings_of(self.context).target.value
-        async def teapot(self):
-            self.context.set_response_status(418, "tea", 0)
-            return "short"
-        async def streams(self):
-            send_intermediate_predict_response(["a"], self.context.request_ids, "more", 200, self.context)
-            return "b"
-        async def raises(self): raise ValueError("no")
-        async def memory(self): raise MemoryError
-        async def chosen(self): raise PredictionException("bad", 400)
-        async def unserialisable(self): return {1}
         async def leaves(self): raise SystemExit(3)
         async def exits(self): os._exit(3)
         async def cancelled(self): raise asyncio.CancelledError
@@ -57,7 +41,7 @@ HANDLER = textwrap.dedent(
         async def line(self): self.context.set_response_header(0, "x", "a\\nb")
         async def hangs(self): await asyncio.sleep(60)
         async def breaks_off(self):
-            await self.streams()
+            send_intermediate_predict_response(["a"], self.context.request_ids, "more", 200, self.context)
             os._exit(3)
     """
 )
@@ -80,14 +64,6 @@ def ask(folder, words: list[str], target: Target = Target.TORCHSERVE) -> list[Ba
 @pytest.fixture
 def folder(make_folder):
     return make_folder(HANDLER, files=FILES, configFile="config.yaml")
-
-
-def test_what_is_an_answer_without_asynccommunication_is_one_with_it(folder):
-    words = ["count_", "same_loop", "kept", "kept", "teapot", "streams", "raises", "memory", "chosen", "unserialisable"]
-    answers = [outcome.responses[0] for outcome in ask(folder, words)]
-    assert [answer.status for answer in answers] == [200, 200, 200, 200, 418, 200, 503, 507, 400, 503]
-    assert [answer.body for answer in answers[:6]] == [b"1", b"True", b"1", b"1", b"short", b"ab"]
-    assert json.loads(answers[6].body)["message"] == "Prediction failed"
 
 
 @pytest.mark.parametrize(

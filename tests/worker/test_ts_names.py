@@ -50,16 +50,6 @@ def test_every_name_of_the_tables_can_be_imported_and_is_one_of_torchserves():
         assert name in server_modules.names_of(module) or name.startswith("__"), f"{module}: {name}"
 
 
-def test_a_star_takes_what_the_servers_module_holds():
-    taken: dict[str, object] = {}
-    exec("from ts.torch_handler.base_handler import *", taken)
-    assert {"BaseHandler", "torch", "os", "logger", "XLA_AVAILABLE", "load_label_mapping"} <= taken.keys()
-    assert "_public" not in taken
-    exec("from ts.torch_handler.image_classifier import *", taken)
-    assert {"ImageClassifier", "VisionHandler", "F"} <= taken.keys()
-    assert importlib.import_module("ts.utils.util").logger.name == "ts.utils.util"
-
-
 def test_modules_are_bound_where_the_servers_worker_has_them_loaded():
     ts = importlib.import_module("ts")
     assert ts.context.Context is importlib.import_module("marpack.torchserve.context").Context

@@ -72,15 +72,6 @@ def test_handle_measures_itself(make_context, monkeypatch):
     assert context.metrics.times == [("HandlerTime", 12.35, None, "ms"), ("ts_handler_preprocess", 250.0)]
 
 
-def test_attributes_before_initialize():
-    handler = BaseHandler()
-    found = {key: value for key, value in vars(handler).items() if not key.startswith("_")}
-    assert found == {
-        "model": None, "mapping": None, "device": None, "initialized": False, "context": None, "model_pt_path": None,
-        "manifest": None, "map_location": None, "explain": False, "target": 0, "profiler_args": {},
-    }  # fmt: skip
-
-
 def test_torchscript_is_answered_as_nested_lists(make_context, save_averages, tmp_path):
     save_averages(3)
     (tmp_path / "index_to_name.json").write_text(json.dumps({"0": "cat", "1": ["n1", "dog"], "2": "eel"}))
@@ -316,12 +307,3 @@ def test_a_handler_is_initialised_and_answers(tmp_path):
     assert handler.handle([[1.0]], context) == [[1.0]]
     names = [metric.name for metric in context.metrics.store]
     assert names == ["ts_handler_preprocess", "ts_handler_inference", "ts_handler_postprocess", "HandlerTime"]
-
-
-def test_headers_as_the_servers_mock_answers_them():
-    context = MockContext(model_pt_file=None)
-    assert context.manifest == {"model": {"modelFile": "model.py"}}
-    assert not context.get_request_header(1, "explain")
-    context.explain = True
-    assert context.get_request_header(1, "explain")
-    assert not context.get_request_header(0, "explain")

@@ -89,33 +89,12 @@ def test_markup_accents_and_punctuation():
     assert handler._remove_punctuation("a.b_c—d!") == "abc—d"
 
 
-@pytest.mark.parametrize(
-    ("text", "tokens"),
-    [
-        ("You can, now!", ["you", "can", ",", "now", "!"]),
-        ("it's", ["it", "'", "s"]),
-        ('say "hi";ok:go', ["say", "hi", "ok", "go"]),
-        ("a<br />b(c)?", ["a", "b", "(", "c", ")", "?"]),
-        ("", []),
-    ],
-)
-def test_basic_english(text, tokens):
-    assert basic_english(text) == tokens
-
-
 def test_tokenizers_by_name():
     assert text.get_tokenizer("basic_english") is basic_english
     assert text.get_tokenizer(None)("A b") == ["A", "b"]
     assert text.get_tokenizer("spacy") is None
     with pytest.raises(ValueError, match="fr"):
         text.get_tokenizer("basic_english", "fr")
-
-
-@pytest.mark.parametrize(("ngrams", "found"), [(1, "a,b,c"), (2, "a,b,c,a b,b c"), (3, "a,b,c,a b,b c,a b c")])
-def test_ngrams_come_after_the_tokens(ngrams: int, found: str):
-    assert ",".join(text.ngrams_iterator(["a", "b", "c"], ngrams)) == found
-    assert list(text.ngrams_iterator([], ngrams)) == []
-    assert list(text.ngrams_iterator(["a"], ngrams)) == ["a"]
 
 
 @pytest.mark.parametrize("value", ["The cat <b>isn't</b> here!", bytearray(b"the CAT is not here")])
