@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import given
@@ -20,8 +21,7 @@ from marpack.project.load import (
     parse_document,
     read_document,
 )
-from marpack.project.schema import Expectation, FileMapping, Project, ProjectFile, SampleSpec, TextExpectation
-from marpack.protocol.targets import Target
+from marpack.project.schema import ProjectFile
 from marpack.torchserve.metrics import SERVER_METRICS, Declared, MetricTypes, Section
 
 EVERYTHING = """\
@@ -50,29 +50,9 @@ samples:
 def test_every_key_of_the_file_is_read(make_project: Callable[..., Path]) -> None:
     folder = make_project(EVERYTHING)
     project = load_project(folder)
-    assert project == Project(
-        name="digits",
-        version="1.0",
-        weights="digits.pt",
-        model_file="model.py",
-        handler="handler.py",
-        labels="labels.txt",
-        requirements="requirements.txt",
-        target=Target.MARPACK,
-        files=["vocab.json", FileMapping("assets/", "assets/")],
-        config={"batchSize": 8, "pt2": {"compile": {"enable": True, "backend": "inductor"}}},
-        samples=[
-            SampleSpec("samples/seven.png", Expectation(status=200, json={"7": {"min": 0.9}})),
-            SampleSpec(
-                "samples/other.png",
-                Expectation(text=TextExpectation(["a", "b"], "c+"), shape=[1, 3], body="x"),
-            ),
-            SampleSpec("bare.json"),
-        ],
-        folder=folder,
-        file=str(folder / "marpack.yaml"),
-        lines=project.lines,
-    )
+    expected = msgspec.structs.asdict(msgspec.convert(yaml.safe_load(EVERYTHING), ProjectFile))
+    assert {key: getattr(project, key) for key in expected} == expected
+    assert (project.folder, project.file) == (folder, f"{folder}/marpack.yaml")
     assert project.place("samples[1].expect.text.regex") == f"{folder}/marpack.yaml:18: samples[1].expect.text.regex"
 
 

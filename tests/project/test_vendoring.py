@@ -57,14 +57,9 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Callable[..., Path]:
+def shop(make_project: Callable[..., Path]) -> Callable[..., Path]:
     def make(requirements: str = "till[far]\n", yaml: str = "") -> Path:
-        folder = tmp_path / "shop"
-        folder.mkdir()
-        (folder / "marpack.yaml").write_text(YAML + yaml)
-        (folder / "handler.py").write_text(HANDLER)
-        (folder / "requirements.txt").write_text(requirements)
-        return folder
+        return make_project(YAML + yaml, **{"handler.py": HANDLER, "requirements.txt": requirements})
 
     return make
 
@@ -274,17 +269,14 @@ CLASHES = {
 
 
 @pytest.mark.parametrize("case", CLASHES)
-def test_files_that_meet_in_an_archive(case: str, tmp_path: Path, cache: Cache) -> None:
+def test_files_that_meet_in_an_archive(case: str, shop: Callable[..., Path], tmp_path: Path, cache: Cache) -> None:
     one, two, said = CLASHES[case]
-    (tmp_path / "marpack.yaml").write_text(YAML + "vendor: {}\n")
-    (tmp_path / "requirements.txt").touch()
-    (tmp_path / "handler.py").touch()
     pair = (("one", one), ("two", two))
     wheels = tuple(locked(write_wheel(tmp_path, f"{name}-1.0-py3-none-any.whl", files)) for name, files in pair)
-    project = load_project(tmp_path)
+    project = load_project(shop("", "vendor: {}\n"))
     digest = lock_inputs(project, VendorSpec()).digest
     lock = VendorLock(python="3.9", platform="linux_x86_64", digest=digest, wheels=wheels)
-    (tmp_path / LOCK_NAME).write_text(lock.to_text())
+    (project.folder / LOCK_NAME).write_text(lock.to_text())
     try:
         found = [f.message for f in plan_project(project, cache=cache, check=False).findings]
     except ProjectError as error:
