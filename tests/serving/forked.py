@@ -1,7 +1,7 @@
-"""Servers in processes of their own that are forked from one that has their modules imported, which takes 0.5 s of CPU.
+"""Servers forked from a process that has imported their modules, which takes 0.5 s of CPU.
 
-Run as a script it is the process that they are forked from. What it is asked for comes with four descriptors: the
-server's stdin, stdout and stderr, and a socket on which its process id and the status that it ended with are sent.
+As a script it is that process. A request comes with four descriptors: the server's stdin, stdout and stderr, and a
+socket for its process id and its exit code.
 """
 
 import atexit
@@ -116,7 +116,7 @@ def _origin() -> socket.socket:
             stdin=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(),),
             env=os.environ | {"PYTHONPATH": os.pathsep.join((str(_TESTS.parent), str(_TESTS)))},
-            start_new_session=True,  # Ctrl-C is for who started it
+            start_new_session=True,  # without Ctrl-C
         )
     atexit.register(process.wait)
     atexit.register(ours.close)
@@ -127,7 +127,7 @@ def main(descriptor: int) -> None:
     """Fork servers until the other end is closed."""
     for name in _MODULES:
         import_module(name)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who wait for a server are not waited for
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the processes that wait for a server need no wait
     asking = socket.socket(fileno=descriptor)
     asking.set_inheritable(False)
     while True:
@@ -164,7 +164,7 @@ def _watch(asked: _Start, stdin: int, stdout: int, stderr: int, report: int) -> 
 def _serve(asked: _Start) -> NoReturn:
     os.chdir(asked.folder)
     tempfile.tempdir = None  # of another environment
-    # Those of before took other files.
+
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     os.environ.clear()

@@ -1,4 +1,4 @@
-"""A front of its own in the test's event loop, and clients that say exactly what a test wants said."""
+"""An HTTP server in the test's event loop, and clients that send exact bytes."""
 
 import asyncio
 import functools
@@ -26,7 +26,7 @@ def reply(body: bytes = b"", **response: Any) -> Reply:
 
 
 class Probe(Api):
-    """Answers what tests ask."""
+    """Routes for tests."""
 
     def __init__(self, *further: Route) -> None:
         core = ServingCore(
@@ -46,7 +46,7 @@ class Probe(Api):
         return reply(await call.request.body())
 
     async def wait(self, call: Call) -> Reply:
-        """Answer once the test says so."""
+        """Respond once the test sets `go`."""
         self.begun += 1
         try:
             await self.go.wait()
@@ -91,8 +91,6 @@ class Answer(Struct):
 
 
 class Client:
-    """One connection."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
@@ -103,7 +101,7 @@ class Client:
             await self.writer.drain()
 
     async def rest(self, timeout: float = 5.0) -> bytes:
-        """Return what comes until the end of the connection, which has to be in time."""
+        """Return everything until the connection ends, within the timeout."""
         data = bytearray()
         async with asyncio.timeout(timeout):
             with suppress(ConnectionError):
@@ -112,7 +110,6 @@ class Client:
         return bytes(data)
 
     async def answer(self, *, bodiless: bool = False) -> Answer:
-        """Return the next answer."""
         async with asyncio.timeout(5.0):
             head = await self.reader.readuntil(b"\r\n\r\n")
             lines = head.decode("latin-1").split("\r\n")
@@ -144,7 +141,7 @@ class Client:
 
 
 def request(path: str, *headers: str, body: bytes = b"", method: str = "POST", version: str = "1.1") -> bytes:
-    """Return a request's bytes, with the length of its body unless a header tells it otherwise."""
+    """Return a request's bytes, with the length of its body unless a header has one."""
     told = any(header.lower().startswith(("content-length", "transfer-encoding")) for header in headers)
     length = [f"content-length: {len(body)}"] if body and not told else []
     return "\r\n".join([f"{method} {path} HTTP/{version}", "host: here", *headers, *length, "", ""]).encode() + body
@@ -152,7 +149,7 @@ def request(path: str, *headers: str, body: bytes = b"", method: str = "POST", v
 
 @asynccontextmanager
 async def listening(*further: Route, **settings: Any) -> AsyncIterator[Listening]:
-    """Yield a front that listens."""
+    """Yield a listening server."""
     given = {"max_request_size": LIMIT, "max_connections": 100, "linger": 0.1, **settings}
     with recording() as log:
         http = HttpServer(HttpSettings(**given))
@@ -180,7 +177,7 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
 
 async def eventually(holds: Callable[[], object], within: float = 5.0) -> None:
-    """Wait until something is so."""
+    """Wait until something is true."""
     async with asyncio.timeout(within):
         while not holds():
             await asyncio.sleep(0.005)

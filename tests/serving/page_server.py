@@ -1,4 +1,4 @@
-"""A server with the page and canned answers, in a thread: what the page asks for, without models behind it."""
+"""A server of the page in a thread, with fixed responses instead of models."""
 
 import asyncio
 import io
@@ -77,7 +77,7 @@ MODELS = (
 
 
 class PageServer:
-    """The page under an address of its own; what was asked of it is in `asked`."""
+    """The page under its own address; the requests for a response are in `asked`."""
 
     def __init__(self, models: tuple[PageModel, ...] = MODELS) -> None:
         self.models = models
@@ -99,15 +99,11 @@ class PageServer:
     async def _serve(self, started: Future[str]) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         app = web.Application()
-        app.add_routes(
-            [
-                web.get("/", self._index),
-                web.get("/page/state", self._state),
-                web.get("/page/samples/{name}/{version}/{number}", self._sample),
-                web.post("/page/try/{name}/{version}", self._try),
-                web.get("/page/{asset}", self._asset),
-            ]
-        )
+        app.router.add_get("/", self._index)
+        app.router.add_get("/page/state", self._state)
+        app.router.add_get("/page/samples/{name}/{version}/{number}", self._sample)
+        app.router.add_post("/page/try/{name}/{version}", self._try)
+        app.router.add_get("/page/{asset}", self._asset)
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -141,18 +137,15 @@ class PageServer:
             error = {"code": 503, "type": "ServiceUnavailableException", "message": 'Model "broken" has <no> worker.'}
             return web.json_response(error, status=503, headers=PAGE_HEADERS)
         if name == "slow":
-            await self._wait()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
         answered = AnsweredInput(RequestDefaults().input("input", 0, kind, body), _answer(name, body))
         html = self._page.draw(answered, {"1": "tree", "2": "<em>car</em>"}, "image_segmenter")
         headers = [("x-request-id", "8c1f"), ("X-Odd", "<s>")]
         return _json(TriedResponse.of(answered.result, html, headers, 12.34, 1.5))
-
-    async def _wait(self) -> None:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            self.cancelled.set()
-            raise
 
 
 def _json(value: object) -> web.Response:
@@ -164,20 +157,11 @@ def _answer(name: str, body: bytes) -> Result:
     if b"fail" in body:
         status, troubles = 500, (RAISED,)
         answer = json.dumps({"code": 500, "type": "InternalServerException", "message": "Prediction failed"}).encode()
-    held = body_of(answer)
-    return Result(
-        input="input",
-        status=status,
-        phrase="OK" if status == 200 else "Internal Server Error",
-        headers={},
-        content_type="application/json",
-        body=held.content,
-        body_encoding=held.encoding,
-        stages={"preprocess": 2.0, "inference": 8.0, "postprocess": 0.5, "handle": 11.0},
-        seconds=0.011,
-        logs="a line that the handler printed\n" if name == "digits" else "",
-        troubles=troubles,
-    )
+    held, stages = body_of(answer), {"preprocess": 2.0, "inference": 8.0, "postprocess": 0.5, "handle": 11.0}
+    values: dict[str, Any] = {"phrase": "OK" if status == 200 else "Internal Server Error", "headers": {}}
+    values |= {"content_type": "application/json", "body": held.content, "body_encoding": held.encoding}
+    logs = "a line that the handler printed\n" if name == "digits" else ""
+    return Result(input="input", status=status, stages=stages, seconds=0.011, logs=logs, troubles=troubles, **values)
 
 
 def _canned(name: str, body: bytes) -> bytes:

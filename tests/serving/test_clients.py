@@ -1,10 +1,9 @@
-"""What people have clients of: each does with `marpack serve` what it did with the original."""
+"""Clients of TorchServe and KServe with `marpack serve`."""
 
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,21 +48,11 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def v1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Serve KServe's v1."""
-    yield from _doubling(tmp_path_factory.mktemp("v1"), "kserve")
-
-
-@pytest.fixture(scope="module")
-def v2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Serve KServe's v2."""
-    yield from _doubling(tmp_path_factory.mktemp("v2"), "kservev2")
-
-
-def _doubling(folder: Path, envelope: str) -> Iterator[Served]:
-    loader = replace(LOADER, load=replace(LOADER.load, envelope=envelope))
-    with served(pack(folder, "double.mar", _DOUBLE), loader=loader) as server:
+@pytest.fixture(scope="module", params=["kserve"])
+def doubling(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Serve a model behind an envelope of KServe."""
+    loader = replace(LOADER, load=replace(LOADER.load, envelope=request.param))
+    with served(pack(tmp_path_factory.mktemp("kserve"), "double.mar", _DOUBLE), loader=loader) as server:
         yield server
 
 
@@ -78,7 +67,7 @@ def _curl(*args: object) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def test_curl_sends_files_forms_and_much(plain, tmp_path):
+def test_curl_sends_files_and_forms_and_reads_heads_and_statuses(plain, tmp_path):
     file, url = tmp_path / "input.txt", _url(plain, "/predictions/echo")
     file.write_text("words")
     assert '"words"' in _curl(url, "-T", file)
@@ -90,8 +79,6 @@ def test_curl_sends_files_forms_and_much(plain, tmp_path):
     assert said.startswith("HTTP/1.1 100 Continue")
     assert "x" * 60_000 in said
 
-
-def test_curl_looks_at_the_head_and_the_status(plain):
     for option, line in (("--http1.0", "HTTP/1.0 200"), ("--head", "HTTP/1.1 200")):
         assert _curl(_url(plain, "/predictions/echo"), option, "--include").startswith(line)
     with pytest.raises(subprocess.CalledProcessError) as caught:
@@ -99,15 +86,12 @@ def test_curl_looks_at_the_head_and_the_status(plain):
     assert caught.value.returncode == 22
 
 
-def test_requests_keeps_its_connection(plain):
+def test_requests_keeps_its_connection_sends_files_and_chunks_and_reads_streams(plain):
+    url = _url(plain, "/predictions/echo")
     with requests.Session() as session:
-        answers = [session.post(_url(plain, "/predictions/echo"), json={"n": n}, timeout=SECONDS) for n in range(3)]
+        answers = [session.post(url, json={"n": n}, timeout=SECONDS) for n in range(3)]
     assert [answer.json()["body"]["n"] for answer in answers] == [0, 1, 2]
     assert {answer.headers["connection"] for answer in answers} == {"keep-alive"}
-
-
-def test_requests_sends_files_and_chunks_and_reads_streams(plain):
-    url = _url(plain, "/predictions/echo")
     files = {"data": ("a.txt", b"words", "text/plain")}
     assert requests.post(url, files=files, timeout=SECONDS).json() == {"data": "words"}
     assert requests.post(url, data=iter((b"a", b"b")), timeout=SECONDS).json() == {"body": "ab"}
@@ -118,21 +102,20 @@ def test_requests_sends_files_and_chunks_and_reads_streams(plain):
         answer.raise_for_status()
 
 
-def test_sagemaker_finds_the_only_model(v1):
-    assert requests.get(_url(v1, "/ping"), timeout=SECONDS).status_code == 200
-    headers = {
-        "Content-Type": "application/json",
-        "Accept": "application/json",
-        "X-Amzn-SageMaker-Custom-Attributes": "trace=1",
-    }
-    answer = requests.post(_url(v1, "/invocations"), data='{"instances": [[1]]}', headers=headers, timeout=SECONDS)
+def test_sagemaker_finds_the_only_model(doubling):
+    assert requests.get(_url(doubling, "/ping"), timeout=SECONDS).status_code == 200
+    headers = dict.fromkeys(("Content-Type", "Accept"), "application/json")
+    headers["X-Amzn-SageMaker-Custom-Attributes"] = "trace=1"
+    body, url = '{"instances": [[1]]}', _url(doubling, "/invocations")
+    answer = requests.post(url, data=body, headers=headers, timeout=SECONDS)
     assert answer.json() == {"predictions": [[2]]}
 
 
-def test_tritons_client_asks_v2(v2):
+@pytest.mark.parametrize("doubling", ["kservev2"], indirect=True)
+def test_tritons_client_uses_v2(doubling):
     import tritonclient.http as triton
 
-    with triton.InferenceServerClient(v2.inference) as client:
+    with triton.InferenceServerClient(doubling.inference) as client:
         assert client.is_server_live()
         assert client.is_server_ready()
         assert client.is_model_ready("double")
@@ -162,12 +145,15 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-@pytest.mark.nightly  # it has 40 dependencies: a Python of its own, if there is one
+@pytest.mark.nightly  # it has 40 dependencies, so it needs a Python of its own
 @pytest.mark.skipif("MARPACK_KSERVE" not in os.environ, reason="MARPACK_KSERVE names no Python with kserve==0.21.0")
-@pytest.mark.parametrize(("protocol", "said"), [("v1", "{'predictions': [[2, 4]]}"), ("v2", "[2, 4]")])
-def test_kserves_own_client_asks(protocol, said, request):
-    place = f"http://{request.getfixturevalue(protocol).inference}"
-    command = [os.environ["MARPACK_KSERVE"], "-c", _KSERVE, protocol, place]
+@pytest.mark.parametrize(
+    ("doubling", "protocol", "said"),
+    [("kserve", "v1", "{'predictions': [[2, 4]]}"), ("kservev2", "v2", "[2, 4]")],
+    indirect=["doubling"],
+)
+def test_kserves_own_client(doubling, protocol, said):
+    command = [os.environ["MARPACK_KSERVE"], "-c", _KSERVE, protocol, f"http://{doubling.inference}"]
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=plain)
     assert said in done.stdout, done.stderr

@@ -3,7 +3,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -22,7 +22,7 @@ from marpack.torchserve.http import Part, Request, Response
 
 
 class Owner:
-    """A model with one worker, that hands out what a test tells it to."""
+    """A model with one worker and the batches of a test."""
 
     def __init__(self, folder: Path) -> None:
         self.settings = ModelSettings(startup_timeout=20, response_timeout=20, retry_seconds=20)
@@ -63,7 +63,6 @@ class Owner:
             self.worker.send(self.waiting.pop(0))
 
     def ask(self, *texts: str) -> Batch:
-        """Queue a batch."""
         loop = asyncio.get_running_loop()
         parts = [(Part("body", text.encode()),) for text in texts]
         batch = tuple([Job(Request(id=str(id(part)), parts=part), loop.create_future()) for part in parts])
@@ -93,16 +92,15 @@ async def answer(job: Job) -> Response:
 
 @contextmanager
 def stopped(pid: int | None) -> Iterator[None]:
-    """Have a process stand still."""
+    """Stop a process in this block."""
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     yield
-    with suppress(ProcessLookupError):  # the test killed it
-        os.kill(pid, signal.SIGCONT)
+    os.kill(pid, signal.SIGCONT)
 
 
 @in_loop
-async def test_a_bug_met_with_one_answer_does_not_hold_up_the_next(folder: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_bug_with_one_response_does_not_delay_the_next(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(models, "_FAST", 60.0)  # seconds: on a busy machine, too, batches are sent ahead
     told: list[BaseException] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
@@ -118,7 +116,7 @@ async def test_a_bug_met_with_one_answer_does_not_hold_up_the_next(folder: Path,
 
 @pytest.mark.parametrize("place", range(4))
 @in_loop
-async def test_an_answer_that_nobody_waits_for_does_not_disturb_its_neighbours(folder: Path, place: int):
+async def test_a_cancelled_job_does_not_disturb_its_batch(folder: Path, place: int):
     async with Owner(folder) as owner:
         with stopped(owner.worker.pid):
             batch = owner.ask("a", "b", "c", "d")
@@ -128,7 +126,7 @@ async def test_an_answer_that_nobody_waits_for_does_not_disturb_its_neighbours(f
 
 
 @in_loop
-async def test_an_answer_that_was_sent_before_the_worker_ended_counts(folder: Path):
+async def test_a_response_that_was_sent_before_the_worker_ended_counts(folder: Path):
     async with Owner(folder) as owner:
         (job,) = owner.ask("parting 150000")
         time.sleep(0.2)  # until there is an answer to be read, in pieces, and an end to be noticed
@@ -136,30 +134,23 @@ async def test_an_answer_that_was_sent_before_the_worker_ended_counts(folder: Pa
         assert (response.status, len(response.body)) == (200, 150_000)
 
 
+@pytest.mark.parametrize("turns", [None, 0, 2])
 @in_loop
-async def test_what_a_stopped_worker_had_in_its_hands_goes_back(folder: Path):
+async def test_the_batch_of_a_stopped_worker_is_put_back_even_as_it_dies(folder: Path, turns: int | None):
     async with Owner(folder) as owner:
         batch = owner.ask("hang")
+        if turns is not None:
+            os.kill(owner.worker.pid or 0, signal.SIGKILL)
+            while owner.worker.state is not WorkerState.WAITING:
+                await asyncio.sleep(0)  # the state lasts a moment
+            for _ in range(turns):
+                await asyncio.sleep(0)
         await owner.worker.stop()
-        assert owner.given_back == [*batch]
-
-
-@pytest.mark.parametrize("turns", [0, 2])
-@in_loop
-async def test_a_worker_that_is_stopped_while_it_dies_leaves_nobody_waiting(folder: Path, turns: int):
-    async with Owner(folder) as owner:
-        batch = owner.ask("hang")
-        os.kill(owner.worker.pid or 0, signal.SIGKILL)
-        while owner.worker.state is not WorkerState.WAITING:
-            await asyncio.sleep(0)  # it lasts for a moment only
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        await owner.worker.stop()
-        assert owner.given_back == [*batch] or batch[0].response.done()
+        assert owner.given_back == [*batch] or (turns is not None and batch[0].response.done())
 
 
 @in_loop
-async def test_the_end_of_what_keeps_a_worker_alive_is_told(folder: Path):
+async def test_a_bug_in_the_task_of_a_worker_ends_it(folder: Path):
     owner = Owner(folder)
 
     def fails(*_: object) -> None:
@@ -173,24 +164,19 @@ async def test_the_end_of_what_keeps_a_worker_alive_is_told(folder: Path):
 
 
 @in_loop
-async def test_a_worker_that_dies_while_idle_is_replaced(folder: Path):
+async def test_a_late_piece_is_dropped_and_a_worker_that_dies_while_idle_is_replaced(folder: Path):
     async with Owner(folder) as owner:
         first = owner.worker.pid
         os.kill(first or 0, signal.SIGKILL)
         await eventually(lambda: owner.worker.state is WorkerState.READY and owner.worker.pid != first)
         assert owner.outcomes == []
-
-
-@in_loop
-async def test_a_piece_that_comes_after_the_answer_reaches_nobody(folder: Path):
-    async with Owner(folder) as owner:
         assert (await answer(owner.ask("late_piece")[0])).body == b"early"
         await asyncio.sleep(0.15)
         assert (await answer(owner.ask("next")[0])).body == b"next"
 
 
 @in_loop
-async def test_a_worker_for_which_no_descriptors_are_left_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_worker_without_descriptors_is_started_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("marpack.serving.models._restart_delays", lambda: iter([0.01] * 9))
     async with Owner(folder) as owner:
 

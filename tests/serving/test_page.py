@@ -1,12 +1,11 @@
-"""The page's routes on a real server, with a real model: what the page gets, and who else gets nothing."""
+"""The page's routes on a real server with a real model."""
 
 import json
 import shutil
-import time
 from pathlib import Path
 
 import pytest
-from serving.commands import ECHO, serving
+from serving.commands import ECHO, serving, wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits"
 HTML = {"Accept": "text/html,*/*"}
@@ -38,55 +37,47 @@ def test_a_browser_gets_the_page_and_everything_it_is_made_of(server):
     assert server.request("/page/other.js")[0] == 404
 
 
-def test_anything_else_at_the_root_is_told_what_the_original_tells(server):
-    assert json.loads(server.request("/")[2])["type"] == "MethodNotAllowedException"
-    assert "openapi" in json.loads(server.request("/", method="OPTIONS")[2])
-
-
-def test_how_the_models_fare(server):
+def test_a_packed_sample_can_be_fetched_and_tried(server):
     (model,) = got(server, "/page/state")["models"]
     assert (model["name"], model["version"], model["state"], model["workers"]) == ("digits", "1.0", "ready", 1)
     assert len(model["samples"]) == 12
-    server.request("/predictions/digits", (EXAMPLE / "samples/seven.png").read_bytes())
-    assert got(server, "/page/state")["models"][0]["latencies"]
-
-
-def test_a_packed_sample_is_the_file_and_an_input(server):
-    sample = next(each for each in got(server, "/page/state")["models"][0]["samples"] if "seven" in each["name"])
+    sample = next(each for each in model["samples"] if "seven" in each["name"])
     status, headers, data = server.request(sample["url"])
     assert (status, headers["content-type"], data) == (200, "image/png", (EXAMPLE / "samples/seven.png").read_bytes())
     assert "sandbox" in headers["content-security-policy"]
+    server.request("/predictions/digits", data)
+    assert got(server, "/page/state")["models"][0]["latencies"]
     tried = got(server, "/page/try/digits/1.0", data, {"Content-Type": "image/png"})
     assert tried["status"] == 200
     assert max(json.loads(tried["text"]).items(), key=lambda pair: pair[1])[0] == "7"
     assert "<svg" in tried["html"] or "bar" in tried["html"]
     assert tried["milliseconds"] >= tried["queue_milliseconds"] >= 0
     assert got(server, "/page/state")["models"][0]["latencies"][-1] == tried["milliseconds"]
+    failed = got(server, "/page/try/digits/1.0", b"no picture", {"Content-Type": "image/png"})
+    assert failed["status"] == 503
+    assert "Prediction failed" in failed["text"]
+    assert failed["troubles"][0]["kind"] == "UnidentifiedImageError"
 
 
-def test_what_there_is_not(server):
+def test_other_requests_have_the_originals_errors(server):
+    assert json.loads(server.request("/")[2])["type"] == "MethodNotAllowedException"
+    assert "openapi" in json.loads(server.request("/", method="OPTIONS")[2])
     for number in ("12", "-1", "x", "99999999999"):
         assert server.request(f"/page/samples/digits/1.0/{number}")[0] == 404
     assert server.request("/page/try/digits/1.0")[0] == 405  # a link tries nothing
 
 
-def test_what_went_wrong_stands_beside_the_answer(server):
-    tried = got(server, "/page/try/digits/1.0", b"no picture", {"Content-Type": "image/png"})
-    assert tried["status"] == 503
-    assert "Prediction failed" in tried["text"]
-    assert tried["troubles"][0]["kind"] == "UnidentifiedImageError"
-
-
-STRANGERS = (
-    {"Origin": "http://evil.example"},
-    {"Origin": "null"},
-    {"Host": "evil.example"},
-    {"Host": "localhost.evil.example"},
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        ("Origin", "http://evil.example"),
+        ("Origin", "null"),
+        ("Host", "evil.example"),
+        ("Host", "localhost.evil.example"),
+    ],
 )
-
-
-@pytest.mark.parametrize("stranger", STRANGERS, ids=str)
-def test_pages_of_other_sites_get_and_try_nothing(server, stranger):
+def test_pages_of_other_sites_get_and_try_nothing(server, header, value):
+    stranger = {header: value}
     for path in ("/", "/page/state", "/page/page.js", "/page/samples/digits/1.0/0"):
         status, _, body = server.request(path, headers=HTML | stranger)
         assert status == 403
@@ -115,16 +106,11 @@ def test_without_workers_and_without_a_page(make_mar, tmp_path):
         assert server.request("/page/state")[0] == 404
 
 
-def test_a_person_sees_a_picture_classified(server, browser):
-    """The whole of it: the page in a browser, a click on a sample, the answer drawn."""
+def test_a_click_on_a_sample_draws_its_response(server, browser):
     browser.open(f"http://127.0.0.1:{server.port()}/")
-    browser.value(
-        "[...document.querySelectorAll('#sample-list button')].find(e => e.textContent.includes('seven')).click()"
-    )
-    end = time.monotonic() + 20
-    while not browser.value("document.querySelector('#answer article') !== null"):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    buttons = "[...document.querySelectorAll('#sample-list button')]"
+    browser.value(f"{buttons}.find(e => e.textContent.includes('seven')).click()")
+    wait_until(lambda: browser.value("document.querySelector('#answer article') !== null"))
     drawn = browser.value("document.querySelector('#answer').textContent")
     assert "200" in drawn
     assert "7" in drawn

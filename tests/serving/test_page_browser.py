@@ -38,12 +38,12 @@ DRAWN = "document.querySelector('#drawn')"
 def server(browser: Browser) -> Iterator[PageServer]:
     with PageServer() as server:
         yield server
-        browser.open("about:blank")  # else it goes on asking, while the next page is looked at
+        browser.open("about:blank")  # ends its polling
 
 
 @pytest.fixture
 def page(server: PageServer, browser: Browser) -> Iterator[Browser]:
-    """Open the page anew; whatever a test does there, the browser has nothing to complain of."""
+    """Open the page again; after the test, the browser's log must be empty."""
     server.models = MODELS
     server.asked.clear()
     browser.open(server.address)
@@ -58,7 +58,7 @@ def page(server: PageServer, browser: Browser) -> Iterator[Browser]:
 
 
 def wait(page: Browser, script: str) -> Any:
-    """Return a script's value as soon as it has one that is true."""
+    """Return a script's value as soon as it is true."""
     end = time.monotonic() + 10
     while not (value := page.value(script)):
         assert time.monotonic() < end, f"this never came true: {script}"
@@ -124,7 +124,7 @@ def test_the_models_are_listed(page: Browser):
     assert page.value("document.querySelector('.model polyline').getAttribute('points').split(' ').length") == 7
 
 
-def test_a_model_that_becomes_ready_is_told_without_a_click(page: Browser, server: PageServer):
+def test_changes_of_the_models_are_shown_without_a_click(page: Browser, server: PageServer):
     choose_model(page, "segmenter")
     server.models = (MODELS[3], model("slow", latencies=(5.0,)), model("late", state=ModelState.LOADING))
     page.value(LOOKED_AT)
@@ -132,9 +132,6 @@ def test_a_model_that_becomes_ready_is_told_without_a_click(page: Browser, serve
     assert texts(page, ".model .name") == ["segmenter", "slow", "late"]
     assert texts(page, ".model .facts b") == ["ready", "ready", "loading"]
     assert page.value("document.activeElement.closest('.model')?.querySelector('.name').textContent") == "segmenter"
-
-
-def test_models_without_workers_and_no_models(page: Browser, server: PageServer):
     server.models = (model("idle", state=ModelState.EMPTY, workers=0),)
     page.value(LOOKED_AT)
     wait(page, "document.querySelector('.model .name').textContent === 'idle'")
@@ -146,7 +143,7 @@ def test_models_without_workers_and_no_models(page: Browser, server: PageServer)
     assert not page.value("document.querySelector('#asked-model').textContent").startswith("Ask")
 
 
-def test_it_asks_by_itself_while_somebody_looks(page: Browser, server: PageServer):
+def test_the_visible_page_polls_the_state(page: Browser, server: PageServer):
     faster = "const every = setInterval; window.setInterval = (work, ms) => every(work, ms / 20)"
     script = page.ask("Page.addScriptToEvaluateOnNewDocument", source=faster)
     page.open(server.address)
@@ -188,7 +185,7 @@ PASTED = """(() => {
 })()"""
 
 
-def test_what_is_dropped_or_pasted(page: Browser, server: PageServer):
+def test_dropped_and_pasted_inputs(page: Browser, server: PageServer):
     assert page.value(DROPPED)
     assert texts(page, "#file-hint") == ["3 bytes, application/octet-stream"]
     send(page)
@@ -206,7 +203,7 @@ def test_what_is_dropped_or_pasted(page: Browser, server: PageServer):
     assert server.asked == [("digits", "1.0", *given) for given in expected]
 
 
-def test_what_is_typed(page: Browser, server: PageServer):
+def test_typed_inputs_and_the_command_to_send_them(page: Browser, server: PageServer):
     for kind, typed in (("text", 'it\'s $(a)\n"b" `c` \\ @d'), ("json", '{"a": "it\'s"}')):
         page.value("document.querySelector('#text').value = ''")
         send_text(page, typed, kind)
@@ -214,9 +211,7 @@ def test_what_is_typed(page: Browser, server: PageServer):
         assert server.asked[-1] == ("digits", "1.0", content_type, typed.encode())
         command = ["curl", "-H", f"Content-Type: {content_type}", "--data-raw", typed]
         assert command_of(page) == [*command, f"{server.address}/predictions/digits"]
-
-
-def test_the_command_names_another_version_and_has_a_long_text_as_a_file(page: Browser):
+    click(page, "label[for=kind-text]")
     for number, path in ((2, "detector/1.0"), (3, "detector")):
         click(page, f".model:nth-child({number})")
         send_text(page, "x")
@@ -239,7 +234,7 @@ def test_a_sample_goes_with_one_click_as_it_was_packed(page: Browser, server: Pa
         assert words[4] == SAMPLES[name][1].decode()
 
 
-def test_what_cannot_be_sent(page: Browser, server: PageServer):
+def test_invalid_inputs_are_not_sent(page: Browser, server: PageServer):
     click(page, "#send")
     assert wait(page, "document.querySelector('#problem').textContent") == "Choose a file first, or take a sample."
     assert page.value("document.querySelector('#send').textContent") == "Send"
@@ -252,7 +247,7 @@ def test_what_cannot_be_sent(page: Browser, server: PageServer):
     assert page.value("document.querySelector('#samples').hidden")
 
 
-def test_boxes_and_bars_are_where_they_should_be(page: Browser):
+def test_the_positions_of_bars_boxes_and_masks(page: Browser):
     send(page, ".samples button")
     share = "[...document.querySelectorAll('#drawn .bar i')].map(i => i.offsetWidth / i.parentElement.offsetWidth)"
     assert page.value(share)[:2] == [pytest.approx(0.93, abs=0.02), pytest.approx(0.04, abs=0.02)]
@@ -263,9 +258,6 @@ def test_boxes_and_bars_are_where_they_should_be(page: Browser):
     assert (left, width) == (pytest.approx(20 / 300, abs=0.02), pytest.approx(70 / 300, abs=0.02))
     assert texts(page, "#drawn .box") == ["person 0.98", "dog 0.71"]
     assert texts(page, "#drawn article > h2 .name") == ["detector 2.0: scene.png"]
-
-
-def test_a_mask_lies_over_its_picture(page: Browser):
     choose_model(page, "segmenter")
     send(page, ".samples button")
     assert wait(page, f"{DRAWN}.querySelector('.over').naturalWidth") == 60
@@ -275,10 +267,16 @@ def test_a_mask_lies_over_its_picture(page: Browser):
     assert legend == ["0", "<em>car</em>", "tree"]
 
 
-def test_an_answer_that_fell_short_says_why(page: Browser):
+def test_failed_long_and_binary_responses(page: Browser):
     send_text(page, "please fail")
     assert "KeyError" in page.value(f"{DRAWN}.querySelector('.trouble').textContent")
     assert page.value("document.querySelector('#progress').textContent").startswith("500 Internal Server Error after")
+    for text in ("long", "bytes"):
+        page.value("document.querySelector('#text').value = ''")
+        send_text(page, text)
+        assert text == "bytes" or texts(page, "#body") == ["x" * 100_000 + "\n… and 1 more"]
+    assert page.value("document.querySelector('#raw').hidden")
+    assert wait(page, f"{DRAWN}.querySelector('img').naturalWidth") == 64
 
 
 def test_the_body_and_the_headers_as_they_came_and_the_command_to_copy(page: Browser):
@@ -293,19 +291,10 @@ def test_the_body_and_the_headers_as_they_came_and_the_command_to_copy(page: Bro
     assert page.value("navigator.clipboard.readText()") == page.value("document.querySelector('#curl').textContent")
 
 
-def test_bodies_that_are_only_drawn_or_shown_in_part(page: Browser):
-    send_text(page, "long")
-    assert texts(page, "#body") == ["x" * 100_000 + "\n… and 1 more"]
-    page.value("document.querySelector('#text').value = ''")
-    send_text(page, "bytes")
-    assert page.value("document.querySelector('#raw').hidden")
-    assert wait(page, f"{DRAWN}.querySelector('img').naturalWidth") == 64
-
-
-def test_asking_can_be_cancelled_and_another_question_takes_its_place(page: Browser, server: PageServer):
+def test_a_request_can_be_cancelled_or_replaced_by_another(page: Browser, server: PageServer):
     waits = "document.querySelector('#send').textContent === 'Cancel'"
     choose_model(page, "slow")
-    for button in (".samples button", "#send"):  # asks again, cancels
+    for button in (".samples button", "#send"):  # sends another, cancels
         server.cancelled.clear()
         click(page, ".samples button")
         wait(page, waits)
@@ -321,13 +310,13 @@ def test_asking_can_be_cancelled_and_another_question_takes_its_place(page: Brow
     assert texts(page, "#progress")[0].startswith("200 OK")
 
 
-def test_another_models_answer_does_not_stay_below_a_refusal(page: Browser, server: PageServer):
+def test_an_error_hides_the_response_of_another_model(page: Browser, server: PageServer):
     send(page, ".samples button")
     choose_model(page, "broken")
     click(page, "#send")
     assert wait(page, "document.querySelector('#problem').textContent") == 'Model "broken" has <no> worker.'
     assert page.value("document.querySelector('#answer').hidden")
-    page.events[:] = [event for event in page.events if event.get("method") != "Log.entryAdded"]  # it tells each 503
+    page.events[:] = [event for event in page.events if event.get("method") != "Log.entryAdded"]  # the 503
 
 
 def test_a_hostile_name_is_only_a_name(page: Browser, server: PageServer):
@@ -338,14 +327,12 @@ def test_a_hostile_name_is_only_a_name(page: Browser, server: PageServer):
     url = command_of(page)[-1]
     assert urllib.parse.unquote(url.removeprefix(f"{server.address}/predictions/")) == HOSTILE
     assert page.value("document.querySelectorAll('img[src=\"x\"]').length") == 0
+    page.open(f"{server.address}{MODELS[0].samples[-1].url}")  # a sample that is a page with a script
+    assert page.value("document.title") == ""
+    page.open(server.address)
 
 
-def test_a_sample_that_is_a_page_runs_nothing(server: PageServer, browser: Browser):
-    browser.open(f"{server.address}{MODELS[0].samples[-1].url}")
-    assert browser.value("document.title") == ""
-
-
-def test_a_server_that_is_gone_is_told(browser: Browser):
+def test_a_server_that_has_ended_is_shown(browser: Browser):
     with PageServer() as server:
         browser.open(server.address)
         click(browser, "label[for=kind-text]")
@@ -354,7 +341,7 @@ def test_a_server_that_is_gone_is_told(browser: Browser):
     wait(browser, "document.querySelector('#connection').className === 'bad'")
 
 
-def test_all_of_it_works_with_the_keyboard(page: Browser, server: PageServer):
+def test_the_page_works_with_the_keyboard(page: Browser, server: PageServer):
     def tab_to(script: str) -> None:
         for _ in range(30):
             press(page, "Tab", 9)
@@ -388,7 +375,7 @@ def test_nothing_is_wider_than_the_page(page: Browser, server: PageServer, width
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_every_text_can_be_read_by_day_and_by_night(page: Browser, server: PageServer, dark: bool):
+def test_every_text_is_legible_by_light_and_dark(page: Browser, server: PageServer, dark: bool):
     page.open(server.address, dark=dark)
     send_text(page, "please fail")
     page.value("document.querySelector('#raw').open = document.querySelector('#head').open = true")
