@@ -9,6 +9,7 @@ import pytest
 
 from marpack.cli.inputs import InputOptions, count_inputs, read_inputs
 from marpack.cli.main import marpack
+from marpack.cli.options import ALL_OPTIONS
 from marpack.errors import UsageError
 from marpack.runner.inputs import RequestDefaults
 
@@ -59,7 +60,9 @@ def test_an_input_needs_a_name() -> None:
 def test_help_lists_the_options_under_their_headings_in_one_column() -> None:
     run = marpack.get_command(MARPACK, "run")
     assert run is not None
-    text = run.get_help(click.Context(run, MARPACK, info_name="run"))
+    context = click.Context(run, info_name="run")
+    context.meta[ALL_OPTIONS] = True
+    text = run.get_help(context)
     assert re.findall(r"^(\w+):$", text, re.MULTILINE) == [
         "Inputs", "Requests", "Workers", "Model", "Results", "Debugging", "Benchmark", "Other",
     ]  # fmt: skip
