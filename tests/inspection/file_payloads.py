@@ -196,33 +196,35 @@ def sparse(header: bytearray) -> None:
     header[483:495] = size
 
 
-TARS: dict[str, tuple[bytes, Loader]] = {
-    "ustar": (tarred({"a/b": EVIL}, tarfile.USTAR_FORMAT), from_tar()),
-    "pax": (tarred({"ü" * 150: EVIL}), from_tar()),
-    "gnu, long name": (tarred({"n" * 300: EVIL}, tarfile.GNU_FORMAT), from_tar()),
-    "V7": (as_v7(tarred({"vocab": EVIL}, tarfile.USTAR_FORMAT)), from_tar()),
-    "V7, second member": (as_v7(tarred({"a": EVIL, "b": EVIL}, tarfile.USTAR_FORMAT)), from_tar()),
-    "no magic word for one": (tarred({"a": b"N."}) [:1024] + as_v7(tarred({"b": EVIL}, tarfile.USTAR_FORMAT)),
-    from_tar()),
-    "unknown type": (as_type(b"Z")(tarred({"a": EVIL})), from_tar()),
-    "contiguous": (tarred({"a": EVIL}, type=tarfile.CONTTYPE), from_tar()),
-    "of old": (tarred({"a": EVIL}, type=tarfile.AREGTYPE), from_tar()),
-    "sparse": (rewritten(tarred({"a": EVIL}, tarfile.GNU_FORMAT), sparse), from_tar()),
-    "size by pax": (tarred({"a": EVIL}, pax_headers={"comment": "x"}), from_tar()),
-    "cut off": (tarred({"a": EVIL})[:1024], from_tar()),
-    "gz": (gzip.compress(tarred({"a": EVIL})), from_tar()),
-    "bz2": (bz2.compress(tarred({"a": EVIL})), from_tar()),
-    "xz": (lzma.compress(tarred({"a": EVIL})), from_tar()),
-    "V7, gz": (gzip.compress(as_v7(tarred({"a": EVIL}, tarfile.USTAR_FORMAT))), from_tar()),
+TARS = {
+    "ustar": tarred({"a/b": EVIL}, tarfile.USTAR_FORMAT),
+    "pax": tarred({"ü" * 150: EVIL}),
+    "gnu, long name": tarred({"n" * 300: EVIL}, tarfile.GNU_FORMAT),
+    "V7": as_v7(tarred({"vocab": EVIL}, tarfile.USTAR_FORMAT)),
+    "V7, second member": as_v7(tarred({"a": EVIL, "b": EVIL}, tarfile.USTAR_FORMAT)),
+    "no magic word for one": tarred({"a": b"N."})[:1024] + as_v7(tarred({"b": EVIL}, tarfile.USTAR_FORMAT)),
+    "unknown type": as_type(b"Z")(tarred({"a": EVIL})),
+    "contiguous": tarred({"a": EVIL}, type=tarfile.CONTTYPE),
+    "of old": tarred({"a": EVIL}, type=tarfile.AREGTYPE),
+    "sparse": rewritten(tarred({"a": EVIL}, tarfile.GNU_FORMAT), sparse),
+    "size by pax": tarred({"a": EVIL}, pax_headers={"comment": "x"}),
+    "cut off": tarred({"a": EVIL})[:1024],
+    "gz": gzip.compress(tarred({"a": EVIL})),
+    "bz2": bz2.compress(tarred({"a": EVIL})),
+    "xz": lzma.compress(tarred({"a": EVIL})),
+    "V7, gz": gzip.compress(as_v7(tarred({"a": EVIL}, tarfile.USTAR_FORMAT))),
+}
+OTHER_TARS: dict[str, tuple[bytes, Loader]] = {
     "gz, damage further on": (
-        gzip.compress(b"")[:10] + stored_then(tarred({"a": EVIL}) + PADDED, b"\xff" * 9), from_tar(mode="r|gz")
+        gzip.compress(b"")[:10] + stored_then(tarred({"a": EVIL}) + PADDED, b"\xff" * 9),
+        from_tar(mode="r|gz"),
     ),
-}  # fmt: skip
+}
 
 
 def tars() -> Found:
     """Tars of every kind that Python's tarfile reads."""
-    for name, (content, load) in TARS.items():
+    for name, (content, load) in {**{name: (each, from_tar()) for name, each in TARS.items()}, **OTHER_TARS}.items():
         yield f"tar: {name}", Payload(content, "assets.tar", load)
     for member in ("storages", "tensors", "pickle"):
         yield f"torch's tar, {member}", Payload(legacy_tar(member), "model.pt", load_torch)
@@ -371,84 +373,77 @@ def encrypted(password: bytes = b"secret") -> bytes:
 FALSE_LOCATOR = b"PK\6\7" + struct.pack("<IQI", 0, 4, 1)
 
 
-def zip_files() -> dict[str, tuple[bytes | Callable[[], bytes], Loader]]:
-    """Return zips as torch and Python's zipfile open them, however odd, each with what opens it."""
+def other_zips() -> dict[str, tuple[bytes, Loader]]:
+    """Return zips for which `load_zip` does not do."""
     stored_pickle = first_of(torch_bytes({"w": torch.zeros(64)}))
+    numbers = {"m/data.pkl": stored_pickle, "m/version": b"3\n", "m/data/0": before(b"N0I0x1\n")}
+    cut_off = patched(zipped({"a": PADDED * 10}, zipfile.ZIP_DEFLATED), b"PK\1\2", (20, "<I", 300_000))
+    deep = zipped({"a": zipped({"a": zipped({"a": zipped({"a": before(b"I0x1\n")})}, 8)})}, 8)
+    small_zlib = zipped({"a": engine(10)}, zipfile.ZIP_DEFLATED)
+    script = zipped({"m/data.pkl": b"N.", "m/constants.pkl": b").", "m/data/0": EVIL})
+    gzipped_member = zipped({"a.gz": gzip.compress(EVIL)})
     return {
-        "zip, deflated": (zipped({"a": EVIL}, zipfile.ZIP_DEFLATED), load_zip),
-        "zip, bzip2": (zipped({"a": EVIL}, zipfile.ZIP_BZIP2), load_zip),
-        "zip, lzma": (zipped({"a": EVIL}, zipfile.ZIP_LZMA), load_zip),
-        "zip behind something": (b"#!/bin/sh\n" + zipped({"a": EVIL}), load_zip),
-        "zip behind something, with a comment": (
-            b"GIF89a" + bytes(99) + zipped({"a": EVIL}, comment=b"hello"),
-            load_zip,
-        ),
-        "zip behind something, with bytes behind": (b"GIF89a" + zipped({"a": EVIL}) + bytes(9), load_zip),
-        "zip with a comment": (zipped({"a": EVIL}, comment=b"c" * 60_000), load_zip),
-        "zip with bytes behind it": (zipped({"a": EVIL}) + bytes(3000), load_zip),
-        "zip, shifted": (shifted(zipped({"a": EVIL}), 20), load_zip),
-        "zip, shifted behind something": (bytes(7) + shifted(zipped({"a": EVIL}), 3), load_zip),
-        "zip, a folder with content": (zipped({"vocab.pkl/": EVIL}), load_zip),
         "zip, wrong CRC": (patched(zipped({"a": PADDED * 10}), b"PK\1\2", (16, "<I", 1)), open_first),
-        "zip, deflated, cut off": (
-            patched(zipped({"a": PADDED * 10}, zipfile.ZIP_DEFLATED), b"PK\1\2", (20, "<I", 300_000)),
-            open_first,
-        ),
+        "zip, deflated, cut off": (cut_off, open_first),
         "zip, encrypted": (encrypted(), expanding(partial(unzipped, password=b"secret"))),
-        "zip64": (zip64(zipped({"a": EVIL})), load_zip),
-        "zip of a gzip": (
-            zipped({"a.gz": gzip.compress(EVIL)}),
-            expanding(lambda data: gzip.decompress(unzipped(data))),
-        ),
-        "zip of a small zlib": (
-            zipped({"a": engine(10)}, zipfile.ZIP_DEFLATED),
-            expanding(lambda data: zlib.decompress(unzipped(data))),
-        ),
-        "zip in zip in zip in zip": (
-            zipped({"a": zipped({"a": zipped({"a": zipped({"a": before(b"I0x1\n")})}, 8)})}, 8),
-            expanding(lambda data: unzipped(unzipped(unzipped(unzipped(data))))),
-        ),
+        "zip of a gzip": (gzipped_member, expanding(lambda data: gzip.decompress(unzipped(data)))),
+        "zip of a small zlib": (small_zlib, expanding(lambda data: zlib.decompress(unzipped(data)))),
+        "zip in zip in zip in zip": (deep, expanding(lambda data: unzipped(unzipped(unzipped(unzipped(data)))))),
         "zip, one byte": (zipped({"a": EVIL, **{f"b{at}": b"" for at in range(9)}}), open_first),
-        "torch": (torched(), load_torch),
-        "torch, its own": (torch_bytes({"a": torch.zeros(2), "b": Called()}), load_torch),
-        "torch, hex": (torched(before(b"I0x10\n")), load_torch),
-        "torch, a long line": (torched(before(b"S'" + b"x" * 90_000 + b"'\n")), load_torch),
-        "torch, a spaced module": (torched(b"cmy mod\nNet\n."), load_torch),
-        "torch, deflated": (torched(method=zipfile.ZIP_DEFLATED), load_torch),
-        "torch, .data": (
-            zipped({"m/data.pkl": EVIL, "m/.data/version": b"3", "m/.data/serialization_id": b"1"}),
-            load_torch,
-        ),
-        "torch, odd folder": (torched(root="my model (1)"), load_torch),
-        "torch, capitals": (zipped({"m/x": b"", "m/DATA.PKL": EVIL, "m/version": b"3\n"}), load_torch),
-        "torch, two of a name": (twice(), load_torch),
-        "torch, no CRC": (patched(torched(), b"PK\1\2", (16, "<I", 0)), load_torch),
-        "torch, wrong local size": (patched(torched(), b"PK\3\4", (18, "<I", 5), (22, "<I", 5)), load_torch),
-        "torch, wrong local method": (patched(torched(), b"PK\3\4", (8, "<H", 8)), load_torch),
-        "torch, wrong local name": (torched().replace(b"m/data.pkl", b"m/name.txt", 1), load_torch),
-        "torch, a comment": (torched(comment=b"hello"), load_torch),
-        "torch, half a magic word in its comment": (torched(comment=b"x" * 30 + b"PK\5\6"), load_torch),
-        "torch, bytes behind": (torched() + bytes(3000), load_torch),
-        "torch, a false locator": (ended(torched(), FALSE_LOCATOR), load_torch),
-        "torch, zip64": (zip64(torched()), load_torch),
-        "torch, encrypted flag, local": (patched(torched(), b"PK\3\4", (6, "<H", 1)), load_torch),
-        "torch, over 200,000 members": (crowded, load_torch),
-        "torch, a storage that is a pickle": (
-            zipped({"m/data.pkl": stored_pickle, "m/version": b"3\n", "m/data/0": before(b"N0I0x1\n")}),
-            load_storage,
-        ),
-        "torch, TorchScript's names": (
-            zipped({"m/data.pkl": b"N.", "m/constants.pkl": b").", "m/data/0": EVIL}),
-            load_storage,
-        ),
+        "torch, a storage that is a pickle": (zipped(numbers), load_storage),
+        "torch, TorchScript's names": (script, load_storage),
+    }
+
+
+ZIPS = {
+    "zip, deflated": zipped({"a": EVIL}, zipfile.ZIP_DEFLATED),
+    "zip, bzip2": zipped({"a": EVIL}, zipfile.ZIP_BZIP2),
+    "zip, lzma": zipped({"a": EVIL}, zipfile.ZIP_LZMA),
+    "zip behind something": b"#!/bin/sh\n" + zipped({"a": EVIL}),
+    "zip behind something, with a comment": b"GIF89a" + bytes(99) + zipped({"a": EVIL}, comment=b"hello"),
+    "zip behind something, with bytes behind": b"GIF89a" + zipped({"a": EVIL}) + bytes(9),
+    "zip with a comment": zipped({"a": EVIL}, comment=b"c" * 60_000),
+    "zip with bytes behind it": zipped({"a": EVIL}) + bytes(3000),
+    "zip, shifted": shifted(zipped({"a": EVIL}), 20),
+    "zip, shifted behind something": bytes(7) + shifted(zipped({"a": EVIL}), 3),
+    "zip, a folder with content": zipped({"vocab.pkl/": EVIL}),
+    "zip64": zip64(zipped({"a": EVIL})),
+}
+
+
+def torch_zips() -> dict[str, bytes | Callable[[], bytes]]:
+    """Return zips as torch.load opens them, however odd."""
+    return {
+        "torch": torched(),
+        "torch, its own": torch_bytes({"a": torch.zeros(2), "b": Called()}),
+        "torch, hex": torched(before(b"I0x10\n")),
+        "torch, a long line": torched(before(b"S'" + b"x" * 90_000 + b"'\n")),
+        "torch, a spaced module": torched(b"cmy mod\nNet\n."),
+        "torch, deflated": torched(method=zipfile.ZIP_DEFLATED),
+        "torch, .data": zipped({"m/data.pkl": EVIL, "m/.data/version": b"3", "m/.data/serialization_id": b"1"}),
+        "torch, odd folder": torched(root="my model (1)"),
+        "torch, capitals": zipped({"m/x": b"", "m/DATA.PKL": EVIL, "m/version": b"3\n"}),
+        "torch, two of a name": twice(),
+        "torch, no CRC": patched(torched(), b"PK\1\2", (16, "<I", 0)),
+        "torch, wrong local size": patched(torched(), b"PK\3\4", (18, "<I", 5), (22, "<I", 5)),
+        "torch, wrong local method": patched(torched(), b"PK\3\4", (8, "<H", 8)),
+        "torch, wrong local name": torched().replace(b"m/data.pkl", b"m/name.txt", 1),
+        "torch, a comment": torched(comment=b"hello"),
+        "torch, half a magic word in its comment": torched(comment=b"x" * 30 + b"PK\5\6"),
+        "torch, bytes behind": torched() + bytes(3000),
+        "torch, a false locator": ended(torched(), FALSE_LOCATOR),
+        "torch, zip64": zip64(torched()),
+        "torch, encrypted flag, local": patched(torched(), b"PK\3\4", (6, "<H", 1)),
+        "torch, over 200,000 members": crowded,
     }
 
 
 def zips() -> Found:
     """Zips as torch and Python's zipfile open them, however odd."""
-    for name, (content, load) in zip_files().items():
-        member = "model.pt" if load is load_torch else "assets.zip"
-        yield name, Payload(content, member, load, {"my mod.py": MODULE})
+    for name, (content, load) in {**{name: (each, load_zip) for name, each in ZIPS.items()}, **other_zips()}.items():
+        yield name, Payload(content, "assets.zip", load)
+    for name, content in torch_zips().items():
+        yield name, Payload(content, "model.pt", load_torch, {"my mod.py": MODULE})
     package = {"x/model/model.pkl": EVIL, "x/.data/extern_modules": b"posix\n", "x/.data/version": b"6\n"}
     yield "torch.package", Payload(zipped(package), "model.pt", load_package)
     code = {

@@ -1,9 +1,7 @@
 import pytest
+from inspection.test_inspect import BOMB
 from invoking import invoke
 
-BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
-    f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(9)
-)
 HANDLER = "def handle(data, context):\n    return data\n"
 
 
@@ -15,8 +13,6 @@ HANDLER = "def handle(data, context):\n    return data\n"
         ("a: !!python/object/apply:os.system ['id']\n", '{"0": "a"}', "tag"),
         ("a: !x\n", '{"0": "a"}', "tag"),
         ("a: 1\n", "[1, 2]", "labels"),
-        ("a: 1\n", "{", "labels"),
-        ("a: 1\n", '{"0": 1}', "labels"),
         ("a: 1\n", "[" * 100_000, "labels"),
     ],
 )
