@@ -24,7 +24,7 @@ from marpack.api.options import (
     UnpackOptions,
     VerifyOptions,
 )
-from marpack.cli.options import Command, command, json_option
+from marpack.cli.options import Command, command, json_option, project_above
 from marpack.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -115,7 +115,6 @@ def build(options: BuildOptions, *, dry_run: bool, as_json: bool) -> None:
     within the repository or the home folder. Without a project, the options of torch-model-archiver work as they do
     there.
     """
-    from marpack.cli.session import project_above
     from marpack.render.build import build_page, plan_page, show_warnings
     from marpack.render.console import byte_bar
 

@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         code = end.exit_code
     except getattr(click.exceptions, "NoArgsIsHelpError", ()) as error:  # which click before 8.2 does not have
         error.show()
-        code = _finish(UsageError("Missing command."), words)
+        code = _finish(UsageError("missing command"), words)
     except click.ClickException as error:
         code = _fail(_usage_error(error), words)
     except (click.Abort, KeyboardInterrupt):

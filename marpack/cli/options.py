@@ -166,9 +166,26 @@ def _with_project(options: Any) -> Any:  # Any: a struct
         return options
     from msgspec.structs import replace
 
-    from marpack.cli.session import project_above
-
     return replace(options, source=project_above())
+
+
+def project_above() -> str | None:
+    """Return the project of which the current folder is a subfolder, and say so on stderr; None if there is none."""
+    from pathlib import Path
+
+    from marpack.project.source import find_project
+    from marpack.render.console import STDERR, show_lines, visible
+
+    try:
+        found = find_project(Path.cwd(), Path.home())
+    except (OSError, RuntimeError):  # a folder cannot be read or was removed, or there is no home
+        return None
+    if found is None:
+        return None
+    path = os.path.relpath(found, Path.cwd().resolve())
+    if not STDERR.quiet:
+        show_lines([click.style(f"using the project in {visible(path)}", dim=True)], err=True)
+    return path
 
 
 def options_of(kind: type[Struct]) -> list[Declared]:

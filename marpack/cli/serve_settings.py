@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from marpack.api.operations import cache_of
 from marpack.api.sessions import Consent, isolated_python, load_of
+from marpack.cli.options import project_above
 from marpack.cli.serve import ServeOptions
-from marpack.cli.session import print_aside, project_above, show_origin
+from marpack.cli.session import print_aside, show_origin
 from marpack.errors import MarpackError, UsageError
 from marpack.project.load import declared_metrics
 from marpack.project.source import resolve

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
-
-import click
 
 from marpack.api.sessions import SessionNotes
 from marpack.render.console import waiting
@@ -32,25 +29,6 @@ class TerminalNotes(SessionNotes):
     def loading(self) -> AbstractContextManager[object]:
         """Show a status while the model is loaded."""
         return waiting("loading the model")
-
-
-def project_above() -> str | None:
-    """Return the project of which the current folder is a subfolder, and say so on stderr; None if there is none."""
-    from pathlib import Path
-
-    from marpack.project.source import find_project
-    from marpack.render.console import STDERR, show_lines, visible
-
-    try:
-        found = find_project(Path.cwd(), Path.home())
-    except (OSError, RuntimeError):  # a folder cannot be read or was removed, or there is no home
-        return None
-    if found is None:
-        return None
-    path = os.path.relpath(found, Path.cwd().resolve())
-    if not STDERR.quiet:
-        show_lines([click.style(f"using the project in {visible(path)}", dim=True)], err=True)
-    return path
 
 
 def show_notable(findings: Iterable[Finding]) -> None:
