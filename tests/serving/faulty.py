@@ -6,7 +6,6 @@ import logging
 import sys
 import textwrap
 import threading
-import zipfile
 from contextlib import AbstractContextManager, closing
 from functools import partial
 from http.client import HTTPConnection, HTTPException
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from serving.commands import Serving, serving
+from serving.served import pack
 
 HANDLER = textwrap.dedent(
     """
@@ -77,12 +77,7 @@ HANDLER = textwrap.dedent(
 
 def write_archive(path: Path, data: str = "old") -> Path:
     """Write an archive with this handler and another file."""
-    model = {"modelName": "probe", "modelVersion": "1.0", "handler": "handler.py"}
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("handler.py", HANDLER)
-        archive.writestr("data.txt", data)
-        archive.writestr("MAR-INF/MANIFEST.json", json.dumps({"runtime": "python", "model": model}))
-    return path
+    return pack(path.parent, path.name, HANDLER, files={"data.txt": data}, modelName="probe")
 
 
 class Load:

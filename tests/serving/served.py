@@ -38,16 +38,25 @@ def free_address(host: str = "127.0.0.1") -> Address:
         return Address(host, sock.getsockname()[1])
 
 
-def pack(folder: Path, file: str, handler: str, *, config: str | None = None, **model: str) -> Path:
-    """Write an archive: its name is the file's unless `modelName` says otherwise, `config` is its model config."""
+def pack(
+    folder: Path,
+    file: str,
+    handler: str,
+    *,
+    config: str | None = None,
+    files: Mapping[str, str | bytes] | None = None,
+    **model: str,
+) -> Path:
+    """Write an archive with the file's name, a model config and further files."""
     known = {"modelName": file.partition(".")[0], "modelVersion": "1.0", "handler": "handler.py", **model}
+    members = {"handler.py": handler, **(files or {})}
     if config is not None:
         known["configFile"] = "config.yaml"
+        members["config.yaml"] = config
+    members["MAR-INF/MANIFEST.json"] = json.dumps({"runtime": "python", "model": known})
     with zipfile.ZipFile(folder / file, "w") as archive:
-        archive.writestr("handler.py", handler)
-        if config is not None:
-            archive.writestr("config.yaml", config)
-        archive.writestr("MAR-INF/MANIFEST.json", json.dumps({"runtime": "python", "model": known}))
+        for name, content in members.items():
+            archive.writestr(name, content)
     return folder / file
 
 

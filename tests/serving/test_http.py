@@ -9,7 +9,6 @@ import pytest
 from refusals import has_code
 from serving.fronts import LARGE, LIMIT, Client, Listening, eventually, in_loop, listening, request
 from serving.logs import recording
-from serving.malformed import MALFORMED
 
 from marpack.errors import UsageError
 from marpack.serving.api import Call, Route
@@ -411,6 +410,118 @@ async def test_an_answer_that_is_broken_off_ends_with_a_reset():
         await client.send(request("/broken"))
         with pytest.raises(ConnectionResetError):
             await client.reader.read()
+
+
+GET = b"GET /echo HTTP/1.1\r\nhost: a\r\n"
+POST = b"POST /echo HTTP/1.1\r\nhost: a\r\n"
+IN_CHUNKS = POST + b"transfer-encoding: chunked\r\n\r\n"
+
+# what is sent, and the statuses that may answer it; without one the connection ends
+MALFORMED: dict[str, tuple[bytes, tuple[int, ...]]] = {
+    # lines
+    "empty line": (b"\r\n\r\n", ()),
+    "blank line": (b"  \r\n\r\n", (400,)),
+    "one byte": (b"G", ()),
+    "head without its end": (GET, ()),
+    "no version": (b"GET /echo\r\n\r\n", (400,)),
+    "no path": (b"GET HTTP/1.1\r\nhost: a\r\n\r\n", (400,)),
+    "line feeds alone": (b"GET /echo HTTP/1.1\nhost: a\n\n", (400,)),
+    "two blanks": (b"GET  /echo HTTP/1.1\r\nhost: a\r\n\r\n", (200, 400)),
+    "tabs": (b"GET\t/echo\tHTTP/1.1\r\nhost: a\r\n\r\n", (400,)),
+    "HTTP/0.9": (b"GET /echo HTTP/0.9\r\n\r\n", (200, 400)),
+    "HTTP/1.7": (b"GET /echo HTTP/1.7\r\nhost: a\r\n\r\n", (400,)),
+    "HTTP/2.0": (b"GET /echo HTTP/2.0\r\nhost: a\r\n\r\n", (200,)),
+    "HTTP/3": (b"GET /echo HTTP/3\r\n\r\n", (400,)),
+    "HTTP/1.1x": (b"GET /echo HTTP/1.1x\r\nhost: a\r\n\r\n", (400,)),
+    "small letters": (b"get /echo HTTP/1.1\r\nhost: a\r\n\r\n", (400,)),
+    "unknown method": (b"BREW /echo HTTP/1.1\r\nhost: a\r\n\r\n", (400,)),
+    "connect": (b"CONNECT a:80 HTTP/1.1\r\nhost: a\r\n\r\n", (404,)),
+    "connect and bytes": (b"CONNECT a:80 HTTP/1.1\r\nhost: a\r\n\r\n" + b"x" * 500, (404,)),
+    "trace": (b"TRACE /echo HTTP/1.1\r\nhost: a\r\n\r\n", (200,)),
+    "asterisk": (b"OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n", (404,)),
+    "absolute form": (b"GET http://a/echo HTTP/1.1\r\nhost: a\r\n\r\n", (404,)),
+    "impossible port": (b"GET http://a:99999999/ HTTP/1.1\r\nhost: a\r\n\r\n", (400,)),
+    "open bracket": (b"GET http://[::1 HTTP/1.1\r\nhost: a\r\n\r\n", (400,)),
+    "fragment": (b"GET /echo#x HTTP/1.1\r\nhost: a\r\n\r\n", (200,)),
+    "zero byte in a path": (b"GET /ec\x00ho HTTP/1.1\r\nhost: a\r\n\r\n", (400,)),
+    "high bytes in a path": (b"GET /\xff\xfe HTTP/1.1\r\nhost: a\r\n\r\n", (400,)),
+    "broken escape": (b"GET /%zz HTTP/1.1\r\nhost: a\r\n\r\n", (403,)),
+    "escaped zero byte": (b"GET /%00 HTTP/1.1\r\nhost: a\r\n\r\n", (404,)),
+    "way out": (b"GET /../../etc/passwd HTTP/1.1\r\nhost: a\r\n\r\n", (404,)),
+    "two slashes": (b"GET //echo HTTP/1.1\r\nhost: a\r\n\r\n", (404,)),
+    "long line": (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nhost: a\r\n\r\n", (400,)),
+    # headers
+    "no host": (b"GET /echo HTTP/1.1\r\n\r\n", (400,)),
+    "two hosts": (GET + b"host: b\r\n\r\n", (400,)),
+    "long value": (GET + b"x: " + b"a" * 20_000 + b"\r\n\r\n", (400,)),
+    "long name": (GET + b"a" * 20_000 + b": x\r\n\r\n", (400,)),
+    "many headers": (GET + b"x: 1\r\n" * 200 + b"\r\n", (400,)),
+    "no colon": (GET + b"nonsense\r\n\r\n", (400,)),
+    "no name": (GET + b": 1\r\n\r\n", (400,)),
+    "blank before the colon": (GET + b"x : 1\r\n\r\n", (400,)),
+    "folded value": (GET + b"x: 1\r\n  2\r\n\r\n", (400,)),
+    "zero byte in a value": (GET + b"x: 1\x002\r\n\r\n", (400,)),
+    "carriage return in a value": (GET + b"x: 1\r2\r\n\r\n", (400,)),
+    "high bytes in a value": (GET + b"x: \xff\xfe\r\n\r\n", (200,)),
+    "high byte in a name": (GET + b"\xff: 1\r\n\r\n", (400,)),
+    "odd connection": (GET + b"connection: ,,,\x7f\r\n\r\n", (400,)),
+    "odd cookie": (GET + b'cookie: ;;;=;"\\\r\n\r\n', (200,)),
+    "odd content type": (POST + b"content-type: ;;;;\r\ncontent-length: 3\r\n\r\nabc", (200,)),
+    # lengths
+    "negative length": (POST + b"content-length: -1\r\n\r\n", (400,)),
+    "signed length": (POST + b"content-length: +3\r\n\r\nabc", (400,)),
+    "length in hex": (POST + b"content-length: 0x3\r\n\r\nabc", (400,)),
+    "length in words": (POST + b"content-length: three\r\n\r\nabc", (400,)),
+    "empty length": (POST + b"content-length:\r\n\r\nabc", (400,)),
+    "huge length": (POST + b"content-length: 99999999999999999999999\r\n\r\nabc", (400,)),
+    "two lengths": (POST + b"content-length: 3\r\ncontent-length: 4\r\n\r\nabcd", (400,)),
+    "one length twice": (POST + b"content-length: 3\r\ncontent-length: 3\r\n\r\nabc", (400,)),
+    "list of lengths": (POST + b"content-length: 3, 3\r\n\r\nabc", (400,)),
+    "body too short": (POST + b"content-length: 10\r\n\r\nabc", (400,)),
+    "body too long": (POST + b"content-length: 3\r\n\r\nabcGARBAGE\r\n\r\n", (200, 400)),
+    # codings
+    "length and chunks": (POST + b"content-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", (400,)),
+    "request in a body": (
+        POST + b"content-length: 44\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n" + GET + b"\r\n",
+        (400,),
+    ),
+    "other coding": (POST + b"transfer-encoding: gzip\r\n\r\nabc", (400,)),
+    "chunks twice": (POST + b"transfer-encoding: chunked, chunked\r\n\r\n0\r\n\r\n", (400,)),
+    "chunks first": (POST + b"transfer-encoding: chunked, gzip\r\n\r\n0\r\n\r\n", (400,)),
+    "chunks misspelt": (POST + b"transfer-encoding: xchunked\r\n\r\n0\r\n\r\n", (400,)),
+    "chunk without a size": (IN_CHUNKS + b"zz\r\nabc\r\n", (400,)),
+    "negative chunk": (IN_CHUNKS + b"-3\r\nabc\r\n", (400,)),
+    "huge chunk": (IN_CHUNKS + b"ffffffffffffffffffff\r\nabc\r\n", (400,)),
+    "chunk too long": (IN_CHUNKS + b"3\r\nabcdef\r\n", (400,)),
+    "chunks by line feeds": (IN_CHUNKS + b"3\nabc\n0\n\n", (400,)),
+    "long extension": (IN_CHUNKS + b"3;" + b"x" * 40_000 + b"\r\nabc\r\n0\r\n\r\n", (200, 400)),
+    "trailer without a colon": (IN_CHUNKS + b"0\r\nbad trailer\r\n\r\n", (400,)),
+    "long trailer": (IN_CHUNKS + b"0\r\nx: " + b"y" * 40_000 + b"\r\n\r\n", (400,)),
+    "many trailers": (IN_CHUNKS + b"0\r\n" + b"x: y\r\n" * 10_000 + b"\r\n", (400,)),
+    "chunks without an end": (IN_CHUNKS + b"3\r\nabc\r\n", (400,)),
+    # other protocols
+    "upgrade to websocket": (
+        GET + b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: x\r\n\r\n\x81\x05hello",
+        (200, 400),
+    ),
+    "websocket with a body": (
+        POST + b"connection: upgrade\r\nupgrade: websocket\r\ncontent-length: 3\r\n\r\nabc",
+        (200,),
+    ),
+    "upgrade to HTTP/2": (
+        POST + b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAAAAIA\r\n"
+        b"content-length: 3\r\n\r\nabc",
+        (200,),
+    ),
+    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", (400,)),
+    "an answer": (b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", (400,)),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200), (400,)),
+    "SMTP": (b"EHLO a\r\nMAIL FROM:<a@b>\r\n", (400,)),
+    "SSH": (b"SSH-2.0-OpenSSH_9.0\r\n", (400,)),
+    "Redis": (b"*1\r\n$4\r\nPING\r\n", (400,)),
+    "PROXY": (b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\nGET /echo HTTP/1.1\r\nhost: a\r\n\r\n", (400,)),
+    "bytes": (b"\x00\x01\x02\x03\xff\xfe\r\n\r\n", (400,)),
+}
 
 
 @pytest.mark.parametrize("halves", [False, pytest.param(True, marks=nightly)], ids=["at once", "in halves"])

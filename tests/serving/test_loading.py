@@ -93,8 +93,7 @@ def test_only_the_archive_of_an_allowed_digest_is_accepted(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("payload", [pickle.dumps(Runs()), pickle.dumps(eval), b"\x80\x04\x95"])
 def test_only_safe_archives_are_accepted_where_required(tmp_path: Path, payload: bytes) -> None:
-    path = pack(tmp_path, "m.mar", HANDLER)
-    add(path, "safe.pkl", pickle.dumps({"a": 1}))
+    path = pack(tmp_path, "m.mar", HANDLER, files={"safe.pkl": pickle.dumps({"a": 1})})
     assert admit(AdmissionRules(require_safe=True), path) == ()
     add(path, "weights.pkl", payload)
     assert (refusal(AdmissionRules(require_safe=True), path).where or "").startswith(f"{path}!weights.pkl")
@@ -128,14 +127,12 @@ def test_a_model_that_torchrun_starts_is_refused_before_a_worker_starts(tmp_path
 
 def test_a_plan_has_the_findings_of_its_archive(tmp_path: Path) -> None:
     config = "sequenceBatching: true\nsequenceMaxIdleMSec: 1000\n"
-    path = pack(tmp_path, "m.mar", HANDLER, config=config)
-    add(path, "weights.pkl", pickle.dumps(Runs()))
+    path = pack(tmp_path, "m.mar", HANDLER, config=config, files={"weights.pkl": pickle.dumps(Runs())})
     assert [finding.code for finding in plan(path).findings] == ["untrusted-pickle", "sequence-batching"]
 
 
 def test_a_handler_may_be_a_built_in_or_a_member(tmp_path: Path) -> None:
-    path = pack(tmp_path, "m.mar", HANDLER)
-    add(path, "sub/h.py", HANDLER)
+    path = pack(tmp_path, "m.mar", HANDLER, files={"sub/h.py": HANDLER})
     for handler in ("handler.py", "handler", "handler.py:handle", "image_classifier", "sub/h.py:f"):
         assert plan(path, handler=handler).prepared.load.handler == handler
     for handler in ("other.py", "../handler.py", "/tmp/handler.py", "os:system", "h.py", ""):

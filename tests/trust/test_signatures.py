@@ -142,21 +142,17 @@ def test_another_authority_or_key_does_not_verify_a_signature(signed):
     assert refusal(*signed, vouched.signer().public).code == "other-signer"
 
 
-def test_every_changed_byte_of_the_archive_is_refused(signed, keys):
-    archive, signature = signed
-    whole = archive.read_bytes()
-    for place in range(0, len(whole), 97):
-        archive.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        assert "signed-file" in codes(refusal(archive, signature, keys[1])), place
-
-
-def test_every_changed_byte_of_the_signature_is_refused(signed, keys):
+def test_every_changed_byte_of_the_archive_or_the_signature_is_refused(signed, keys):
     archive, signature = signed
     sha256 = file_digest(archive)
     for place in vouched.each_changed_byte(signature):
         with pytest.raises(SignatureError) as refused:
             verify(archive, sha256, signature, keys[1])
         assert refused.value.where, place
+    whole = archive.read_bytes()
+    for place in range(0, len(whole), 97):
+        archive.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert "signed-file" in codes(refusal(archive, signature, keys[1])), place
 
 
 def test_differences_are_named_by_container_member_or_file(signed, keys, make_mar):
