@@ -159,15 +159,9 @@ def test_every_command_that_builds_refuses_and_names_the_option(
     (project / "marpack.yaml").write_text(HEAD + "files: [../secret.json]\n")
     assert ended(COMMANDS[name]) == 2
     assert "--allow-outside" in capsys.readouterr().err
-    assert ended([COMMANDS[name][0], "--allow-outside", "--help"]) == 0  # an unknown option would be an error
-
-
-@pytest.mark.parametrize("name", ["build", "inspect", "diff", "unpack", "export"])
-def test_every_command_takes_the_option(name: str, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(project)
-    (project / "marpack.yaml").write_text(HEAD + "files: [../secret.json]\n")
-    assert ended([*COMMANDS[name], "--allow-outside"]) == 0
-    assert (project / "tiny.mar").exists()
+    is_static = name in {"build", "inspect", "diff", "unpack", "export"}
+    assert ended([*COMMANDS[name], "--allow-outside", *([] if is_static else ["--help"])]) == 0
+    assert (project / "tiny.mar").exists() == is_static
 
 
 def test_the_functions_take_it(project: Path) -> None:
@@ -188,19 +182,14 @@ def test_flags_name_files_anywhere(project: Path, monkeypatch: pytest.MonkeyPatc
     assert ended(["build", *words, "--export-path", str(tmp_path)]) == 0
 
 
-FORMS = {"a .tar.gz": "tgz", "a .mar": "default", "a folder": "no-archive"}
-
-
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("form", ["tgz", "default", "no-archive"])
 @pytest.mark.parametrize("entry", [".", "*"])
-def test_a_project_that_packs_itself_builds_again(name: str, entry: str, make_project: Make) -> None:
+def test_a_project_that_packs_itself_builds_again(form: str, entry: str, make_project: Make) -> None:
     folder = make_project(f"{HEAD}files: ['{entry}']\n", **{"handler.py": SOUND, "a.txt": "a"})
-    first = marpack.build(folder, archive_format=FORMS[name])
+    first = marpack.build(folder, archive_format=form)
     (folder / f"{Path(first.path).name}.sig").write_text("signature")
     (folder / ".tiny.tar.gz.0a1b.marpack-tmp").write_text("left by a build that was killed")
-    again = marpack.build(folder, archive_format=FORMS[name])
+    again = marpack.build(folder, archive_format=form)
     assert again.content_digest == first.content_digest
-    assert [member.name for member in marpack.inspect(again.path).members if "MAR-INF" not in member.name] == [
-        "a.txt",
-        "handler.py",
-    ]
+    names = [member.name for member in marpack.inspect(again.path).members if "MAR-INF" not in member.name]
+    assert names == ["a.txt", "handler.py"]

@@ -94,18 +94,17 @@ def test_the_same_in_flags(workshop: Path, monkeypatch: pytest.MonkeyPatch) -> N
     Path("broken.py").write_text("def handle(:\n")
     Path("conf/broken.yaml").write_text("a: [\n")
 
-    def flags(**given: str) -> list[tuple[str, str, str]]:
-        return told(lambda: plan_flags(Flags(model_name="m", version="1.0", **given)), workshop)
+    def flags(**given: str) -> list[str]:
+        planned = told(lambda: plan_flags(Flags(model_name="m", version="1.0", **given)), workshop)
+        return [" ".join(each) for each in planned]
 
     assert flags(handler="functions") == []
-    assert flags(handler="broken") == [("error", "source-syntax", "broken.py:1")]
-    assert ("error", "handler-no-entry", "functions.py") in flags(handler="functions:nothing")
-    assert flags(handler="functions", config_file="conf/broken.yaml") == [
-        ("error", "config-syntax", "conf/broken.yaml:2")
-    ]
-    assert flags(handler="image_classifier") == [("error", "weights-none", "--serialized-file")]
-    assert flags(handler="image_classifier", serialized_file="a.pt") == [("error", "missing-file", "--serialized-file")]
-    assert flags(handler="libdigits", runtime="LSP") == [("warning", "runtime-lsp", "--runtime")]
+    assert flags(handler="broken") == ["error source-syntax broken.py:1"]
+    assert "error handler-no-entry functions.py" in flags(handler="functions:nothing")
+    assert flags(handler="functions", config_file="conf/broken.yaml") == ["error config-syntax conf/broken.yaml:2"]
+    assert flags(handler="image_classifier") == ["error weights-none --serialized-file"]
+    assert flags(handler="image_classifier", serialized_file="a.pt") == ["error missing-file --serialized-file"]
+    assert flags(handler="libdigits", runtime="LSP") == ["warning runtime-lsp --runtime"]
 
 
 def test_a_target_decides_what_is_an_error(make_project: Make) -> None:
