@@ -5,9 +5,9 @@ from collections.abc import Callable
 from marpack.errors import MarpackError
 
 
-def has_code(code: str, *facts: object) -> Callable[[MarpackError], bool]:
-    """Return a check that an error has this code, and that its text or hint contains these values."""
-    return lambda error: error.code == code and states(error, *facts)
+def has_code(code: str, *facts: object, where: object = None) -> Callable[[MarpackError], bool]:
+    """Return a check that an error has this code and, if given, this place; its text or hint contains the facts."""
+    return lambda error: error.code == code and where in {None, error.where} and states(error, *facts)
 
 
 def has_facts(*facts: object) -> Callable[[MarpackError], bool]:

@@ -140,13 +140,9 @@ def test_what_was_asked_is_no_part_of_an_answer() -> None:
 
 
 def test_lines_are_short(work: Path) -> None:
-    assert [repr(call()) for _, call in list(SAME.values())[:4]] == [
-        "BuildReport('digits/digits.mar', 18 members, 68.1 kB)",
-        "Inspection('digits/digits.mar', 18 members, pickles safe, 1 finding)",
-        "Diff('digits/digits.mar', 'other/other.mar', 1 difference)".replace("other/other", "other/digits"),
-        "Unpacked('unpacked', 15 files, 9.9 kB)",
-    ]
-    assert re.fullmatch(r"InitReport\('new', \d files written\)", repr(SAME["init"][1]()))
+    for _, call in SAME.values():
+        line = repr(call())
+        assert (line.count("\n"), len(line) < 100) == (0, True), line
     long = results.Answer.of(msgspec.structs.replace(RESULT, body="x" * 1_000_000, input="y" * 1_000_000))
     assert len(repr(long)) < 100
     assert repr(results.Answer.of(RESULT)) == 'Answer(200, {"a":0.5})'

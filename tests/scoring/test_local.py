@@ -129,14 +129,12 @@ def test_no_more_is_read_than_the_pool_takes(tmp_path: Path, read: list[int]) ->
 )
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 def test_the_limit_is_of_all_inputs_together(tmp_path: Path, limit: int | None, counts: list[int], suffix: str) -> None:
-    words = []
-    for number in range(2):
-        path = tmp_path / f"{number}.{suffix}"
+    words = [str(tmp_path / f"{number}.{suffix}") for number in range(2)]
+    for word in words:
         if suffix == "csv":
-            path.write_text("id,t\n" + "".join(f"{row},text {row}\n" for row in range(10)))
+            Path(word).write_text("id,t\n" + "".join(f"{row},text {row}\n" for row in range(10)))
         else:
-            table(path)
-        words.append(str(path))
+            table(Path(word))
     plan = plan_of(*words, limit=limit, part_rows=4)
     summary = scored(plan, tmp_path / "out")
     assert summary.rows == sum(counts)

@@ -15,7 +15,6 @@ from marpack.worker.handlers.vision import (
     Compose,
     ImageClassifier,
     ImageNet,
-    ImageSegmenter,
     Normalize,
     ObjectDetector,
     Resize,
@@ -232,13 +231,6 @@ class Boxes(torch.nn.Module):
         return found
 
 
-class Planes(torch.nn.Module):
-    """Logits [N, 3, H, W]: the picture's own channels."""
-
-    def forward(self, pictures: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"out": pictures, "aux": pictures[:, :1]}
-
-
 @pytest.fixture
 def ready(make_context, tmp_path):
     def make(handler, model, *, labels=None, **settings):
@@ -264,26 +256,9 @@ def test_detections_of_at_least_the_threshold(ready):
         assert len(handler.handle([PICTURE], context)[0]) == boxes
 
 
-def test_detections_without_labels_go_by_number_and_a_batch_keeps_its_order(ready):
-    handler, context = ready(ObjectDetector(), Boxes())
-    first, second = handler.handle([PICTURE, PICTURE], context)
-    assert first == second
-    assert [list(box) for box in first] == [["1", "score"], ["0", "score"]]
-    assert handler.preprocess([{"body": photo("photo-gray.png")}]).shape == (1, 1, 97, 131)  # as on the server
-
-
 def test_a_class_without_a_label(ready, notes):
     handler, context = ready(ObjectDetector(), Boxes(), labels={"0": "cat"})
     with pytest.raises(KeyError) as failure:
         handler.handle([PICTURE], context)
     note_labels_gap(failure.value, handler)
     assert "class 1" in notes()["labels-gap"].message
-
-
-def test_segments_are_class_and_probability_of_every_pixel(ready):
-    handler, context = ready(ImageSegmenter(), Planes())
-    answer = torch.tensor(handler.handle([PICTURE], context))
-    assert answer.shape == (1, 224, 224, 2)
-    logits = handler.preprocess([PICTURE])
-    assert torch.equal(answer[..., 0], logits.argmax(1).float())
-    assert torch.equal(answer[..., 1], torch.softmax(logits, 1).amax(1))
