@@ -11,7 +11,7 @@ from workers import launch, one, predict, runs, started
 
 from marpack.errors import WorkerError
 from marpack.protocol.messages import MAX_MESSAGE, Answered, Dying, FromWorker, Load, Pipe, Trouble
-from marpack.runner.client import LoadError, Worker, wait
+from marpack.runner.client import LoadError, Worker
 from marpack.torchserve.http import Response
 
 HANDLER = textwrap.dedent(
@@ -114,20 +114,6 @@ def test_an_answer_comes_with_its_stages_and_its_prints(worker: Worker):
     assert outcome.responses[0].body == b"hello"
     assert outcome.stages["preprocess"] <= outcome.stages["handle"]
     assert outcome.logs.startswith("handling hello\n")
-
-
-def test_prints_belong_to_the_batch_that_printed_them(worker: Worker):
-    for number in range(50):
-        worker.submit(one(f"n{number}"))
-    outcomes = [predict(worker, one("last"))]
-    while len(outcomes) < 51:
-        outcome = worker.outcome()
-        if outcome is not None:
-            outcomes.append(outcome)
-        elif not wait((worker,), 10):
-            pytest.fail("an answer is missing")
-    words = [outcome.responses[0].body.decode() for outcome in outcomes]
-    assert [outcome.logs.splitlines()[0] for outcome in outcomes] == [f"handling {word}" for word in words]
 
 
 def test_metric_lines_come_among_the_prints_or_beside_them_in_their_order_and_are_nobody_elses(worker: Worker):

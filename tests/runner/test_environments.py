@@ -236,15 +236,3 @@ def test_an_unknown_pip_is_not_trusted_with_a_dry_run(requirements: Path, enviro
     download = refused(requirements, environ | {"PYTHONPATH": str(tmp_path / "other")})
     assert (download.size, bool(download.reason)) == (None, True)
     assert not (requirements.parent / "ran").exists()
-
-
-@pytest.mark.usefixtures("small_site")
-@pytest.mark.nightly
-def test_a_requirement_that_cannot_be_met_shows_what_pip_said(requirements: Path, environ: dict[str, str]):
-    requirements.write_text("quibble>=7\n")
-    for _ in range(2):  # the second time, nothing half-made stands in the way
-        with pytest.raises(IsolationError) as caught:
-            made(requirements, environ)
-        assert "quibble>=7" in caught.value.output
-        assert caught.value.exit_code == 4
-    assert left_behind(requirements) == [".lock"]

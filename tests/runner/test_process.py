@@ -101,7 +101,8 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_of_a_process_the_memory_and_the_end_are_told(child: subprocess.Popen[bytes]):
+@pytest.mark.parametrize("crashes", [True, False])
+def test_of_a_process_the_memory_and_the_end_are_told(child: subprocess.Popen[bytes], crashes: bool):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         process = WorkerProcess(child, ours, -1, MARKER)
@@ -109,6 +110,11 @@ def test_of_a_process_the_memory_and_the_end_are_told(child: subprocess.Popen[by
         assert process.peak_memory() >= process.resident_memory()
         assert (process.ended(), process.signal) == (False, None)
         assert "SIG" not in process.how_it_ended()
+        if crashes:
+            child.send_signal(signal.SIGSEGV)
+            child.wait()
+            assert {"SIGSEGV;", "PYTHONFAULTHANDLER=1"} <= set(process.how_it_ended().split())
+            return
         process.kill()
         assert process.signal == signal.SIGKILL
         assert process.how_it_ended().endswith("SIGKILL")
@@ -123,15 +129,6 @@ def test_an_interpreter_that_is_not_there_is_said_and_leaves_nothing_open(tmp_pa
         WorkerProcess.start(python=str(tmp_path / "python"))
     assert caught.value.where == str(tmp_path / "python")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
-def test_of_a_crash_it_is_told_how_its_place_is_found(child: subprocess.Popen[bytes]):
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        process = WorkerProcess(child, ours, -1, MARKER)
-        child.send_signal(signal.SIGSEGV)
-        child.wait()
-        assert {"SIGSEGV;", "PYTHONFAULTHANDLER=1"} <= set(process.how_it_ended().split())
 
 
 @pytest.mark.nightly

@@ -237,12 +237,10 @@ def test_what_is_timed_comes_after_the_warmup_and_what_is_refused_is_no_part_of_
         (1, 6, 0, 2.0, 3.0), (2, 6, 0, 0.5, 12.0)
     ]  # fmt: skip
     assert [pace.stages["handle"].p50 for pace in found.paces] == [2.0, 4.0]
-
-
-@pytest.mark.parametrize(("status", "short"), [(199, 1), (200, 0), (299, 0), (300, 1), (0, 1)])
-def test_what_is_no_answer_falls_short(status: int, short: int):
-    found = measure(Paced(status), data_inputs(["a"], RequestDefaults()), (1,), repeats=1, warmup=0)
-    assert found.paces[0].short == short
+    monkeypatch.undo()
+    for status, short in ((199, 1), (200, 0), (299, 0), (300, 1), (0, 1)):
+        found = measure(Paced(status), data_inputs(["a"], RequestDefaults()), (1,), repeats=1, warmup=0)
+        assert found.paces[0].short == short
 
 
 HANDLER = textwrap.dedent(

@@ -1,11 +1,8 @@
 """Bulk scoring on a real Ray cluster of two nodes: whatever dies, every row is there once, or among the failures."""
 
-import errno
 import json
 import os
 import pickle
-import random
-import resource
 import signal
 import subprocess
 import sys
@@ -54,7 +51,6 @@ def handle(data, context):
 """
 MakeMar = Callable[..., Path]
 ROWS = 600
-_FULL = 200_000  # bytes in a file: more than Ray's logs have, less than a part of long texts
 ECHO = ("--text", "t", "--select", "echo=echo", "--part-rows", "50")
 
 
@@ -258,28 +254,6 @@ def test_too_many_failures_stop_the_run(cluster: Any, mar: str, tmp_path: Path) 
     assert (summary["exceeded"], summary["complete"]) == (True, False)
     assert 80 < summary["failed"] < ROWS
     assert written(tmp_path / "out").num_rows >= summary["rows"]
-
-
-@pytest.mark.independent("ray")
-def test_a_disk_that_is_full_is_a_sentence(cluster: Any, mar: str, tmp_path: Path) -> None:
-    made = random.Random(1)
-    texts: list[str | None] = [made.randbytes(10_000).hex() for _ in range(ROWS)]
-    words = (cluster, mar, table(tmp_path / "1.parquet", texts=texts), tmp_path / "out")
-    running = Running(*words)
-    running.wait_for_parts()
-    limited = actors(cluster)
-    for actor in limited:
-        actor.rlimit(resource.RLIMIT_FSIZE, (_FULL, _FULL))
-    _, err = running.end(code=1)
-    for actor in limited:  # Ray's own way out of a process writes files, too
-        with suppress(psutil.NoSuchProcess):
-            actor.kill()
-    assert os.strerror(errno.EFBIG) in err
-    assert "on node" in err
-    assert "--resume" in err
-    assert 50 <= written(tmp_path / "out").num_rows < ROWS
-    scored(*words, "--resume")
-    expect_all(tmp_path / "out", texts)
 
 
 @pytest.mark.parametrize(
