@@ -43,17 +43,6 @@ def test_boxes_are_placed_in_percent_of_the_picture(answer: Any):
     assert not drawn(answer, picture=None).boxes
 
 
-def test_a_mask_lies_where_the_handler_looked():
-    mask = [[[row % 2, 0.9] for _ in range(16)] for row in range(16)]
-    overlay = drawn(mask, crop=0.5).overlay
-    assert isinstance(overlay, Overlay)
-    assert (overlay.left, overlay.top, overlay.width, overlay.height) == (37.5, 25, 25, 50)
-    assert [(share["label"], share["share"]) for share in overlay.legend] == [("sky", 50), ("tree", 50)]
-    whole = drawn([[0] * 16] * 16).overlay
-    assert whole is not None
-    assert (whole.left, whole.width) == (0, 100)
-
-
 def test_an_answer_that_is_a_picture_is_shown(png: bytes):
     drawing = drawn(base64.b64encode(png).decode(), body_encoding="base64")
     assert drawing.picture is not None
@@ -142,7 +131,7 @@ def test_probabilities_are_bars(answer: Any, labels: list[str]):
 
 
 @pytest.mark.parametrize("more", [0, 1, 28])
-def test_much_is_cut_and_counted(more: int):
+def test_long_drawings_are_cut_and_counted(more: int):
     bars = drawn({f"c{number}": number / 100 for number in range(12 + more)})
     assert (len(bars.bars), bars.bars[0], bars.more) == (12, (f"c{11 + more}", 11.0 + more), more)
     boxes = drawn([{"cat": [0, 0, 1, 1], "score": 0.5}] * (200 + more))
@@ -164,7 +153,7 @@ def test_much_is_cut_and_counted(more: int):
         ([{"cat": [0, 0, 9, 9]}, 5], []),
     ],
 )
-def test_what_counts_as_a_thing_found(answer: Any, labels: list[str]):
+def test_responses_that_are_boxes(answer: Any, labels: list[str]):
     boxes = drawn(answer).boxes
     assert [box.label for box in boxes] == labels
     assert {box.score for box in boxes} <= {None}
@@ -185,7 +174,7 @@ def pixels(overlay: Overlay | None) -> Any:
     return image_of(overlay.uri).convert("RGBA").load()
 
 
-def test_a_mask_hides_nothing_of_the_background_and_little_of_the_rest():
+def test_a_mask_is_transparent_on_the_background_with_a_colour_for_each_class():
     found = pixels(drawn([[0] * 8] + [[1, 2, 3, 4, 5, 6, 255, 0]] * 7).overlay)
     row = [found[column, 1] for column in range(8)]
     assert [alpha for *_, alpha in row] == [165] * 7 + [0]
@@ -212,15 +201,12 @@ def test_a_legend_names_the_eight_largest_classes_in_the_colours_of_the_mask():
     assert overlay.legend[0]["colour"] == "rgb({}, {}, {})".format(*found[0, 1][:3]).replace(",", "")
 
 
-def test_heat_is_the_sum_of_what_each_channel_says_either_way():
+def test_heat_is_the_sum_of_absolute_channels_and_outliers_do_not_hide_the_rest():
     rows = [[[0.0] * 4 + [-1.0] * 4 + [0.5] * 8] * 8, [[0.0] * 4 + [1.0] * 4 + [0.5] * 8] * 8]
     found = pixels(drawn(rows).overlay)
     cold, hot, warm = found[0, 0], found[4, 0], found[8, 0]
     assert (cold[3], hot[3], warm[3]) == (0, 63 * 220 // 64, 32 * 220 // 64)
     assert (cold[:3], hot[:3], warm[:3]) == ((255, 60, 0), (255, 60 + 2 * 63, 0), (255, 60 + 2 * 32, 0))
-
-
-def test_a_pixel_that_stands_out_does_not_hide_the_others():
     flat = [1.0] * 399 + [1000.0]
     found = pixels(drawn([[flat[20 * row : 20 * row + 20] for row in range(20)]]).overlay)
     assert found[0, 0] == found[19, 19]
@@ -251,7 +237,7 @@ def test_a_pixel_that_stands_out_does_not_hide_the_others():
         ([[[1, 0.5, 3]] * 8] * 8, False),
     ],
 )
-def test_what_counts_as_a_mask_or_a_heat_map(answer: Any, is_overlay: bool):
+def test_responses_that_are_masks_or_heat_maps(answer: Any, is_overlay: bool):
     assert (drawn(answer).overlay is not None) == is_overlay
     assert drawn(answer, picture=None).overlay is None
 
@@ -259,7 +245,12 @@ def test_what_counts_as_a_mask_or_a_heat_map(answer: Any, is_overlay: bool):
 @pytest.mark.parametrize(
     ("size", "place"), [((200, 100), (25.0, 0.0, 50.0, 100.0)), ((100, 200), (0.0, 25.0, 100.0, 50.0))]
 )
-def test_a_square_lies_in_the_middle(size: tuple[int, int], place: tuple[float, ...]):
+def test_a_mask_covers_the_crop_of_the_handler(size: tuple[int, int], place: tuple[float, ...]):
+    mask = [[[row % 2, 0.9] for _ in range(16)] for row in range(16)]
+    overlay = drawn(mask, crop=0.5).overlay
+    assert isinstance(overlay, Overlay)
+    assert (overlay.left, overlay.top, overlay.width, overlay.height) == (37.5, 25, 25, 50)
+    assert [(share["label"], share["share"]) for share in overlay.legend] == [("sky", 50), ("tree", 50)]
     overlay = drawn([[0] * 8] * 8, picture=Picture("data:,", *size), crop=1.0).overlay
     assert overlay is not None
     assert (overlay.left, overlay.top, overlay.width, overlay.height) == place

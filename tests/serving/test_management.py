@@ -1,4 +1,4 @@
-"""The management port of a real server: its answers are the original's, its files are the store's alone."""
+"""The management API of a real server: TorchServe's responses, and archives of the model store only."""
 
 import http.client
 import json
@@ -69,13 +69,6 @@ def running(store: Path) -> Iterator[Served]:
 def fresh(store: Path) -> Iterator[Served]:
     """Return a new server without a model."""
     with served(model_store=store) as server:
-        yield server
-
-
-@pytest.fixture
-def as_original(store: Path) -> Iterator[Served]:
-    """Return a server in compatibility mode."""
-    with served(model_store=store, compat=True) as server:
         yield server
 
 
@@ -176,7 +169,7 @@ def test_a_models_name_is_plain(running: Served) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"url": 1}', b'{"url": "probe.mar", "batch_size": "x"}'])
-def test_a_body_that_is_no_such_json(running: Served, body: bytes) -> None:
+def test_an_invalid_json_body(running: Served, body: bytes) -> None:
     with pytest.raises(msgspec.DecodeError) as raised:
         msgspec.json.decode(body, type=Registration, strict=False)
     code, found = running.manage("POST", "/models", body, content_type="application/json; charset=utf-8")
@@ -292,7 +285,7 @@ REGISTERED = {
 
 
 @pytest.mark.parametrize("form", ["query", "json"])
-def test_what_is_asked_for_at_registration(fresh: Served, form: str) -> None:
+def test_the_settings_of_a_registration(fresh: Served, form: str) -> None:
     for query, expected in REGISTERED.items():
         if form == "query":
             code, found = fresh.manage("POST", f"/models?{query}")
@@ -387,7 +380,7 @@ def test_waiting_requests_get_a_response_when_the_last_worker_ends(store: Path, 
             connection.close()
 
 
-def test_an_archive_that_is_not_served_is_let_go(running: Served) -> None:
+def test_an_archive_that_is_not_served_is_closed(running: Served) -> None:
     def opened() -> int:
         links = [Path(os.path.realpath(link)).name for link in Path("/proc/self/fd").iterdir()]
         return links.count("probe.mar")
@@ -399,15 +392,12 @@ def test_an_archive_that_is_not_served_is_let_go(running: Served) -> None:
     assert opened() == before
 
 
-def test_without_the_model_api_nothing_is_registered_or_taken_off(store: Path) -> None:
+def test_no_model_is_registered_without_the_model_api_or_against_the_rules(store: Path) -> None:
     with served(store / "probe.mar") as server:
         for line in ("POST /models?url=probe2.mar", "DELETE /models/probe", "DELETE /models/a/1"):
             assert server.manage(*line.split()) == (405, NOT_ALLOWED)
         assert server.manage("PUT", "/models/probe?min_worker=1&synchronous=true")[0] == 200
         assert server.manage("PUT", "/models/probe/1.0/set-default")[0] == 200
-
-
-def test_the_doors_refusal(store: Path) -> None:
     loader = replace(LOADER, rules=AdmissionRules(digests=frozenset({"sha256:x"})))
     with served(model_store=store, loader=loader) as server:
         code, found = server.manage("POST", "/models?url=probe.mar")
@@ -417,18 +407,19 @@ def test_the_doors_refusal(store: Path) -> None:
         assert server.manage("GET", "/models") == (200, {"models": []})
 
 
-def test_the_responses_of_the_compatibility_mode(as_original: Served) -> None:
-    code, found = as_original.manage("POST", "/models", b"{", content_type="application/json")
-    assert (code, found["type"]) == (500, "JsonSyntaxException")
-    code, found = as_original.manage("POST", "/models?url=raises.mar&initial_workers=1")
-    assert found["message"] == "Failed to start workers for model raises version: 1.0"
-    assert as_original.manage("GET", "/models/raises")[0] == 404
-    assert as_original.manage("POST", "/models?url=raises.mar")[0] == 200
-    code, found = as_original.manage("PUT", "/models/raises?min_worker=1&synchronous=true")
-    assert (code, found["message"]) == (500, "Failed to start workers for model raises version: null")
-    assert as_original.manage("POST", "/models?url=..%2Fprobe.mar")[0] == 404
-    assert as_original.manage("POST", "/models?url=hangs.mar&initial_workers=1&synchronous=false")[0] == 202
-    assert as_original.manage("GET", "/v1/models/hangs")[1] == {"name": "hangs", "ready": True}
+def test_the_responses_of_the_compatibility_mode(store: Path) -> None:
+    with served(model_store=store, compat=True) as server:
+        code, found = server.manage("POST", "/models", b"{", content_type="application/json")
+        assert (code, found["type"]) == (500, "JsonSyntaxException")
+        code, found = server.manage("POST", "/models?url=raises.mar&initial_workers=1")
+        assert found["message"] == "Failed to start workers for model raises version: 1.0"
+        assert server.manage("GET", "/models/raises")[0] == 404
+        assert server.manage("POST", "/models?url=raises.mar")[0] == 200
+        code, found = server.manage("PUT", "/models/raises?min_worker=1&synchronous=true")
+        assert (code, found["message"]) == (500, "Failed to start workers for model raises version: null")
+        assert server.manage("POST", "/models?url=..%2Fprobe.mar")[0] == 404
+        assert server.manage("POST", "/models?url=hangs.mar&initial_workers=1&synchronous=false")[0] == 202
+        assert server.manage("GET", "/v1/models/hangs")[1] == {"name": "hangs", "ready": True}
 
 
 @pytest.mark.parametrize("compat", [False, True])
