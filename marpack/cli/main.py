@@ -168,7 +168,7 @@ def _usage_error(error: click.ClickException) -> UsageError:
     elif isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter) and error.param:
         what, where = error.message, error.param.opts[0]
     hint = f"Run '{context.command_path} --help'." if context is not None else None
-    return UsageError(what, where=where, hint=hint)
+    return UsageError(what[:1].lower() + what[1:].removesuffix("."), where=where, hint=hint)
 
 
 def _prepare_streams() -> None:

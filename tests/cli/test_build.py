@@ -208,7 +208,7 @@ def test_flags_are_spelt_as_the_original_archiver_reads_them(digits: Path, argum
 
 
 def test_what_could_be_two_flags_or_is_no_flag_any_more_is_taken_as_it_stands(digits: Path) -> None:
-    assert "No such option '--model'" in build("--model", "m").stderr  # --model-name and --model-file
+    assert "no such option '--model'" in build("--model", "m").stderr  # --model-name and --model-file
     outcome = build("--", "--model-n")
     assert (outcome.cause, "--model-name" in outcome.stderr) == ("source-not-found", False)
 
