@@ -53,15 +53,6 @@ def step(place: Path, name: str, **inputs: str) -> subprocess.CompletedProcess[s
     return execute(place, "bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", STEPS[name]["run"], **environment)
 
 
-def test_the_action_is_one_that_runners_take():
-    assert {"name", "description", "runs", "inputs"} <= set(ACTION)
-    assert ACTION["runs"]["using"] == "composite"
-    for each in ACTION["runs"]["steps"]:
-        assert ("uses" in each) != ("run" in each)
-        assert "run" not in each or each["shell"] == "bash"
-    assert all(isinstance(each["default"], str) and each["description"] for each in ACTION["inputs"].values())
-
-
 @pytest.mark.parametrize("name", STEPS)
 def test_no_input_becomes_code(name: str):
     assert "${{" not in STEPS[name]["run"]

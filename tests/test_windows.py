@@ -57,9 +57,7 @@ def test_an_archive_is_built_looked_into_compared_and_unpacked_there(project: Pa
     assert json.loads(marpack(project, "inspect", output, "--verify", "--json"))["form"]
     assert "same" in marpack(project, "diff", output, output)
     marpack(project, "unpack", output, "-d", "out")
-    subprocess.run(
-        [sys.executable, "-m", "marpack", "unpack", output, "-d", "here"], cwd=project, check=True, timeout=120
-    )
+    invoke("unpack", output, "-d", "here", cwd=project)
     assert content(project / "out") == content(project / "here")
     assert not list(project.glob(".*marpack-tmp"))
 

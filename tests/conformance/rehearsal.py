@@ -6,7 +6,7 @@ from pathlib import Path
 
 from conformance.archives import pack
 from conformance.forking import shared
-from conformance.probe import Batch, Call, Probe, Step
+from conformance.probe import Batch, Probe, Step
 from conformance.recording import Reply, arranged
 from conformance.requests import request_of
 from workers import predict
@@ -69,29 +69,28 @@ def _perform(probe: Probe, model_dir: Path, workers: Workers, rehearsal: Rehears
     while True:  # a worker that died is followed by another, as on the server
         with workers.start(probe) as worker:
             worker.load(load, timeout=LOAD_SECONDS)
-            _ask(worker, probe, remaining, rehearsal)
+            died = False
+            while remaining and not died:
+                died = _ask(worker, probe, remaining.pop(0), rehearsal)
         if not remaining:
             return
 
 
-def _ask(worker: Worker, probe: Probe, remaining: list[Step], rehearsal: Rehearsal) -> None:
+def _ask(worker: Worker, probe: Probe, step: Step, rehearsal: Rehearsal) -> bool:
+    """Send a step to a worker, and return whether the worker died of it."""
+    calls = step.calls if isinstance(step, Batch) else (step,)
     limit = probe.options.get("response_timeout")
-    while remaining:
-        step = remaining.pop(0)
-        calls: tuple[Call, ...] = step.calls if isinstance(step, Batch) else (step,)
-        seconds = float(limit) if isinstance(limit, int) else None
-        try:
-            requests = tuple(map(request_of, calls))
-        except RequestError as error:  # the worker never hears of it
-            rehearsal.replies[calls[0].name] = reply_of(error.response)
-            rehearsal.troubles[calls[0].name] = ()
-            continue
-        outcome = predict(worker, requests, timeout=seconds)
-        for call, response in zip(calls, outcome.responses, strict=True):
-            rehearsal.replies[call.name] = reply_of(response)
-            rehearsal.troubles[call.name] = outcome.troubles
-        if outcome.died:
-            return
+    try:
+        requests = tuple(map(request_of, calls))
+    except RequestError as error:  # the worker never hears of it
+        rehearsal.replies[calls[0].name] = reply_of(error.response)
+        rehearsal.troubles[calls[0].name] = ()
+        return False
+    outcome = predict(worker, requests, timeout=float(limit) if isinstance(limit, int) else None)
+    for call, response in zip(calls, outcome.responses, strict=True):
+        rehearsal.replies[call.name] = reply_of(response)
+        rehearsal.troubles[call.name] = outcome.troubles
+    return outcome.died
 
 
 def reply_of(response: Response) -> Reply:

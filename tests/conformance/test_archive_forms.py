@@ -5,12 +5,12 @@ import io
 import json
 import shutil
 import subprocess
-import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 from conformance.peer import require_peer
+from inspection import containers
 
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError
@@ -47,15 +47,9 @@ def _write(out, manifest, *, root="", method=zipfile.ZIP_STORED, zip64=False):
     return out.getvalue()
 
 
-def tarred(root="m/", names=("h.py", "MAR-INF/MANIFEST.json")):
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as archive:
-        for name in names:
-            data = json.dumps(MANIFEST).encode() if "MANIFEST" in name else b"x = 1\n"
-            header = tarfile.TarInfo(root + name)
-            header.size = len(data)
-            archive.addfile(header, io.BytesIO(data))
-    return out.getvalue()
+def tarred(root="m/"):
+    manifest = json.dumps(MANIFEST).encode()
+    return containers.tarred({f"{root}h.py": b"x = 1\n", f"{root}MAR-INF/MANIFEST.json": manifest}, mode="w:gz")
 
 
 PLAIN, TAR = zipped(), tarred()

@@ -143,13 +143,8 @@ def safetensors(first: bytes, length_bytes: int, evil: bytes, code: bytes = b"U"
     """Return an exact safetensors file that is a pickle, too.
 
     Its first opcode takes the header's length for a string, further ones in the metadata jump over the header's rest,
-    and the call is among the numbers.
-
-    Args:
-        first: That opcode.
-        length_bytes: How many bytes of length it has; the least of them is the second byte of the header's length.
-        evil: The numbers.
-        code: The opcode of the strings in the metadata.
+    and the call is among the numbers. `length_bytes` of length follow the first opcode; the least of them is the second
+    byte of the header's length. `code` is the opcode of the strings in the metadata.
     """
     skipped = 40
     header_bytes = int.from_bytes(first + bytes([skipped]), "little")
