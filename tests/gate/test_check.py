@@ -19,7 +19,7 @@ from marpack.gate.candidate import Candidate, CheckOptions
 from marpack.gate.check import DEFAULT_CHECKS, check, select_checks
 from marpack.gate.verdicts import CheckProgress, CheckResult, GateReport, GateVerdict, Verdict, judge
 from marpack.project.schema import CHECKS, HERMETIC, PROOF, Check, Severities
-from marpack.project.source import ResolvedSource, resolve
+from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load
 from marpack.protocol.targets import Target
 from marpack.runner.inputs import RequestDefaults
@@ -57,10 +57,9 @@ def test_an_untrusted_archive_is_not_loaded(tmp_path: Path):
 def test_a_trusted_archive_may_be_unread_but_not_dangerous(tmp_path: Path):
     cut = archive(tmp_path / "cut", files={"words.pkl": pickle.dumps({"a": 1})[:-1]})
     evil = archive(tmp_path / "evil", files={"words.pkl": b"cposix\nsystem\n."})
-    trusting = CheckOptions(load=Load(model_dir="", trust_pickle=True))
-    for path, options, passes in [(cut, CheckOptions(), False), (cut, trusting, True), (evil, trusting, False)]:
-        with Candidate(ResolvedSource(path=path), options) as candidate:
-            report = check(candidate, select_checks(["pickles"]))
+    plain, trusting = Load(model_dir=""), Load(model_dir="", trust_pickle=True)
+    for path, options, passes in [(cut, plain, False), (cut, trusting, True), (evil, trusting, False)]:
+        report = examine(path, choice=select_checks(["pickles"]), load=options)
         assert report.verdict is (GateVerdict.PARTIAL if passes else GateVerdict.REFUSED)
         assert not report.deployable
 
@@ -115,8 +114,7 @@ def test_a_downgraded_failure_does_not_block_deployment(tmp_path: Path):
     broken = HANDLER.replace("return {self", 'os.path.exists("log.txt") or open("log.txt", "a")\n        return {self')
     folder = project(tmp_path / "p", broken, checks={"model-folder": "warning"})
     for _ in range(2):  # the second check finds it again
-        with Candidate(resolve(str(folder)), CheckOptions()) as candidate:
-            report = check(candidate)
+        report = examine(folder)
         assert failures(report) == {"model-folder": ["model-folder-written"]}
         assert (report.deployable, report.exit_code) == (True, ExitCode.OK)
 
@@ -191,16 +189,14 @@ def test_workers_load_the_packed_files_not_changed_extracted_ones(tmp_path: Path
     before = handler.stat()
     handler.write_text(HANDLER.replace("vowels, self", "voyels, self"))
     os.utime(handler, ns=(before.st_atime_ns, before.st_mtime_ns))
-    with Candidate(ResolvedSource(path=path), CheckOptions(cache=Cache(cache))) as candidate:
-        assert failures(check(candidate, select_checks(["digests", "samples"]))) == {}
+    assert failures(examine(path, choice=select_checks(["digests", "samples"]), cache=Cache(cache))) == {}
 
 
 def test_a_fault_for_torchserve_only_is_a_note_for_the_other_target(tmp_path: Path):
     path = archive(tmp_path / "p")
     other = path.rename(path.with_suffix(".zip"))
     assert failures(examine(other)) == {"safe-to-open": ["archive-suffix"]}
-    with Candidate(ResolvedSource(path=other), CheckOptions(target=Target.MARPACK)) as candidate:
-        report = check(candidate, select_checks(["safe-to-open"]))
+    report = examine(other, choice=select_checks(["safe-to-open"]), target=Target.MARPACK)
     assert report.verdict is GateVerdict.PARTIAL
     assert [finding.severity for finding in report.checks[0].findings] == [Severity.NOTE]
 
@@ -221,9 +217,8 @@ def test_a_sample_larger_than_the_server_takes_falls_short(tmp_path: Path):
     (missed,) = found(report, "samples").findings
     assert " 413" in missed.message
     assert "6,553,501 bytes" in str(missed.hint)
-    larger = CheckOptions(shape=RequestDefaults(max_request_size=7_000_000))
-    with Candidate(ResolvedSource(path=path), larger) as candidate:
-        assert check(candidate, select_checks(["samples"])).exit_code is ExitCode.OK
+    larger = RequestDefaults(max_request_size=7_000_000)
+    assert examine(path, choice=select_checks(["samples"]), shape=larger).exit_code is ExitCode.OK
 
 
 def test_each_check_has_a_severity_and_a_row_of_the_table_in_the_docs():

@@ -4,17 +4,16 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from gate.archives import examine
 from inspection.payloads import Payload, payloads
 from serving.served import pack
 
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError
-from marpack.gate.candidate import Candidate, CheckOptions
-from marpack.gate.check import check, select_checks
+from marpack.gate.check import select_checks
 from marpack.gate.verdicts import GateVerdict
 from marpack.inspection.inspect import inspect
 from marpack.inspection.pickles import PickleVerdict
-from marpack.project.source import ResolvedSource
 from marpack.serving.loading import AdmissionRules
 
 HANDLER = "def handle(data, context):\n    return data and ['']\n"
@@ -29,9 +28,8 @@ def accepting(path: Path) -> set[str]:
     with suppress(ArchiveError), open_archive(path) as archive:
         AdmissionRules(require_safe=True).check(archive)
         found.add("serve")
-    with Candidate(ResolvedSource(path=path), CheckOptions()) as candidate:
-        if check(candidate, select_checks(["pickles"])).verdict is not GateVerdict.REFUSED:
-            found.add("check")
+    if examine(path, choice=select_checks(["pickles"])).verdict is not GateVerdict.REFUSED:
+        found.add("check")
     return found
 
 

@@ -10,15 +10,11 @@ from typing import Any
 
 import pytest
 from days import by_day
-from gate.archives import HANDLER, archive, examine, failures, found, launch
+from gate.archives import HANDLER, archive, examine, failures, found
 from gate.healthy import HEALTHY
 
-from marpack.gate.candidate import Candidate, CheckOptions
-from marpack.gate.check import check
 from marpack.gate.verdicts import Verdict
-from marpack.project.source import resolve
 from marpack.runner.inputs import RequestDefaults
-from marpack.runner.pool import PoolSettings
 
 pytestmark = pytest.mark.usefixtures("uncovered", "small_windows")
 
@@ -70,8 +66,7 @@ def test_an_archive_without_an_index_passes(make_mar):
 def test_every_example_passes(example: str, tmp_path: Path):
     ignored = shutil.ignore_patterns("*.mar", "__pycache__")
     project = shutil.copytree(ROOT / example, tmp_path / example, ignore=ignored)
-    with Candidate(resolve(str(project)), CheckOptions(settings=PoolSettings(launch=launch))) as candidate:
-        report = check(candidate)
+    report = examine(project, timeout=120.0)
     assert failures(report) == {}
     assert report.deployable
     assert found(report, "samples").verdict is Verdict.PASSED

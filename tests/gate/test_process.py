@@ -10,16 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gate.archives import HANDLER, archive, examine, failures, found, launch, project, result
+from gate.archives import HANDLER, archive, examine, failures, found, project, result
 
 from marpack.findings import Severity
 from marpack.gate import process
-from marpack.gate.candidate import Candidate, CheckOptions
-from marpack.gate.check import check, select_checks
+from marpack.gate.check import select_checks
 from marpack.gate.process import Window, check_memory, is_allowed, judge_windows, requests_per_window
 from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
 from marpack.project.schema import HERMETIC, PROOF, Allowance
-from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Access, Touched
 from marpack.runner.pool import PoolSettings
 from marpack.runner.results import Result
@@ -168,10 +166,7 @@ GROWS_AT_TIMES = """        self.asked = getattr(self, "asked", 0) + 1
 def memory(folder: Path, handler: str, *, patience: float) -> CheckResult:
     """Return the memory check of a handler with one short sample."""
     path = archive(folder, handler, samples={"a.txt": "a"})
-    options = CheckOptions(seconds_per_check=patience, settings=PoolSettings(timeout=60.0, launch=launch))
-    with Candidate(ResolvedSource(path=path), options) as candidate:
-        report = check(candidate, ONLY)
-    return found(report, "memory")
+    return found(examine(path, choice=ONLY, seconds_per_check=patience, timeout=60.0), "memory")
 
 
 @pytest.fixture

@@ -212,8 +212,8 @@ def told(report: GateReport) -> list[tuple[str, str]]:
     return [(finding.code, finding.message) for finding in report.checks[-1].findings]
 
 
-def candidate(path: Path, **options: Any) -> Candidate:
-    return Candidate(resolve(str(path)), CheckOptions(**options))
+def candidate(path: Path) -> Candidate:
+    return Candidate(resolve(str(path)), CheckOptions())
 
 
 def test_a_failed_stand_in_shows_the_handlers_own_traceback(tmp_path: Path):

@@ -15,8 +15,7 @@ from marpack.archive.reader import open_archive
 from marpack.cli.session import show_notable
 from marpack.errors import ArchiveError, ExitCode
 from marpack.findings import Finding, Severity
-from marpack.gate.candidate import Candidate, CheckOptions
-from marpack.gate.check import check, select_checks
+from marpack.gate.check import select_checks
 from marpack.gate.verdicts import CheckResult, Verdict
 from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load
@@ -38,9 +37,7 @@ def unread(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pickles_of(path: Path, **options: Any) -> CheckResult:
-    with Candidate(ResolvedSource(path=path), CheckOptions(**options)) as candidate:
-        report = check(candidate, select_checks(["pickles"]))
-    return found(report, "pickles")
+    return found(examine(path, choice=select_checks(["pickles"]), **options), "pickles")
 
 
 def test_programs_and_unread_pickles_fail_where_safety_is_required(native: Path, unread: Path) -> None:
