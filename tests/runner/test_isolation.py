@@ -37,17 +37,15 @@ def pool(make_folder) -> Iterator[LocalPool]:
         yield pool
 
 
-def inputs(words: list[str]) -> Iterator[Input]:
-    shape = RequestDefaults()
-    for number, word in enumerate(words):
-        if word == "unreadable":
-            yield unreadable(word, UsageError("no such file"))
-        else:
-            yield shape.input(word, number, "", word.encode())
+def input_of(number: int, word: str) -> Input:
+    if word == "unreadable":
+        return unreadable(word, UsageError("no such file"))
+    return RequestDefaults().input(word, number, "", word.encode())
 
 
 def answered(pool: LocalPool, words: list[str], size: int, *, isolate: bool) -> list[Result]:
-    return [each.result for each in answered_inputs(pool, inputs(words), batch_size=size, isolate=isolate)]
+    inputs = (input_of(number, word) for number, word in enumerate(words))
+    return [each.result for each in answered_inputs(pool, inputs, batch_size=size, isolate=isolate)]
 
 
 BAD = {"exit": 500, "raise": 503, "refuse": 404, "short": 503, "own": 503, "unreadable": 0}

@@ -29,16 +29,6 @@ def test_answers_keep_status_headers_and_content_type_apart_by_index():
     assert context.get_response_status(1) == (404, "")
 
 
-def test_there_are_no_requests_while_initialising():
-    context = a_context()
-    assert context.get_request_id() is None
-    context.set_response_status(500)  # ignored, as on the server
-    with pytest.raises(TypeError):
-        context.get_request_header(0, "explain")
-    context.request_ids = {0: "a", 1: "b"}
-    assert [context.get_request_id(), context.get_request_id(1), context.get_request_id(2)] == ["a", "b", None]
-
-
 def test_the_environment_may_rename_the_sequence_headers(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TS_REQUEST_SEQUENCE_ID", "seq")
     context = a_context()

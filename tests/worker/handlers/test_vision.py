@@ -188,17 +188,6 @@ def test_equals_torchvision_bit_for_bit(name):
         assert outcome(chains(vision)[step], FOLDER / name) == REFERENCE[name][step], step
 
 
-def test_resized():
-    for size, shorter, wanted in (
-        ((500, 333), 256, (384, 256)),  # 384.38 is rounded down
-        ((333, 500), 256, (256, 384)),
-        ((100, 100), 256, (256, 256)),
-        ((1, 10_000), 2, (2, 20_000)),
-        ((3, 2), 1, (1, 1)),
-    ):
-        assert Resize(shorter)(Image.new("L", size)).size == wanted
-
-
 def test_steps_on_arrays_round_half_to_even_and_leave_their_input_alone():
     for edge, left in ((7, 2), (9, 2), (6, 1)):
         picture = Image.fromarray(np.arange(edge, dtype=np.uint8)[None, :].repeat(edge, 0))
