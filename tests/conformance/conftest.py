@@ -7,7 +7,7 @@ import pytest
 from conformance.peer import require_peer
 from conformance.probe import Probe
 from conformance.probes.catalogue import PROBES
-from conformance.rehearsal import Rehearsal, Workers, rehearse
+from conformance.rehearsal import Rehearsal, rehearse
 from conformance.stage import Stage
 
 
@@ -31,14 +31,13 @@ def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Probe], Reh
     """Ask marpack a probe, once a session."""
     done: dict[str, Rehearsal | Exception] = {}
     folder: Path = tmp_path_factory.mktemp("rehearsals")
-    workers = Workers()
 
     def ask(probe: Probe) -> Rehearsal:
         if probe.name not in done:
             place = folder / probe.name
             place.mkdir()
             try:
-                done[probe.name] = rehearse(probe, place, workers)
+                done[probe.name] = rehearse(probe, place)
             except Exception as error:  # noqa: BLE001 - every test of the probe fails with it, after one attempt
                 done[probe.name] = error
         said = done[probe.name]

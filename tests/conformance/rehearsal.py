@@ -36,20 +36,16 @@ class Rehearsal:
         return self.refusal.status if isinstance(self.refusal, LoadError) else 503
 
 
-class Workers:
-    """Starts workers: forked from one that has torch, unless a probe asks for an environment of its own."""
-
-    def __init__(self) -> None:
-        plain = {name: value for name, value in os.environ.items() if not name.startswith(("TS_", "COVERAGE"))}
-        self._environment = plain | {"OMP_NUM_THREADS": "1"}
-
-    def start(self, probe: Probe) -> Worker:
-        if probe.environment:
-            return Worker.spawn(environment=self._environment | probe.environment)
-        return Worker(shared().launch(environment=self._environment))
+def start(probe: Probe) -> Worker:
+    """Return a worker, forked from one that has torch, unless the probe asks for an environment of its own."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("TS_", "COVERAGE"))}
+    environment = plain | {"OMP_NUM_THREADS": "1"} | probe.environment
+    return (
+        Worker.spawn(environment=environment) if probe.environment else Worker(shared().launch(environment=environment))
+    )
 
 
-def rehearse(probe: Probe, folder: Path, workers: Workers) -> Rehearsal:
+def rehearse(probe: Probe, folder: Path) -> Rehearsal:
     """Load a probe's archive in a worker of marpack's and send it the probe's steps, in order."""
     rehearsal = Rehearsal()
     path = pack(probe, folder)
@@ -57,17 +53,17 @@ def rehearse(probe: Probe, folder: Path, workers: Workers) -> Rehearsal:
         with open_archive(path) as archive:
             _ = archive.manifest  # raises where it is none
             model_dir = archive.materialize()
-            _perform(probe, model_dir, workers, rehearsal)
+            _perform(probe, model_dir, rehearsal)
     except (ArchiveError, HandlerError, WorkerError) as error:
         rehearsal.refusal = error
     return rehearsal
 
 
-def _perform(probe: Probe, model_dir: Path, workers: Workers, rehearsal: Rehearsal) -> None:
+def _perform(probe: Probe, model_dir: Path, rehearsal: Rehearsal) -> None:
     load = Load(model_dir=str(model_dir), batch_size=probe.batch_size, envelope=probe.envelope)
     remaining = list(probe.steps)
     while True:  # a worker that died is followed by another, as on the server
-        with workers.start(probe) as worker:
+        with start(probe) as worker:
             worker.load(load, timeout=LOAD_SECONDS)
             died = False
             while remaining and not died:
