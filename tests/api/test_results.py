@@ -4,7 +4,6 @@ import json
 import pickle
 import re
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from marpack.runner.results import AnsweredInput, Result, results_of
 from marpack.torchserve.http import Part, Request, Response
 from tools.schemas import REPORTS
 
-COMMAND = (sys.executable, "-m", "marpack")
 ROOT = Path(__file__).parents[2]
 TIMES = {"seconds", "stages", "throughput", "load", "peak_memory", "metrics"}
 TIME = re.compile(r"in [\d.]+ m?s")
