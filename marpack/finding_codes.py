@@ -476,7 +476,6 @@ WEIGHTS_SUFFIX = Code(
     "Save the model as TorchScript in a .pt file, pack a model file, or build with target: marpack.",
     "Without a model file, the server chooses its loader by the suffix: .pt, .onnx or .so. It has none for others.",
 )
-WEIGHTS_SUFFIX_RENAME = WEIGHTS_SUFFIX.saying("{message}")
 WEIGHTS_NEED_MODEL_FILE = Code(
     "weights-need-model-file", _ERROR, "it is {format}, and the archive has no model file",
     "Pack the model's class (--model-file), or save TorchScript: torch.jit.script(model).save(path).",
@@ -1087,11 +1086,6 @@ MORE_HANDLERS = Code(
     "Use --handler to name another.",
     "`marpack init` found several files that can be the handler, and chose one.",
 )
-NO_WEIGHTS = Code(
-    "no-weights", _NOTE, "{message}",
-    "Use --weights to name them.",
-    "`marpack init` found no weights that the handler can load.",
-)
 LEFT_OUT = Code(
     "left-out", _NOTE, "{message}",
     "Add the files that it needs to `files:` in marpack.yaml.",
@@ -1111,11 +1105,6 @@ NOT_FOR_TORCHSERVE = Code(
     "not-for-torchserve", _WARNING, "{message}",
     "",
     "TorchServe cannot load the weights, so `marpack init` sets the target to marpack.",
-)
-NO_MODEL_FILE = Code(
-    "no-model-file", _WARNING, "{message}",
-    "Put the file with the model's class here, and run: marpack init --force --model-file FILE.",
-    "The weights are tensors, and `marpack init` found no model file with their class.",
 )
 MORE_WEIGHTS = Code(
     "more-weights", _WARNING, "{name} was chosen{why}; there are also {others}",
