@@ -28,6 +28,12 @@ _Tables = partial(Option, group="Tables")
 _Responses = partial(Option, group="Responses")
 _Cluster = partial(Option, group="Cluster")
 _Request = partial(Option, group="A row's request, one of")
+_Addresses = partial(Option, group="Addresses")
+_Limits = partial(Option, group="Limits")
+_Logging = partial(Option, group="Logging and reloading")
+_TorchServe = partial(Option, group="TorchServe")
+_Port = Annotated[int, Meta(ge=0, le=65535)]
+_FROM_CONFIG = "the config's, or "
 _Seconds = Annotated[float, Meta(gt=0)]
 _ContentType = Annotated[
     str | None, _Requests("Content type of the requests.", metavar="TYPE", default="by name and content")
@@ -269,3 +275,100 @@ class ScoreOptions(_ScoreArguments, frozen=True, kw_only=True):
     actors: Annotated[
         Above0 | None, _Cluster("Number of actors, which each load the model.", default="as many as fit")
     ] = None
+
+
+class _ServeArguments(ModelOptions, frozen=True):
+    source: Annotated[
+        Sequence[str],
+        Option("Archives, folders, projects or addresses, as SOURCE or NAME=SOURCE.", complete="sources"),
+    ] = ()
+
+
+class ServeOptions(_ServeArguments, frozen=True, kw_only=True):
+    """The options of `marpack serve`. With None, the config file decides, and then the server's default."""
+
+    host: Annotated[
+        str | None,
+        _Addresses("Address to listen on; 0.0.0.0 in containers.", metavar="HOST", default="127.0.0.1", daily=True),
+    ] = None
+    port: Annotated[_Port | None, _Addresses("Port of predictions and of the page.", default="8080", daily=True)] = None
+    management_port: Annotated[
+        _Port | None, _Addresses("Port to describe and scale models.", default="off", daily=True)
+    ] = None
+    metrics_port: Annotated[_Port | None, _Addresses("Port of Prometheus metrics.", default="8082")] = None
+    enable_model_api: Annotated[bool, _Addresses("Allow requests that register and unregister models.")] = False
+    token: Annotated[
+        str | None,
+        _Addresses("Require the tokens of this key_file.json; created if missing.", metavar="FILE", daily=True),
+    ] = None
+    allowed_hosts: Annotated[
+        Sequence[str], _Addresses("Additional host name of this server.", ("--allowed-host",), "HOST")
+    ] = ()
+    cors_origins: Annotated[
+        Sequence[str], _Addresses("Origin of web pages that may send requests.", ("--cors-origin",), "ORIGIN")
+    ] = ()
+    no_page: Annotated[bool, _Addresses("Do not serve the page for trying models.")] = False
+
+    workers: Annotated[
+        Above0 | None, _Workers("Number of workers per model.", default=f"{_FROM_CONFIG}1", daily=True)
+    ] = None
+    batch_size: Annotated[
+        Above0 | None, _Workers("Maximum number of requests per batch.", default=f"{_FROM_CONFIG}1", daily=True)
+    ] = None
+    max_batch_delay: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        _Workers("Maximum time to wait for a full batch, in milliseconds.", metavar="MS", default=f"{_FROM_CONFIG}100"),
+    ] = None
+    timeout: Annotated[
+        float | None, _Workers("Batch timeout in seconds.", parse="seconds", default=f"{_FROM_CONFIG}120")
+    ] = None
+    startup_timeout: Annotated[
+        float | None,
+        _Workers("Timeout for loading the model, in seconds.", parse="seconds", default=f"{_FROM_CONFIG}120"),
+    ] = None
+    queue: Annotated[Above0 | None, _Workers("Maximum number of queued requests per model.", default="100")] = None
+    max_memory: Annotated[
+        Above0 | None,
+        _Workers("Maximum memory for data of a worker, such as 2GB.", parse="size", default="no limit"),
+    ] = None
+
+    max_request_size: Annotated[
+        Above0 | None, _Limits("Maximum size of a request body.", parse="size", default="6553500")
+    ] = None
+    max_response_size: Annotated[
+        Above0 | None, _Limits("Maximum size of a response body.", parse="size", default="6553500")
+    ] = None
+    max_connections: Annotated[Above0, _Limits("Maximum number of open connections.")] = 10_000
+    drain: Annotated[float, _Limits("Time to finish accepted requests at the end, in seconds.", parse="seconds")] = 30.0
+
+    envelope: Annotated[
+        Literal["body", "json", "kserve", "kservev2"] | None,
+        _Model("The server's service_envelope setting.", default="none"),
+    ] = None
+    require_safe: Annotated[bool, _Model("Refuse weights that need trust, and native or generated code.")] = False
+    trust_native: Annotated[bool, _Model("Accept native and generated code, with --require-safe.")] = False
+    digests: Annotated[
+        Sequence[str], _Model("Load only archives with this content digest.", ("--require-digest",), "DIGEST")
+    ] = ()
+
+    log_requests: Annotated[bool, _Logging("Log one line per request.", daily=True)] = False
+    log_format: Annotated[Literal["text", "json"], _Logging("Format of all log lines.")] = "text"
+    reload: Annotated[bool, _Logging("Reload a model when its files change.", daily=True)] = False
+    compat: Annotated[
+        Literal["torchserve"] | None, _Logging("Imitate TorchServe also where its behavior is harmful.")
+    ] = None
+
+    model_store: Annotated[
+        str | None, _TorchServe("Folder of the archives that --models names.", metavar="DIR", daily=True)
+    ] = None
+    start_models: Annotated[
+        Sequence[str],
+        _TorchServe("Models of the store to load: FILE, NAME=FILE, lists or all.", ("--models",), "NAMES…", daily=True),
+    ] = ()
+    ts_config: Annotated[str | None, _TorchServe("A config.properties file.", metavar="FILE", daily=True)] = None
+    disable_token_auth: Annotated[bool, _TorchServe("Do not require tokens, even with --token.")] = False
+    start: Annotated[bool, Option("Has no effect.", hidden=True)] = False
+    foreground: Annotated[bool, Option("Has no effect.", hidden=True)] = False
+    no_snapshots: Annotated[bool, Option("Has no effect.", ("--no-config-snapshots", "--ncs"), hidden=True)] = False
+    log_config: Annotated[str | None, Option("Has no effect.", metavar="FILE", hidden=True)] = None
+    stop: Annotated[bool, _TorchServe("Show how to stop the server.")] = False

@@ -64,7 +64,7 @@ def open_archive(
     """
     limits, cache = limits or Limits(), cache or Cache()
     if isinstance(source, str) and is_in_registry(source):
-        from marpack.archive.oci.transfer import find_readable  # noqa: PLC0415 - as for other addresses
+        from marpack.archive.oci.source import find_readable  # noqa: PLC0415 - as for other addresses
 
         found = find_readable(source, limits=limits, cache=cache, whole=whole, bar=bar)
         if not isinstance(found, Path):

@@ -13,9 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.api.operations import cache_of
+from marpack.api.session_options import ServeOptions
 from marpack.api.sessions import Consent, isolated_python, load_of
 from marpack.cli.options import project_above
-from marpack.cli.serve import ServeOptions
 from marpack.cli.session import print_aside, show_origin
 from marpack.errors import MarpackError, UsageError
 from marpack.project.load import declared_metrics
