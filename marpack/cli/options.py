@@ -173,6 +173,10 @@ def project_above() -> str | None:
     """Return the project of which the current folder is a subfolder, and say so on stderr; None if there is none."""
     from pathlib import Path
 
+    from marpack.project.schema import FILE_NAME
+
+    if Path(FILE_NAME).is_file():  # the usual case needs no further imports
+        return None
     from marpack.project.source import find_project
     from marpack.render.console import STDERR, show_lines, visible
 
