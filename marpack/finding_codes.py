@@ -1,6 +1,7 @@
-"""Every finding code of marpack: its severity, its messages, its hint and its explanation.
+"""Every finding code of marpack: its severity, its messages and its hint.
 
-`docs/findings.md` is printed from this table. `Code.at` makes a finding of a row.
+`Code.at` makes a finding of a row. `docs/findings.md` is printed from this table, and from the explanations in
+`tools/reference/findings.yaml`.
 """
 
 from marpack.findings import Code, Severity
@@ -15,64 +16,53 @@ _COPY_AGAIN = "Copy or download the archive again. If the finding stays, the arc
 DAMAGED_MEMBER = Code(
     "damaged-member", _ERROR, "{reason}",
     _COPY_AGAIN,
-    "A member cannot be read, or its CRC is wrong: the archive is damaged.",
 )
 DIGEST_MISMATCH = Code(
     "digest-mismatch", _ERROR, "its SHA-256 is {found}, MAR-INF/marpack.json says {recorded}",
     _COPY_AGAIN,
-    "A member differs from the one that MAR-INF/marpack.json records: the archive was changed after it was built.",
 )
 SIZE_MISMATCH = DIGEST_MISMATCH.saying("it has {found:,} bytes, MAR-INF/marpack.json says {recorded:,}")
 UNLISTED_MEMBER = Code(
     "unlisted-member", _ERROR, "MAR-INF/marpack.json does not list this member",
     _COPY_AGAIN,
-    "MAR-INF/marpack.json does not list a member, or cannot be read: the archive was changed after it was built.",
 )
 INDEX_UNREADABLE = UNLISTED_MEMBER.saying("{reason}")
 MISSING_MEMBER = Code(
     "missing-member", _ERROR, "MAR-INF/marpack.json lists {name}, which is not in the archive",
     _COPY_AGAIN,
-    "MAR-INF/marpack.json lists a member that is not in the archive: the archive was changed after it was built.",
 )
 _REBUILD = "Build it again: marpack unpack it, then marpack build."
 ARCHIVE_SUFFIX = Code(
     "archive-suffix", _ERROR,
     "this is {form} by its content; the server reads a file named .mar as a zip, and any other as a .tar.gz",
     "Rename it.",
-    "The archive's suffix and its content differ, and the server chooses its reader by the suffix.",
 )
 MAR_ROOT_FOLDER = Code(
     "mar-root-folder", _ERROR,
     "all members are in the folder {folder}; in a .mar the server looks for MAR-INF/MANIFEST.json at the top",
     _REBUILD,
-    "All members of a .mar are in one folder, so the server does not find the manifest.",
 )
 TGZ_NO_ROOT_FOLDER = Code(
     "tgz-no-root-folder", _ERROR,
     "the members are at the top; in a .tar.gz the server drops the first folder of each name: it finds no manifest",
     _REBUILD,
-    "The members of a .tar.gz are not in one folder, so the server does not find the manifest.",
 )
 ZIP64_STREAMED = Code(
     "zip64-streamed", _ERROR, "the sizes of {names} are behind the data in zip64 form: the server refuses it",
     _REBUILD,
-    "A member's sizes are behind its data in zip64 form, which the server's zip reader refuses.",
 )
 _PLAIN_VALUES = "Write plain values and build the archive again: marpack build."
 LABELS_UNREADABLE = Code(
     "labels-unreadable", _ERROR, "the labels cannot be read: {problem}",
     _PLAIN_VALUES,
-    "index_to_name.json is not a JSON object of class index to label. The server cannot load the model.",
 )
 CONFIG_HOSTILE = Code(
     "config-hostile", _ERROR, "the model config is refused: {problem}",
     _PLAIN_VALUES,
-    "The model config contains YAML aliases or tags that can exhaust memory or create objects when it is loaded.",
 )
 PROGRAM = Code(
     "program", _NOTE, "{count}, which marpack cannot judge: {names}",
     "Load it only if you trust its author.",
-    "The archive contains native or generated code. Only `--require-safe` refuses it; `--trust-native` accepts it.",
 )
 
 # Manifest ------------------------------------------------------------------------------------------------------------
@@ -80,7 +70,6 @@ PROGRAM = Code(
 MODEL_NAME = Code(
     "model-name", _WARNING, "'{name}' is not a model name",
     "Rename the model: letters, digits, '_', '-' and '.', beginning with a letter or digit.",
-    "The model's name contains characters that addresses and platforms do not accept.",
 )
 MODEL_NAME_UNREACHABLE = Code(
     "model-name", _ERROR, "'{name}' is not a model name: no address reaches it",
@@ -89,22 +78,18 @@ MODEL_NAME_UNREACHABLE = Code(
 RUNTIME_UNKNOWN = Code(
     "runtime-unknown", _ERROR, "the server does not know the runtime '{name}'",
     "Set the runtime to python.",
-    "The server refuses a manifest with a runtime other than python, python3 or LSP.",
 )
 RUNTIME_LSP = Code(
     "runtime-lsp", _WARNING, "the runtime LSP needs a server built with the C++ backend",
     "Set the runtime to python, or use a server built with the C++ backend.",
-    "LSP is the C++ backend. Neither the pip package nor the images contain it, so a stock server starts no worker.",
 )
 ENVELOPE_IGNORED = Code(
     "envelope-ignored", _NOTE, "the server does not read the envelope '{name}' from the manifest",
     "Set service_envelope in the server's config.properties.",
-    "TorchServe reads the envelope from its config.properties (`service_envelope`), never from the manifest.",
 )
 ENVELOPE_UNKNOWN = Code(
     "envelope-unknown", _WARNING, "TorchServe has no envelope '{name}'",
     "Use body, json, kserve or kservev2.",
-    "The manifest names an envelope that TorchServe does not have.",
 )
 
 # Members -------------------------------------------------------------------------------------------------------------
@@ -112,27 +97,22 @@ ENVELOPE_UNKNOWN = Code(
 MEMBER_UNREADABLE = Code(
     "member-unreadable", _ERROR, "it cannot be read: {reason}",
     "Check the file's permissions, or build the archive again.",
-    "A file that the server needs cannot be read.",
 )
 SOURCES_TOO_LARGE = Code(
     "sources-too-large", _NOTE, "not every packed module was checked",
     "Pack only the modules that the handler needs.",
-    "The packed Python files that the handler imports are too large to check all of them.",
 )
 SOURCE_SYNTAX = Code(
     "source-syntax", _ERROR, "it is not valid Python: {reason}",
     "Correct the line. `python -m py_compile FILE` shows the same error.",
-    "Python cannot parse a file that the server imports. The worker fails.",
 )
 SOURCE_UNCHECKED = Code(
     "source-unchecked", _NOTE, "not checked: {reason}",
     "Check it by running it: marpack run.",
-    "A Python file is compiled, too large, too deeply nested or oddly encoded. marpack did not check it.",
 )
 CHECK_GAVE_UP = Code(
     "check-gave-up", _NOTE, "a check could not be finished",
     "Check it by running it: marpack run.",
-    "A file is nested too deeply for a check to finish.",
 )
 
 # Handler -------------------------------------------------------------------------------------------------------------
@@ -140,7 +120,6 @@ CHECK_GAVE_UP = Code(
 HANDLER_MISSING = Code(
     "handler-missing", _ERROR, "'{name}' is neither in the archive nor a built-in handler",
     "Pack the file at the archive's root, or name a built-in handler.",
-    "The handler's file is not in the archive, and no built-in handler has its name. The worker fails.",
 )
 HANDLER_UNNAMED = HANDLER_MISSING.saying("the manifest does not name a handler")
 HANDLER_ELSEWHERE = HANDLER_MISSING.saying(
@@ -150,37 +129,30 @@ HANDLER_FOLDER = HANDLER_MISSING.saying("'{name}' is a folder without __init__.p
 HANDLER_UNKNOWN = Code(
     "handler-unknown", _WARNING, "'{name}' is not packed, and works only where it is installed",
     "Pack the module, or name a built-in handler.",
-    "The handler is neither packed nor a built-in. It works only if the server has it installed.",
 )
 HANDLER_FILE_NAME = Code(
     "handler-file-name", _ERROR, "'{name}' cannot be imported: its name has a dot before .py",
     "Rename the file to a plain name such as handler.py.",
-    "The server imports the handler by its file's name without `.py`. A dot in that name means a package.",
 )
 HANDLER_SHADOWS = Code(
     "handler-shadows-built-in", _NOTE, "it replaces the built-in {name}",
     "To use the built-in, rename the module.",
-    "A packed module has the name of a built-in handler and replaces it.",
 )
 HANDLER_NEVER_FOUND = Code(
     "handler-never-found", _ERROR, "the server imports Python's own module '{module}' instead",
     "Rename the file to a plain name such as handler.py.",
-    "Every Python has already loaded a module of this name, so the packed file is never imported.",
 )
 HANDLER_NOT_A_HANDLER = Code(
     "handler-not-a-handler", _ERROR, "'{name}' is a module of the server that contains no handler",
     "Name a built-in handler, or a packed file.",
-    "The manifest names a module of the server that contains no handler.",
 )
 HANDLER_NEEDS_ENGINE = Code(
     "handler-needs-engine", _NOTE, "the built-in {name} needs {needed}, which a stock server does not have",
     "List the package in requirements.txt, or use a server image that has it.",
-    "The built-in handler needs a package that a stock server does not have.",
 )
 HANDLER_NO_ENTRY = Code(
     "handler-no-entry", _ERROR, "it has neither a function 'handle' nor a class of its own",
     "Define `handle(data, context)`, or one class with `initialize` and `handle`.",
-    "The handler's module has neither the function nor a class of its own. Imported classes do not count.",
 )
 HANDLER_ONLY_IMPORTED = HANDLER_NO_ENTRY.saying(
     "it has neither a function 'handle' nor a class of its own; the imported {name} does not count"
@@ -190,18 +162,15 @@ HANDLER_MANY_CLASSES = Code(
     "handler-many-classes", _ERROR,
     "it has {count} classes of its own ({names}) where the server wants exactly one, and no 'handle'",
     "Move all but the handler's class into another packed module and import them: imported classes do not count.",
-    "The handler's module has more than one class of its own. Dataclasses, enums, exceptions and aliases also count.",
 )
 HANDLER_FUNCTION_MISSING = Code(
     "handler-function-missing", _WARNING,
     "the function '{name}' does not exist; the server uses the module's one class instead",
     "Name a function of the module, or leave the colon out.",
-    "The function after the colon does not exist. The server silently uses the module's one class instead.",
 )
 HANDLER_NOT_CALLABLE = Code(
     "handler-not-callable", _ERROR, "'{name}' is not a function, and the server calls it with None and the context",
     "Define a function `handle(data, context)`.",
-    "The entry point is not a function. The server calls it with `None` and the context to load the model.",
 )
 HANDLER_CLASS_NOT_CALLABLE = HANDLER_NOT_CALLABLE.saying(
     "'{name}' is a class, and the server calls it as a function with None and the context"
@@ -209,8 +178,6 @@ HANDLER_CLASS_NOT_CALLABLE = HANDLER_NOT_CALLABLE.saying(
 HANDLER_ASYNC = Code(
     "handler-async", _ERROR, "'{name}' is async, and its coroutine is not a list",
     "Make it a plain function, or set `asyncCommunication: true` in the model config.",
-    "An async `handle` returns a coroutine, which is not a list: 503. The server awaits it only with"
-    " asyncCommunication.",
 )
 HANDLER_BUILT_IN_ASYNC = HANDLER_ASYNC.saying(
     "the built-in {name} is async, and the model config does not set asyncCommunication"
@@ -218,7 +185,6 @@ HANDLER_BUILT_IN_ASYNC = HANDLER_ASYNC.saying(
 HANDLER_NOT_ASYNC = Code(
     "handler-not-async", _ERROR, "'{name}' is not async, but the model config sets asyncCommunication",
     "Make `handle` an async function, or remove asyncCommunication from the model config.",
-    "With asyncCommunication, the server awaits the result of `handle`. A plain function's list cannot be awaited.",
 )
 HANDLER_BUILT_IN_NOT_ASYNC = HANDLER_NOT_ASYNC.saying(
     "the built-in {name} is not async, but the model config sets asyncCommunication"
@@ -229,64 +195,52 @@ HANDLER_INHERITED_NOT_ASYNC = HANDLER_NOT_ASYNC.saying(
 HANDLER_GENERATOR = Code(
     "handler-generator", _ERROR, "'{name}' yields, so it returns a generator where the server wants a list",
     "Return a list with one element per request. To stream, use send_intermediate_predict_response.",
-    "A `handle` with `yield` returns a generator, which is not a list: every request is a 503.",
 )
 HANDLER_RETURNS_NOTHING = Code(
     "handler-returns-nothing", _ERROR, "'{name}' never returns a value",
     "Return a list with one element per request.",
-    "`handle`, or the `postprocess` that it returns, never returns a value. None is not a list: 503.",
 )
 HANDLER_RETURNS_NO_LIST = Code(
     "handler-returns-no-list", _WARNING, "'{name}' returns {kind} here, not a list",
     "Return a list with one element per request: `return [answer]`.",
-    "`handle`, or the `postprocess` that it returns, returns something other than a list: 503.",
 )
 HANDLER_METHOD_MISSING = Code(
     "handler-method-missing", _ERROR, "the class {cls} has no method '{name}'",
     "Define the method, or derive the class from ts.torch_handler.base_handler.BaseHandler.",
-    "The handler's class has no `handle` or no `initialize`. The server needs both; the worker fails.",
 )
 HANDLER_SIGNATURE = Code(
     "handler-signature", _ERROR, "the server calls '{name}' with {arguments}, but it {reason}",
     "Give it the parameters that the server passes.",
-    "The server calls `handle(data, context)` and `initialize(context)`, and one of them has other parameters.",
 )
 HANDLER_STAGE = Code(
     "handler-stage", _ERROR, "BaseHandler's handle calls '{name}' with one argument, but it {reason}",
     "Take one argument (the context is self.context), or override `handle` too.",
-    "BaseHandler's `handle` calls preprocess, inference and postprocess with one argument, and awaits none of them.",
 )
 HANDLER_STAGE_ASYNC = HANDLER_STAGE.saying("'{name}' is async, and BaseHandler's handle does not await it")
 HANDLER_BASE_UNKNOWN = Code(
     "handler-base-unknown", _NOTE, "{cls} inherits from {base}, which is not packed; its methods were not checked",
     "Pack the base class's module if the server does not have it.",
-    "The handler's class derives from one that is not packed, so its methods are unknown.",
 )
 HANDLER_SKIPS_INITIALIZE = Code(
     "handler-skips-initialize", _WARNING, "'initialize' does not call BaseHandler's, so self.{name} is not set here",
     "Begin with super().initialize(context), or set the attribute yourself.",
-    "The class overrides `initialize` without calling BaseHandler's, and uses an attribute that only that one sets.",
 )
 CLASS_NEEDS_ARGUMENTS = Code(
     "class-needs-arguments", _ERROR,
     "the server constructs the {role} class {cls} without arguments, but {name} {reason}",
     "Give every parameter of `__init__` a default, or read it from the model config in `initialize`.",
-    "The server constructs the handler's class, and the model's, without arguments. This class requires some.",
 )
 VOCABULARY_MISSING = Code(
     "vocabulary-missing", _ERROR, "the text handler's vocabulary '{name}' is not in the archive",
     "Pack the vocabulary as source_vocab.pt: torch.save({token: index}, 'source_vocab.pt').",
-    "The text handlers load source_vocab.pt from the archive's root, and it is missing. The worker fails.",
 )
 TEXT_BATCHES = Code(
     "text-batches", _WARNING, "the text classifier handles one request at a time, and the batch size is {size}",
     "Set batchSize to 1, override `preprocess` and `inference`, or build with target: marpack.",
-    "The server's text classifier handles one request at a time. In a larger batch, each request is a 503.",
 )
 CONFIG_KEY_MISSING = Code(
     "config-key-missing", _WARNING, "it reads the key '{key}' of the model config, and the archive has no such key",
     "Add the key under config: in marpack.yaml, or to the file that --config-file packs.",
-    "The handler reads a key that the archive's model config does not have: a KeyError.",
 )
 CONFIG_KEY_OF_NONE = CONFIG_KEY_MISSING.saying(
     "it reads the key '{key}' of the model config, and the archive has no config"
@@ -294,7 +248,6 @@ CONFIG_KEY_OF_NONE = CONFIG_KEY_MISSING.saying(
 MANIFEST_KEY_MISSING = Code(
     "manifest-key-missing", _WARNING, "it reads {key} of the manifest, and the archive names no {kind}",
     "Name the file when you build the archive.",
-    "The handler reads a file's name from the manifest, and the archive names no such file: a KeyError.",
 )
 
 # Model file ----------------------------------------------------------------------------------------------------------
@@ -302,29 +255,24 @@ MANIFEST_KEY_MISSING = Code(
 MODEL_FILE_MISSING = Code(
     "model-file-missing", _ERROR, "the model file '{name}' is not in the archive",
     "Pack the file at the archive's root, or leave modelFile out.",
-    "The model file is not in the archive.",
 )
 MODEL_FILE_NAME = Code(
     "model-file-name", _ERROR, "the server imports '{module}', which is not '{name}'",
     "Rename the file to a plain name such as model.py, and pack it at the root.",
-    "The server imports the model file by its name up to the first dot, from the archive's root.",
 )
 MODEL_FILE_NOTEBOOK = MODEL_FILE_NAME.saying("'{name}' is a notebook, and the server imports Python files")
 MODEL_FILE_NEVER_FOUND = MODEL_FILE_NAME.saying("the server imports Python's own module '{module}' instead")
 MODEL_NO_CLASS = Code(
     "model-no-class", _ERROR, "it has no class of its own",
     "Define the model's class in the model file: class Model(Imported): pass.",
-    "The model file has no class of its own. Imported classes do not count.",
 )
 MODEL_MANY_CLASSES = Code(
     "model-many-classes", _ERROR, "it has {count} classes of its own ({names}) where the server wants exactly one",
     "Move the building blocks into another packed module and import them: imported classes do not count.",
-    "The model file has more than one class of its own, and the server wants exactly one.",
 )
 MODEL_NOT_A_MODULE = Code(
     "model-not-a-module", _ERROR, "the class {cls} is not a torch.nn.Module",
     "Derive the class from torch.nn.Module.",
-    "The model's class is not a torch.nn.Module, so it has no load_state_dict, to or eval.",
 )
 
 # Imports -------------------------------------------------------------------------------------------------------------
@@ -332,22 +280,18 @@ MODEL_NOT_A_MODULE = Code(
 IMPORT_RELATIVE = Code(
     "import-relative", _ERROR, "'{name}' is a relative import, and {member} is not in such a package",
     "Import the packed module by its own name: `from model import Net`.",
-    "The server imports the handler and the model file as top-level modules, where relative imports have no package.",
 )
 IMPORT_NAME_MISSING = Code(
     "import-name-missing", _ERROR, "{member} has no '{name}'",
     "Define the name there, or correct its spelling.",
-    "A name is imported from a packed module that does not have it.",
 )
 IMPORT_SUBMODULE_MISSING = Code(
     "import-submodule-missing", _ERROR, "'{name}' is not in the archive, but {package} is",
     "Pack the module, or correct its name.",
-    "A module is imported from a packed package that does not contain it.",
 )
 IMPORT_NOT_PACKED = Code(
     "import-not-packed", _ERROR, "'{name}' is not packed",
     "Pack the file at the archive's root.",
-    "A module that looks like the author's own is imported, and it is not at the archive's root, where Python looks.",
 )
 IMPORT_ELSEWHERE = IMPORT_NOT_PACKED.saying("'{name}' is packed as {place}, where Python does not look")
 IMPORT_FLATTENED = IMPORT_NOT_PACKED.saying(
@@ -356,12 +300,10 @@ IMPORT_FLATTENED = IMPORT_NOT_PACKED.saying(
 IMPORT_HANDLER_MODULE = Code(
     "import-handler-module", _ERROR, "'{name}' is found only as ts.torch_handler.{name}",
     "Import from ts.torch_handler.",
-    "The server's handlers are modules of ts.torch_handler. Their bare names are not found.",
 )
 IMPORT_UNLISTED = Code(
     "import-unlisted", _WARNING, "'{name}' is not packed, not in the requirements and not on a stock server",
     "List its distribution in requirements.txt, or pack the module.",
-    "An imported module is not part of Python, not packed, not in the requirements, and not on a stock server.",
 )
 IMPORT_MAYBE_LISTED = Code(
     "import-unlisted", _NOTE, "'{name}' may be part of {distribution}, which the requirements list",
@@ -370,38 +312,31 @@ IMPORT_MAYBE_LISTED = Code(
 TS_MODULE_MISSING = Code(
     "ts-module-missing", _ERROR, "TorchServe 0.12 has no module '{module}'",
     "Import it from a module that TorchServe 0.12 has.",
-    "TorchServe 0.12 does not have the module.",
 )
 TS_NAME_MISSING = Code(
     "ts-name-missing", _ERROR, "'{module}' has no '{name}' in TorchServe 0.12",
     "Import it from the module in which TorchServe 0.12 has it.",
-    "TorchServe 0.12 has the module, but not the name.",
 )
 TS_NEEDS_ENGINE = Code(
     "ts-needs-engine", _NOTE, "'{module}' needs {needed}, which a stock server does not have",
     "List the package in requirements.txt, or use a server image that has it.",
-    "A module of the server needs a package that a stock server does not have.",
 )
 MODULE_BREAKS_WORKER = Code(
     "module-breaks-worker", _ERROR, "the worker itself imports '{name}', and gets this file instead",
     "Rename the file, and the imports of it.",
-    "A packed module has the name of one that the server's worker imports, and replaces it.",
 )
 MODULE_SHADOWS = Code(
     "module-shadows", _WARNING, "it replaces Python's own '{name}' for every library on the server",
     "Rename the file, and the imports of it.",
-    "A packed module has the name of one in Python's standard library or on the server, and replaces it.",
 )
 MODULE_SHADOWS_PACKAGE = MODULE_SHADOWS.saying("it replaces the package '{name}' on the server")
 MODULE_NEVER_FOUND = Code(
     "module-never-found", _WARNING, "every Python has its own '{name}' loaded already",
     "Rename the file, and the imports of it.",
-    "A packed module has the name of one that every Python has loaded already, so it is never imported.",
 )
 MODULE_HIDDEN = Code(
     "module-hidden", _WARNING, "Python imports {member} instead",
     "Rename one of the two.",
-    "Two packed files have the same module name. Python prefers a package or a compiled file to a .py file.",
 )
 
 # Names ---------------------------------------------------------------------------------------------------------------
@@ -409,7 +344,6 @@ MODULE_HIDDEN = Code(
 UNDEFINED_NAME = Code(
     "undefined-name", _WARNING, "the name '{name}' is not defined",
     "Define or import the name before it is used.",
-    "A module uses a name that it neither defines nor imports. The code that uses it raises a NameError.",
 )
 UNDEFINED_UNLESS = Code(
     "undefined-name", _NOTE, "the name '{name}' is not defined, unless the module defines it when it runs",
@@ -421,33 +355,27 @@ UNDEFINED_UNLESS = Code(
 REQUIREMENTS_MISSING = Code(
     "requirements-missing", _WARNING, "the requirements file '{name}' is not in the archive",
     "Pack the file, or remove it from the manifest.",
-    "The requirements file, or one that it includes, is not in the archive. pip fails to install them.",
 )
 REQUIREMENTS_INCLUDE_MISSING = REQUIREMENTS_MISSING.saying("it includes '{text}', which is not in the archive")
 REQUIREMENTS_LINE = Code(
     "requirements-line", _ERROR, "pip refuses '{text}': {reason}",
     "Write NAME, NAME==VERSION, NAME[extra]>=VERSION, or NAME @ https://….",
-    "pip refuses a line of the requirements file, and the server then refuses to register the model.",
 )
 REQUIREMENTS_PATH = Code(
     "requirements-path", _WARNING, "'{text}' is not in the archive",
     "Pack the wheel and name it by its path in the archive, or name a released version.",
-    "A requirement is a path outside the archive, or one that is not packed. The server has no such file.",
 )
 REQUIREMENTS_UNNAMED = Code(
     "requirements-unnamed", _NOTE, "'{text}' does not name its distribution",
     "Write NAME @ ADDRESS.",
-    "A requirement does not name its distribution, so its modules are unknown.",
 )
 REQUIREMENTS_NEED_SETTING = Code(
     "requirements-need-setting", _NOTE, "the server installs these only with install_py_dep_per_model=true",
     "Set install_py_dep_per_model=true on the server, and useVenv: true in the model config for versions of your own.",
-    "The server installs requirements only if its config.properties says so. Otherwise it ignores them silently.",
 )
 REQUIREMENTS_TOO_LARGE = Code(
     "requirements-too-large", _NOTE, "it is larger than {limit} MiB and was not checked",
     "Check that it is the right file.",
-    "The requirements file is too large and was not checked.",
 )
 
 # Weights -------------------------------------------------------------------------------------------------------------
@@ -455,7 +383,6 @@ REQUIREMENTS_TOO_LARGE = Code(
 WEIGHTS_MISSING = Code(
     "weights-missing", _ERROR, "the weights file '{name}' is not in the archive",
     "Pack the file at the archive's root, or leave serializedFile out.",
-    "The manifest's weights file is not in the archive.",
 )
 WEIGHTS_UNNAMED = WEIGHTS_MISSING.saying(
     "the manifest has a serializedFile without a name, and the server still looks for it",
@@ -464,32 +391,26 @@ WEIGHTS_UNNAMED = WEIGHTS_MISSING.saying(
 WEIGHTS_NONE = Code(
     "weights-none", _ERROR, "the handler loads a model as BaseHandler does, and the archive has none",
     "Pack the weights (--serialized-file), or override `initialize`.",
-    "The handler loads its model as BaseHandler does, and the archive has neither a weights file nor a model file.",
 )
 WEIGHTS_UNTRAINED = Code(
     "weights-untrained", _NOTE, "the archive has a model file, and no weights to load into it",
     "Pack the state_dict, unless the class loads its own weights.",
-    "The archive has a model file and no weights file: the server serves the untrained class.",
 )
 WEIGHTS_SUFFIX = Code(
     "weights-suffix", _ERROR, "the server has no loader for '{suffix}' files: 'No model weights could be loaded'",
     "Save the model as TorchScript in a .pt file, pack a model file, or build with target: marpack.",
-    "Without a model file, the server chooses its loader by the suffix: .pt, .onnx or .so. It has none for others.",
 )
 WEIGHTS_NEED_MODEL_FILE = Code(
     "weights-need-model-file", _ERROR, "it is {format}, and the archive has no model file",
     "Pack the model's class (--model-file), or save TorchScript: torch.jit.script(model).save(path).",
-    "The weights are only tensors, and the archive has no model file to load them into.",
 )
 WEIGHTS_CONTENT = Code(
     "weights-content", _ERROR, "it is {format}; {needed} is needed",
     "Save TorchScript as .pt, ONNX as .onnx; or, for a model file, torch.save(model.state_dict(), path).",
-    "The weights file does not have the format that its use needs.",
 )
 WEIGHTS_PICKLED = Code(
     "weights-pickled", _ERROR, "it is a whole pickled model; {needed} is needed",
     "Save the state_dict (torch.save(model.state_dict(), path)) and pack the model file.",
-    "The weights are a whole pickled model. torch 2.6 and later refuse it, and loading it runs the code in it.",
 )
 WEIGHTS_PICKLED_TRUST = Code(
     "weights-pickled", _WARNING, "it is a whole pickled model, which marpack loads only on trust",
@@ -498,7 +419,6 @@ WEIGHTS_PICKLED_TRUST = Code(
 WEIGHTS_EMPTY = Code(
     "weights-absent", _ERROR, "{name} is empty",
     "Fetch the file again.",
-    "The weights file contains no weights: it is empty, a Git LFS pointer, a web page, JSON or text.",
 )
 WEIGHTS_LFS_POINTER = WEIGHTS_EMPTY.saying("{name} is a Git LFS pointer, not weights", "Run git lfs pull.")
 WEIGHTS_WEB_PAGE = WEIGHTS_EMPTY.saying("{name} is a web page, not weights", "Download it again.")
@@ -511,48 +431,39 @@ WEIGHTS_TEXT = WEIGHTS_EMPTY.saying("{name} is a text file, not weights", "Check
 WEIGHTS_OBJECTS = Code(
     "weights-objects", _ERROR, "it pickles more than tensors, which torch 2.6 and later refuse",
     "Save tensors only: torch.save({key: value for key, value in state.items() if torch.is_tensor(value)}, path).",
-    "The state_dict contains objects other than tensors, which torch 2.6 and later refuse to load.",
 )
 WEIGHTS_UNKNOWN = Code(
     "weights-unknown", _WARNING, "its format is unknown",
     "Check that the file is complete; save it again.",
-    "The weights file has an unknown format. It may be damaged.",
 )
 WEIGHTS_AOT_SETTING = Code(
     "weights-aot-setting", _ERROR, "the model config does not set pt2.export.aot_compile",
     "Add `pt2: {export: {aot_compile: true}}` to the model config.",
-    "The server loads an AOTInductor library only if the model config sets `pt2: {export: {aot_compile: true}}`.",
 )
 WEIGHTS_ONNX_INFERENCE = Code(
     "weights-onnx-inference", _ERROR,
     "BaseHandler's inference cannot call an ONNX Runtime session: every request is a 503",
     "Override `inference` with self.model.run(None, {name: array}), or build with target: marpack.",
-    "BaseHandler's `inference` calls the model, and an ONNX Runtime session cannot be called: every request is a 503.",
 )
 WEIGHTS_ONNX_RUNTIME = Code(
     "weights-onnx-runtime", _WARNING, "onnxruntime is neither in the requirements nor on a stock server",
     "List onnxruntime in requirements.txt, or use a server image that has it.",
-    "A stock server does not have onnxruntime, and refuses .onnx weights without it.",
 )
 WEIGHTS_CHECKPOINT = Code(
     "weights-checkpoint", _WARNING, "it is a checkpoint: the tensors are under its key '{key}'",
     "Save the inner mapping: torch.save(checkpoint[KEY], path).",
-    "The weights are a training checkpoint. load_state_dict needs the state_dict under one of its keys.",
 )
 WEIGHTS_DATA_PARALLEL = Code(
     "weights-data-parallel", _WARNING, "every key begins with 'module.', as DataParallel writes them",
     "Save the inner model's state_dict: torch.save(model.module.state_dict(), path).",
-    "Every key begins with 'module.', as DataParallel writes them, and the model file's class has no 'module'.",
 )
 WEIGHTS_UNEXPECTED_KEY = Code(
     "weights-unexpected-key", _WARNING, "it has tensors for '{name}', which the class {cls} does not mention",
     "Save the state_dict of the packed class.",
-    "The state_dict has tensors for a layer that the model file's class never mentions. load_state_dict refuses them.",
 )
 WEIGHTS_MISSING_KEY = Code(
     "weights-missing-key", _WARNING, "it has no tensors for '{name}', a layer of the class {cls}",
     "Save the state_dict of the packed class.",
-    "The model file's class has a layer without tensors in the state_dict. load_state_dict refuses it.",
 )
 
 # Labels --------------------------------------------------------------------------------------------------------------
@@ -560,61 +471,50 @@ WEIGHTS_MISSING_KEY = Code(
 LABELS_ENCODING = Code(
     "labels-encoding", _ERROR, "{problem}",
     "Save the file as UTF-8 without a byte-order mark.",
-    "The labels file is not UTF-8, or begins with a byte-order mark. The server cannot decode it.",
 )
 LABELS_SYNTAX = Code(
     "labels-syntax", _ERROR, "{problem}",
     "Correct the line. `python -m json.tool index_to_name.json` shows the same error.",
-    "The labels file is not valid JSON. The worker fails.",
 )
 LABELS_SHAPE = Code(
     "labels-shape", _ERROR, "{problem}",
     'Write {"0": "cat", "1": "dog"}.',
-    "The labels file is not an object of class index to label. The worker fails.",
 )
 LABELS_UNCHECKED = Code(
     "labels-unchecked", _NOTE, "{problem}, and was not checked",
     "Check that it is the right file.",
-    "The labels file is too large or cannot be read, and was not checked.",
 )
 LABELS_VALUE = Code(
     "labels-value", _ERROR, "the label of '{key}' is {kind}, not a string",
     'Write labels as strings: {"0": "cat"}.',
-    "A label is neither a string nor a list that ends with one. The worker fails.",
 )
 LABELS_MORE_VALUES = LABELS_VALUE.saying("{count} more labels are not strings")
 LABELS_LISTED_VALUE = LABELS_VALUE.saying("a label is {kind}, not a string")
 LABELS_KEY = Code(
     "labels-key", _WARNING, "'{key}' is not a class index{more}",
     'Write the index first, as a plain number in quotes: {"0": "cat"}.',
-    "A key of the labels file is not a class index, so no prediction finds it.",
 )
 LABELS_INVERTED = LABELS_KEY.saying("it maps labels to indices; the server wants indices to labels")
 LABELS_GAP = Code(
     "labels-gap", _WARNING, "class {missing} no label",
     "Name every class from 0 to the last.",
-    "Class indices between 0 and the largest have no label. Predicting one of them is a 503.",
 )
 LABELS_EMPTY = LABELS_GAP.saying("it names no class")
 LABELS_DUPLICATE_KEY = Code(
     "labels-duplicate-key", _WARNING, "'{key}' occurs twice",
     "Keep one of the two.",
-    "A class index occurs twice in the labels file. The last label counts.",
 )
 LABELS_DUPLICATE = Code(
     "labels-duplicate", _NOTE, "{count} classes have the label '{label}'{more}",
     "Give every class a label of its own.",
-    "Classes share a label. If one response contains two of them, they become one entry.",
 )
 LABELS_FEW = Code(
     "labels-few", _WARNING, "there {count}, and the image classifier returns the top {topk}",
     "Derive a class from ImageClassifier and set topk, or build with target: marpack.",
-    "image_classifier returns the five most probable classes. With fewer than five, every request is a 503.",
 )
 LABELS_MISNAMED = Code(
     "labels-misnamed", _NOTE, "'{name}' looks like labels, and the server reads only index_to_name.json at the root",
     "Pack it as index_to_name.json at the archive's root.",
-    "A file that looks like labels has another name, or is in a folder, where the server does not look.",
 )
 
 # Model config --------------------------------------------------------------------------------------------------------
@@ -622,7 +522,6 @@ LABELS_MISNAMED = Code(
 CONFIG_MISSING = Code(
     "config-missing", _ERROR, "the model config '{name}' is not in the archive",
     "Pack the file at the archive's root, or leave configFile out.",
-    "The manifest's model config is not in the archive. Every worker fails.",
 )
 CONFIG_UNNAMED = CONFIG_MISSING.saying(
     "the manifest has a configFile without a name, and every worker still looks for it",
@@ -631,58 +530,47 @@ CONFIG_UNNAMED = CONFIG_MISSING.saying(
 CONFIG_ENCODING = Code(
     "config-encoding", _ERROR, "it is not UTF-8",
     "Save the file as UTF-8.",
-    "The model config is not UTF-8, and the worker cannot decode it.",
 )
 CONFIG_SYNTAX = Code(
     "config-syntax", _ERROR, "{reason}",
     "Correct the line; indent with spaces, never with tabs.",
-    "The model config is not valid YAML. The frontend ignores it, and the worker fails.",
 )
 CONFIG_TAG = Code(
     "config-tag", _ERROR, "{reason}",
     "Write plain values, without '!' tags.",
-    "The model config contains a tag that makes an object. The frontend and the worker both refuse it.",
 )
 CONFIG_BOMB = Code(
     "config-bomb", _ERROR, "{reason}",
     "Write the values out.",
-    "The model config expands endlessly (aliases of aliases). It can stall a worker.",
 )
 CONFIG_ROOT = Code(
     "config-root", _ERROR, "it is {kind}",
     "Write `key: value` lines, or leave configFile out.",
-    "The model config is empty, or not a mapping. The server refuses to register the model.",
 )
 CONFIG_KEY = Code(
     "config-key", _ERROR, "the key {key} is a {kind}, not a string",
     "Put the key in quotes.",
-    "A key of the model config is not a string. The server refuses to register the model.",
 )
 CONFIG_DUPLICATE_KEY = Code(
     "config-duplicate-key", _WARNING, "'{key}' occurs twice, and only the last one counts",
     "Keep one of the two.",
-    "A key occurs twice in the model config. The last one counts.",
 )
 CONFIG_TOO_DEEP = Code(
     "config-beyond-frontend", _WARNING, "it has too many levels or aliases for the frontend, which ignores it",
     "Shorten the config: at most 3 MiB, 50 levels, 50 aliases.",
-    "The model config is too large or too deep, or has too many aliases, for the frontend, which silently ignores it.",
 )
 CONFIG_TOO_LARGE = CONFIG_TOO_DEEP.saying("it is too large for the frontend, which ignores it")
 CONFIG_UNCHECKED = Code(
     "config-unchecked", _NOTE, "it is larger than {limit} KiB and was not checked",
     "Move what the server does not read into another file.",
-    "The model config is too large and was not checked.",
 )
 CONFIG_TYPE = Code(
     "config-type", _WARNING, "'{key}' is {value}, not {kind}; the frontend ignores it",
     'Write the value with its type: 8, not "8"; true, not "true".',
-    "A value of the model config has the wrong type. The frontend ignores it.",
 )
 CONFIG_RANGE = Code(
     "config-range", _WARNING, "'{key}' is {value}; the server knows {words}",
     "Write a value that the server accepts.",
-    "The server does not accept a value of the model config. The frontend ignores it, or uses the nearest.",
 )
 CONFIG_MINIMUM = CONFIG_RANGE.saying("'{key}' is {value}; the minimum is {minimum}")
 CONFIG_DEVICE = Code(
@@ -693,22 +581,18 @@ SEQUENCE_IDLE_TIME = Code(
     "sequence-idle-time", _ERROR,
     "sequenceBatching without a sequenceMaxIdleMSec: the server responds to every request with 500",
     "Set `sequenceMaxIdleMSec`, in milliseconds, or remove `sequenceBatching`.",
-    "The model config sets sequenceBatching, but not how long a sequence may be idle: every request fails.",
 )
 CONFIG_UNKNOWN_KEY = Code(
     "config-unknown-key", _WARNING, "the server does not read '{key}'",
     "Correct the key's spelling.",
-    "A key of the model config looks like a misspelled key of the server. Keys of your own are fine.",
 )
 CONFIG_WORKERS = Code(
     "config-workers", _WARNING, "minWorkers is {minimum} and maxWorkers {maximum}",
     "Set minWorkers to at most maxWorkers.",
-    "minWorkers is larger than maxWorkers.",
 )
 CONFIG_TORCHRUN_KEY = Code(
     "config-torchrun-key", _WARNING, "the server does not pass on '{key}'",
     "Use a key that it passes on, such as nnodes, nproc-per-node, rdzv-backend or OMP_NUMBER_THREADS.",
-    "The server does not pass a key of torchrun on.",
 )
 CONFIG_TORCHRUN_KEY_TYPE = Code(
     "config-torchrun-key", _ERROR, "the key {key} is not a string, and the server refuses the model",
@@ -717,7 +601,6 @@ CONFIG_TORCHRUN_KEY_TYPE = Code(
 PT2_SHAPE = Code(
     "pt2-shape", _ERROR, "'pt2' is {kind}, neither a backend's name nor a mapping",
     "Write `pt2: {compile: {enable: true, backend: inductor}}`.",
-    "The pt2 section has an unknown form, and BaseHandler's `initialize` fails on it.",
 )
 PT2_WORD = PT2_SHAPE.saying("the server takes 'pt2: {word}' for a section with a compile key")
 PT2_COMPILE_SHAPE = PT2_SHAPE.saying("'pt2.compile' is {kind}, not a mapping")
@@ -725,22 +608,18 @@ PT2_NO_ENABLE = PT2_SHAPE.saying("'pt2.compile' has no 'enable', which the serve
 PT2_BACKEND = Code(
     "pt2-backend", _WARNING, "the server does not know the backend '{backend}', and runs the model uncompiled",
     "Name a backend that the server knows: inductor, eager, aot_eager, onnxrt, openvino, tensorrt, ipex, hpu_backend.",
-    "The pt2 section names a backend that the server does not know. It silently runs the model uncompiled.",
 )
 PT2_BACKEND_GONE = Code(
     "pt2-backend-gone", _WARNING, "torch has removed the backend '{backend}'",
     "Name a backend that torch still has, such as inductor.",
-    "The server knows the backend, but torch has removed it. Compiling fails, and the model runs uncompiled.",
 )
 PT2_BACKEND_NEEDS = Code(
     "pt2-backend-needs", _NOTE, "the backend '{backend}' needs {packages}",
     "List the package in requirements.txt, or use a server image that has it.",
-    "The backend needs a package that a stock server does not have. Without it the model runs uncompiled.",
 )
 PT2_OPTION = Code(
     "pt2-option", _WARNING, "torch.compile does not accept '{key}'",
     "Use fullgraph, dynamic, backend, mode, options or disable; and mode or options, not both.",
-    "torch.compile does not accept an option. Compiling fails, and the model runs uncompiled.",
 )
 PT2_OPTION_TYPE = PT2_OPTION.saying("torch.compile's '{key}' cannot be {kind}")
 PT2_MODE_AND_OPTIONS = PT2_OPTION.saying("torch.compile accepts 'mode' or 'options', not both")
@@ -748,7 +627,6 @@ PT2_MODE = PT2_OPTION.saying("torch.compile has no mode '{mode}'")
 PT2_OFF = Code(
     "pt2-off", _WARNING, "'pt2.compile.enable' is {value}, so nothing is compiled",
     "Write `enable: true`, or leave the section out.",
-    "The pt2 section compiles nothing.",
 )
 PT2_OFF_WORD = PT2_OFF.saying("'pt2: {word}' compiles nothing")
 PT2_OFF_EXPORT = PT2_OFF.saying("'pt2.export' does not set 'aot_compile: true', and so has no effect")
@@ -758,215 +636,173 @@ PT2_OFF_EXPORT = PT2_OFF.saying("'pt2.export' does not set 'aot_compile: true', 
 DOES_NOT_LOAD = Code(
     "does-not-load", _ERROR, "{reason}",
     "Run `marpack run` to see the traceback.",
-    "The handler cannot be imported, constructed or initialized.",
 )
 LACKING_HERE = Code(
     "lacking-here", _WARNING, "{reason}",
     "Install the package, or check the archive with --env isolated.",
-    "The model cannot be loaded on this machine, where a package is missing. The archive is not proved.",
 )
 SAMPLE_UNREADABLE = Code(
     "sample-unreadable", _ERROR, "invalid sample: {reason}",
     "Build the archive again: marpack build.",
-    "This version of marpack cannot read a packed sample or its expectation.",
 )
 SAMPLE_MISSING = Code(
     "sample-missing", _ERROR, "the sample {sample} is listed and not packed",
     "Build the archive again: marpack build.",
-    "MAR-INF/marpack.json lists a sample that is not in the archive.",
 )
 SAMPLE_MISSED = Code(
     "sample-missed", _ERROR, "{difference}",
     "",
-    "The response to a sample is not the expected one, or an input does not get a 2xx.",
 )
 SAMPLE_RAISED = Code(
     "sample-raised", _ERROR, "{sample} gets the expected response by an exception: {reason}",
     "",
-    "An exception causes the expected response: an error if the code is broken, otherwise a note.",
 )
 BATCH_REFUSED = Code(
     "batch-refused", _ERROR, "a batch of {size} gets {status}{reason}",
     "Handle every row of `data` by itself, or set batchSize: 1.",
-    "The handler fails for a batch, or returns another number of responses.",
 )
 BATCH_DIFFERS = Code(
     "batch-differs", _ERROR, "{sample} in a batch of {size}: {difference}",
     BATCH_REFUSED.hint,
-    "A request gets another response in a batch than alone.",
 )
 _FORMS = "Decode bytes, text and form fields alike in `preprocess`, or refuse the other forms."
 FORM_KILLS = Code(
     "form-kills", _ERROR, "{place}: {reason}",
     _FORMS,
-    "A form of a sample's request kills the worker.",
 )
 FORM_BREAKS = Code(
     "form-breaks", _ERROR, "{place}: {reason}",
     _FORMS,
-    "A form of a sample's request reaches code that fails for every request.",
 )
 FORM_DIFFERS = Code(
     "form-differs", _ERROR, "{place}: {difference}",
     _FORMS,
-    "A form of a sample's request gets another response.",
 )
 FORM_IGNORED = Code(
     "form-ignored", _WARNING, "{place} gets the response to an empty request",
     _FORMS,
-    "The handler ignores the content of a form.",
 )
 FORM_NOT_ACCEPTED = Code(
     "form-not-accepted", _NOTE, "{place} is not accepted: {reason}",
     "",
-    "The handler refuses a form of a sample's request.",
 )
 NOT_REPEATABLE = Code(
     "not-repeatable", _ERROR, "{sample}, sent again: {difference}",
     "Keep nothing between requests, call model.eval() and fix seeds. If responses are meant to vary, set checks:"
     " {repeatable: warning} in marpack.yaml.",
-    "A sample gets another response when it is sent again.",
 )
 UNKNOWN_LABEL = Code(
     "unknown-label", _ERROR, "responses name {names}, which {file} does not contain",
     "List the labels in the order of the model's outputs, one each.",
-    "Responses name a class that the labels do not contain.",
 )
 UNUSED_LABELS = Code(
     "unused-labels", _WARNING, "responses name classes, but none of them is in {file}",
     UNKNOWN_LABEL.hint,
-    "Responses name classes, but none of them is a label.",
 )
 IDLE_LABEL = Code(
     "idle-label", _ERROR, "the model has {outputs} outputs, and {file} names {labels}",
     UNKNOWN_LABEL.hint,
-    "There are more labels than outputs of the model.",
 )
 MISSING_LABEL = Code(
     "missing-label", _ERROR, IDLE_LABEL.message,
     UNKNOWN_LABEL.hint,
-    "There are fewer labels than outputs of the model.",
 )
 COMPILED_DIFFERS = Code(
     "compiled-differs", _ERROR, "{sample}, not compiled: {difference}",
     "Set pt2: {compile: {enable: false}}, or another backend.",
-    "The compiled model gives another response than the eager one.",
 )
 WORN_OUT = Code(
     "worn-out", _ERROR, "after {requests} more requests, a sample gets {status}{reason}",
     "Keep no inputs or outputs on the handler. Tensors under torch.inference_mode() hold no graph.",
-    "The model stops responding after some requests.",
 )
 MEMORY_GROWS = Code(
     "memory-grows", _ERROR, "the worker grows by {size:.1f} KiB per request",
     WORN_OUT.hint,
-    "The worker's memory grows with the number of requests.",
 )
 MEMORY_UNDECIDED = Code(
     "memory-undecided", _WARNING, "whether memory grows is undecided: {reason}",
     "Give the check more time with --patience.",
-    "The check cannot decide whether memory grows.",
 )
 MODEL_FOLDER_WRITTEN = Code(
     "model-folder-written", _ERROR, "{name} was written, changed or removed in the model folder",
     "Write to a temporary folder (tempfile) instead.",
-    "The handler changes the model folder, which workers share and which may be read-only on a server.",
 )
 NO_INPUTS = Code(
     "no-inputs", _ERROR, "no request was sent",
     "Give an input with --input, or record one with `marpack run --record`.",
-    "Without samples and inputs, nothing shows that the model responds.",
 )
 NO_ANSWER = Code(
     "no-answer", _ERROR, "no request got a 2xx, because no sample expects one",
     NO_INPUTS.hint,
-    "All samples expect an error, so nothing shows that the model responds.",
 )
 UNEXPECTED_STATUS = Code(
     "unexpected-status", _ERROR, "{missed} of {requests} did not get the expected status",
     "Run `marpack check --only samples` to see which, and why.",
-    "A request got another status than expected.",
 )
 GENERATED_SAMPLE = Code(
     "generated-sample", _ERROR,
     "every sample that succeeded (2xx) was generated by marpack init ({names}); record a real input: {command}",
     "If it is a real input, delete its key `generated` in marpack.yaml.",
-    "Only samples that `marpack init` generated got a 2xx. They prove nothing.",
 )
 BATCH_UNPROVED = Code(
     "batch-unproved", _ERROR, "a batch of 2 gets {status}{reason}",
     BATCH_REFUSED.hint,
-    "The handler fails for a batch of two.",
 )
 ONE_INPUT = Code(
     "one-input", _NOTE, "with one input in every row, mixed-up rows would go unnoticed",
     "",
-    "The batch of two has the same input twice.",
 )
 GPU_UNPROVED = Code(
     "gpu-unproved", _ERROR, "deviceType is gpu, but the model ran on the CPU",
     "Check it on a machine with a GPU.",
-    "The model config requires a GPU, and the model did not run on one.",
 )
 CPU_DIFFERS = Code(
     "cpu-differs", _WARNING, "{sample} on the CPU: {difference}, tolerance {tolerance:g}",
     "",
-    "The CPU gives another response than the GPU.",
 )
 ALLOWED_UNPROVED = Code(
     "allowed-unproved", _NOTE, "{reason} (--allow-unproved {name})",
     "",
-    "A missing proof that --allow-unproved waives.",
 )
 NOTHING_ASKED = Code(
     "nothing-asked", _ERROR, "{reason}, so no request was sent",
     "",
-    "A failed check with a lower severity kept the model from running, so nothing is proved.",
 )
 NO_STAND_IN = Code(
     "no-stand-in", _NOTE, "no requests were generated: {reason}",
     "Use --stand-ins on to send some.",
-    "The archive has no inputs, and generated ones might change something outside the model.",
 )
 STAND_IN_FAILED = Code(
     "stand-in-failed", _WARNING, "{input}, generated and sent {way}, gets {status}{reason}",
     "",
-    "A generated request fails. It proves nothing.",
 )
 STAND_IN_ANSWERED = Code(
     "stand-in-answered", _NOTE, "{input}, generated, gets a 2xx {ways}",
     "",
-    "A generated request succeeds. It proves nothing.",
 )
 NOT_HERMETIC = Code(
     "not-hermetic", _ERROR, "the handler accesses {target} ({kind}, in {stage})",
     "",
-    "The handler accesses something outside its archive and its packages.",
 )
 ALLOWED_NEED = Code(
     "allowed-need", _NOTE, "the handler accesses {target} ({kind}, in {stage}), as marpack.yaml allows",
     "",
-    "The handler accesses something outside, which marpack.yaml allows.",
 )
 DIFFERS = Code(
     "differs", _ERROR, "{sample}: {difference}",
     "If they are meant to differ, use --skip alike.",
-    "The archive compared with gives another response.",
 )
 NOT_COMPARED = Code(
     "not-compared", _ERROR, "no request got a 2xx from both",
     "Name inputs that get one: --input FILE…",
-    "Without a successful response from both archives, they cannot be compared.",
 )
 SLOWER = Code(
     "slower", _ERROR, "a request costs over {share:.4g} % more: {figures}",
     "Run `marpack run --repeat 100` to see how long each stage takes.",
-    "A request costs more than with the archive compared with.",
 )
 SLOWER_UNDECIDED = Code(
     "slower-undecided", _WARNING, "whether it is slower is undecided after {starts} of both",
     "Stop other programs on this machine.",
-    "The check cannot decide whether a request costs more.",
 )
 
 # Build and init -------------------------------------------------------------------------------------------------------
@@ -974,152 +810,122 @@ SLOWER_UNDECIDED = Code(
 UNKNOWN_KEY = Code(
     "unknown-key", _ERROR, "{message}",
     "Correct the key's spelling, or remove it.",
-    "marpack.yaml has a key that marpack does not know.",
 )
 MISSING_KEY = Code(
     "missing-key", _ERROR, "{message}",
     "Add the key.",
-    "marpack.yaml lacks a required key.",
 )
 WRONG_TYPE = Code(
     "wrong-type", _ERROR, "{message}",
     "",
-    "A value in marpack.yaml has the wrong type.",
 )
 EMPTY_KEY = Code(
     "empty-key", _ERROR, "{message}",
     "Give the key a value, or remove the line.",
-    "A key of marpack.yaml has no value.",
 )
 OUTSIDE_PROJECT = Code(
     "outside-project", _ERROR, "{message}",
     "Copy the files into the project folder, or pass --allow-outside.",
-    "The project names files outside its folder.",
 )
 MISSING_FILE = Code(
     "missing-file", _ERROR, "{message}",
     "Put the file there, or correct the path.",
-    "A file that the project names does not exist.",
 )
 NAME_COLLISION = Code(
     "name-collision", _ERROR, "{message}",
     "Rename one of them: each name in an archive is unique.",
-    "Two different files would have the same name in the archive.",
 )
 RESERVED_NAME = Code(
     "reserved-name", _ERROR, "{message}",
     "Rename the file.",
-    "A file would be in MAR-INF/, which is reserved for marpack.",
 )
 EMPTY_FOLDER = Code(
     "empty-folder", _WARNING, "{message}",
     "",
-    "A folder that is to be packed contains no files.",
 )
 SYMLINK_OUTSIDE = Code(
     "symlink-outside", _WARNING, "{message}",
     "",
-    "A packed folder contains symlinks to files outside the project.",
 )
 NOTEBOOK = Code(
     "notebook", _ERROR, "{message}",
     "Convert the notebook to a Python file: jupyter nbconvert --to script FILE.",
-    "A handler or model file is a notebook, and the server imports Python files.",
 )
 NOT_A_FILE = Code(
     "not-a-file", _ERROR, "{message}",
     "Name a regular file.",
-    "A path is a folder or a special file.",
 )
 UNREADABLE = Code(
     "unreadable", _ERROR, "{message}",
     "Check the file's permissions.",
-    "A file or folder cannot be read.",
 )
 GLOB_WITHOUT_MATCH = Code(
     "glob-without-match", _WARNING, "{message}",
     "Correct the pattern.",
-    "A pattern for extra files matches no file.",
 )
 MEMBER_NAME = Code(
     "member-name", _ERROR, "{message}",
     "Rename the file.",
-    "A file's name cannot be a name in an archive.",
 )
 VERSION = Code(
     "version", _ERROR, "{message}",
     "Give the model a version: version: '1.0'.",
-    "The project's version is empty.",
 )
 SAMPLES = Code(
     "samples", _ERROR, "{message}",
     "Correct the sample in marpack.yaml.",
-    "A sample in marpack.yaml cannot be recorded in the archive.",
 )
 METADATA = Code(
     "metadata", _ERROR, "{message}",
     "Correct the metadata in marpack.yaml.",
-    "A value of `metadata` in marpack.yaml cannot be recorded.",
 )
 VENDOR = Code(
     "vendor", _ERROR, "{message}",
     "Lock the packages again: marpack build --vendor.",
-    "The vendored packages cannot be added to the archive.",
 )
 LABELS = Code(
     "labels", _ERROR, "{message}",
     "Correct the labels file.",
-    "The labels file cannot be converted to index_to_name.json.",
 )
 FILE_NOT_PACKED = Code(
     "file-not-packed", _WARNING, "{message}",
     "If the model needs it, pack it: files: [NAME] in marpack.yaml, or --extra-files.",
-    "The handler's source names a local file that is not packed.",
 )
 OUTPUT = Code(
     "output", _ERROR, "{message}",
     "Choose another output.",
-    "The archive cannot be written to the output.",
 )
 MORE_HANDLERS = Code(
     "more-handlers", _NOTE, "{message}",
     "Use --handler to name another.",
-    "`marpack init` found several files that can be the handler, and chose one.",
 )
 LEFT_OUT = Code(
     "left-out", _NOTE, "{message}",
     "Add the files that it needs to `files:` in marpack.yaml.",
-    "`marpack init` left out files that the handler's source does not name.",
 )
 NOT_CARRIED_OVER = Code(
     "not-carried-over", _WARNING, "{message}",
     "",
-    "A part of the archive cannot be expressed in marpack.yaml.",
 )
 CONVERTED = Code(
     "converted", _WARNING, "{message}",
     "Use --force to convert again.",
-    "`marpack init` converted safetensors to a state_dict, because TorchServe does not load safetensors.",
 )
 NOT_FOR_TORCHSERVE = Code(
     "not-for-torchserve", _WARNING, "{message}",
     "",
-    "TorchServe cannot load the weights, so `marpack init` sets the target to marpack.",
 )
 MORE_WEIGHTS = Code(
     "more-weights", _WARNING, "{name} was chosen{why}; there are also {others}",
     "Use --weights to name another.",
-    "`marpack init` found several weights files, and chose one.",
 )
 NO_SAMPLES = Code(
     "no-samples", _NOTE, "{message}",
     "",
-    "The project has no sample, so `marpack check` cannot prove that the archive works.",
 )
 MORE_MODEL_FILES = Code(
     "more-model-files", _NOTE, "{message}",
     "Use --model-file to name another.",
-    "`marpack init` found several files that can be the model file, and chose one.",
 )
 
 # Run ------------------------------------------------------------------------------------------------------------------
@@ -1127,23 +933,19 @@ MORE_MODEL_FILES = Code(
 OTHER_DEVICE = Code(
     "other-device", _WARNING, "the model runs on {found}, not on {asked}",
     "Check that the device exists, that torch supports it, and that the handler does not choose one itself.",
-    "The model runs on another device than the one requested with --device.",
 )
 REQUIREMENT_UNMET = Code(
     "requirement-unmet", _ERROR, "{message}",
     "Install the requirement, or run with --env isolated.",
-    "This environment does not meet a requirement of the archive.",
 )
 DATA_AS_TEXT = Code(
     "data-as-text", _WARNING, "{text} begins like JSON but is not valid, so it is sent as text/plain: {error}",
     "Correct the JSON. To send text: --content-type text/plain.",
-    "A value of --data begins like JSON but is not valid JSON, so it is sent as text.",
 )
 SEQUENCE_BATCHING = Code(
     "sequence-batching", _WARNING,
     "sequenceBatching is true: the server responds to a second sequence with 503, and marpack with 200",
     "Test sequences on a TorchServe server.",
-    "The model config sets sequenceBatching, and marpack does not limit sequences as the server does.",
 )
 
 # Sign and verify ------------------------------------------------------------------------------------------------------
@@ -1151,47 +953,38 @@ SEQUENCE_BATCHING = Code(
 READABLE_KEY = Code(
     "readable-key", _WARNING, "{message}",
     "Remove the permissions of others: chmod 600 FILE.",
-    "Other users of this machine can read the private key.",
 )
 CHECKED_FILE = Code(
     "checked-file", _ERROR, "its SHA-256 is {sha256}, and the check examined {others}",
     "",
-    "The check result is for another file.",
 )
 CHECK_FAILED = Code(
     "check-failed", _ERROR, "{message}",
     "",
-    "The recorded check did not pass.",
 )
 CHECK_RESERVED = Code(
     "check-reserved", _ERROR, "{message}",
     "",
-    "The recorded check passed only with exceptions.",
 )
 CHECK_INCONSISTENT = Code(
     "check-inconsistent", _ERROR, "{message}",
     "",
-    "The recorded check contradicts itself.",
 )
 SIGNED_NAME = Code(
     "signed-name", _ERROR, "{message}",
     "",
-    "The signature is for a file with another name.",
 )
 SIGNED_FILE = Code(
     "signed-file", _ERROR, "{message}",
     "",
-    "The file differs from the one that was signed.",
 )
 SIGNED_MEMBER = Code(
     "signed-member", _ERROR, "{message}",
     "",
-    "A member of the archive differs from the one that was signed.",
 )
 SIGNED_CONTAINER = Code(
     "signed-container", _NOTE, "{message}",
     "",
-    "No member differs from the signed archive: the change is in a header, a comment or the order of members.",
 )
 
 # Pickles --------------------------------------------------------------------------------------------------------------
@@ -1199,22 +992,18 @@ SIGNED_CONTAINER = Code(
 UNTRUSTED_PICKLE = Code(
     "untrusted-pickle", _WARNING, "torch.load(weights_only=True) refuses it{harmless}: {causes}",
     "Save the state_dict instead of the model. If you trust the archive's author, use --trust-pickle.",
-    "torch.load(weights_only=True) refuses a pickle: it imports more than tensors need.",
 )
 DANGEROUS_EXPRESSION = Code(
     "dangerous-expression", _ERROR, "torch.export.load would run it as code: {reason}",
     "Do not load the file. Ask its author for a file that torch.export.save wrote.",
-    "torch.export.load would run a text of the file as code.",
 )
 UNSCANNED = Code(
     "unscanned", _WARNING, "not scanned completely: {reason}",
     "If you trust the archive's author, use --trust-pickle.",
-    "A part of a file was not scanned completely, so it may run code when it is loaded.",
 )
 DANGEROUS_PICKLE = Code(
     "dangerous-pickle", _ERROR, "loading this pickle runs code: {reasons}",
     "Do not load the archive. Ask its author what the file is for.",
-    "Loading a pickle runs code, or imports functions that run commands.",
 )
 
 # Export ---------------------------------------------------------------------------------------------------------------
@@ -1222,76 +1011,60 @@ DANGEROUS_PICKLE = Code(
 EXPORT_NEEDS_TRUST = Code(
     "export-needs-trust", _WARNING, "its pickles need --trust-pickle, which the exported server does not have",
     "Save a state_dict or safetensors; or start the server with --trust-pickle.",
-    "The archive's pickles can run code when loaded, and the exported server does not allow that.",
 )
 EXPORT_REQUIREMENT_LEFT_OUT = Code(
     "export-requirement-left-out", _WARNING, "'{line}' is not installed there",
     "Name the package and its version, from an index that the platform reaches.",
-    "A line of requirements.txt names a file of the archive, or an option of pip, and is not installed.",
 )
 EXPORT_VENDORED = Code(
     "export-vendored", _WARNING, "{wheel} is not for the image's Python {version}",
     "Vendor for the Python that exports, in a copy of the project: marpack build --vendor --vendor-python X.Y.",
-    "A vendored package has native code for another Python than the image's.",
 )
 EXPORT_NO_GPU = Code(
     "export-no-gpu", _WARNING, "its model config requires GPUs",
     "Export for GPUs: --device cuda.",
-    "The model config requires GPUs, and the exported torch does not support them.",
 )
 EXPORT_REQUIREMENTS_UNHASHED = Code(
     "export-requirements-unhashed", _WARNING, "its requirements have no hashes: {unlocked}",
     "Export where pip reaches the index, or pass a lock that was made there: --lock requirements.lock.",
-    "The image installs the requirements without hashes, in the versions that the index has when the image is built.",
 )
 EXPORT_REASON_PHRASE = Code(
     "export-reason-phrase", _NOTE, "its handler sets a status; clients do not get its reason phrase",
     "Put the reason into the body.",
-    "The handler sets a status. The platform keeps its code and replaces its reason phrase.",
 )
 EXPORT_STREAMING = Code(
     "export-streaming", _WARNING, "its handler streams; clients get the response in one piece",
     "On SageMaker, call InvokeEndpointWithResponseStream; on KServe, request /predictions/NAME of the predictor.",
-    "The handler streams its responses; clients of this platform get them in one piece, if at all.",
 )
 EXPORT_QUEUE = Code(
     "export-queue", _NOTE, "{message}",
     "Also set the platform's concurrency and timeout.",
-    "The archive limits the number of waiting requests; the platform's front end has its own queue and timeout.",
 )
 EXPORT_OWN_ENVELOPE = Code(
     "export-own-envelope", _WARNING, "it keeps its own envelope '{envelope}'",
     "Build the archive without the envelope.",
-    "The archive's own envelope replaces KServe's; requests and responses have its form in both protocols.",
 )
 EXPORT_RESPONSE_HEADERS = Code(
     "export-response-headers", _WARNING, "{message}",
     "Put what clients need into the body, or into that header.",
-    "The handler sets response headers; SageMaker keeps only the content type and X-Amzn-SageMaker-Custom-Attributes.",
 )
 EXPORT_METRICS = Code(
     "export-metrics", _NOTE, "{message}",
     "Log the values instead.",
-    "The handler counts its own metrics, which the server offers on port 8082, where SageMaker does not read them.",
 )
 EXPORT_SLOW_ANSWERS = Code(
     "export-slow-answers", _NOTE, "its batches may take {seconds} s, and requests end after {max_sagemaker_response} s",
     "Use an asynchronous endpoint, or make responses faster.",
-    "SageMaker ends a request of a real-time endpoint after 60 s, independent of the archive's responseTimeout.",
 )
 EXPORT_REQUEST_HEADERS = Code(
     "export-request-headers", _NOTE, "its handler reads request headers, some of which do not arrive",
     "Look X-Api-Key up by that spelling; with AWS's containers, put the values into the body.",
-    "The handler reads request headers. Ray Serve spells every name like Content-Type, and AWS's containers forward"
-    " Content-Type and Accept only.",
 )
 EXPORT_PLACEHOLDER = Code(
     "export-placeholder", _NOTE, "replace the placeholders in the files",
     "Pass the name as an option, or edit the files.",
-    "The files contain a placeholder for a name that only you know.",
 )
 EXPORT_BATCHES = Code(
     "export-batches", _WARNING, "its batchSize of {batch_size} becomes 1",
     "Let requests carry several instances, or export with --to docker and send requests in TorchServe's form.",
-    "KServe's envelopes respond only to the first request of a batch, so the export uses batches of one.",
 )

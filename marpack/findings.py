@@ -31,7 +31,6 @@ class Code(Struct, frozen=True):
     severity: Severity  # the usual one
     message: str  # one sentence without a final full stop; {names} are placeholders
     hint: str  # a sentence in the imperative
-    cause: str = ""  # what docs/findings.md says about it; empty for a further message of a code
 
     def at(
         self,
@@ -53,4 +52,4 @@ class Code(Struct, frozen=True):
 
     def saying(self, message: str, hint: str | None = None) -> "Code":
         """Return the same kind of finding with another message."""
-        return replace(self, message=message, hint=hint or self.hint, cause="")
+        return replace(self, message=message, hint=hint or self.hint)

@@ -2,9 +2,11 @@
 
 import re
 
+import yaml
+
 from marpack import finding_codes
 from marpack.findings import Code
-from tools.reference.page import NOTE, escaped, page
+from tools.reference.page import NOTE, ROOT, escaped, page
 
 # Heading → the first code below it.
 CHAPTERS = {
@@ -58,13 +60,14 @@ def findings() -> str:
         ),
         NOTE,
     ]
+    explanations = yaml.safe_load((ROOT / "tools/reference/findings.yaml").read_text())
     headings = {code: heading for heading, code in CHAPTERS.items()}
     for name, codes in rows().items():
         if name in headings:
             parts.append(f"## {headings[name]}")
         severities = " or ".join(dict.fromkeys(code.severity.value for code in codes))
         fix = f" *Fix:* {codes[0].hint}" if codes[0].hint else ""
-        parts += [f"### {name}", codes[0].cause, f"*Severity:* {severities}.{fix}"]
+        parts += [f"### {name}", explanations[name], f"*Severity:* {severities}.{fix}"]
         messages = dict.fromkeys(re.sub(r"\{\w+[^}]*\}", "…", code.message) for code in codes)
         parts.append("\n".join(f"- {escaped(message)}" for message in messages if message.strip("…")))
     return page(*parts)
