@@ -12,7 +12,7 @@ from marpack.archive.protocol import REGISTRY, is_in_registry
 from marpack.errors import UsageError, shortened
 
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
-_FORM = "write oci://HOST/REPOSITORY:TAG, as in oci://registry.example.com/team/digits:1.0"
+_FORM = "Write oci://HOST/REPOSITORY:TAG, as in oci://registry.example.com/team/digits:1.0"
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
 _FORBIDDEN = re.compile(r"[^!-~]|[\\?#%]")
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -62,7 +62,7 @@ def split_digest(source: str) -> tuple[str, str | None]:
         return address, None
     if name != "sha256" or not _SHA256.fullmatch(sha256):
         what = f"'#{shortened(fragment)}' is not a digest"
-        raise UsageError(what, where=public_address(address), hint="write #sha256= and 64 hexadecimal digits")
+        raise UsageError(what, where=public_address(address), hint="Write #sha256= and 64 hexadecimal digits.")
     return address, sha256.lower()
 
 
@@ -71,13 +71,13 @@ def with_digest(source: str | None, digest: str) -> str:
     where = f"--digest {shortened(digest)}".strip()
     name, _, sha256 = digest.partition(":")
     if name != "sha256" or not _SHA256.fullmatch(sha256):
-        raise UsageError("not a digest", where=where, hint="write sha256: and 64 hexadecimal digits")
+        raise UsageError("not a digest", where=where, hint="Write sha256: and 64 hexadecimal digits.")
     if source is None or "://" not in source or is_in_registry(source):
-        hint = "write the digest of an archive in a registry into its address: oci://HOST/REPOSITORY@sha256:…"
+        hint = "Write the digest of an archive in a registry into its address: oci://HOST/REPOSITORY@sha256:…"
         raise UsageError("--digest is for a file at an http, https or s3 address", where=where, hint=hint)
     address, other = split_digest(source)
     if other not in (None, sha256.lower()):
-        raise UsageError(f"the address has another digest: {other}", where=where, hint="remove the wrong one")
+        raise UsageError(f"the address has another digest: {other}", where=where, hint="Remove the wrong one.")
     return f"{address}#sha256={sha256.lower()}"
 
 
@@ -95,7 +95,7 @@ class Reference(Struct, frozen=True, kw_only=True):
         rest = text[len(REGISTRY) :]
         host, _, path = rest.partition("/")
         if is_in_registry(text) and "@" in host and "/" in rest and "sha256:" not in host:
-            hint = "log in instead: docker login, or oras login"
+            hint = "Remove the user, and log in: docker login HOST"
             raise UsageError("the address contains a user", where=text.rpartition("@")[2], hint=hint)
         named, at, digest = path.partition("@")
         repository, colon, tag = named.partition(":")

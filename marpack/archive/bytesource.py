@@ -11,13 +11,14 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Protocol, cast
 
-from marpack.errors import ArchiveError, DamagedArchiveError, NotAnArchiveError, describe_os_error
+from marpack.errors import ArchiveError, DamagedArchiveError, NotAnArchiveError, convert_os_errors, describe_os_error
 
 # A FIFO or a terminal must not hang the reader; Windows would open the file as text.
 _FLAGS = ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY")
 _OPEN = reduce(or_, (getattr(os, name, 0) for name in _FLAGS), os.O_RDONLY)
 _SEEKING = Lock()
 _IN_MEMORY = 1 << 26  # decompressed bytes, beyond which they are in a file
+CHECK_PATH = "Check the path and its permissions."  # the remedy for a file that the system does not open
 BLOCK = 1 << 16  # bytes; larger writes need larger runs of free memory for the page cache, and wait for them
 _SMALLEST, _LARGEST = 256, 16 * 1024  # bytes per read: short after a jump, longer the longer one reads on
 
@@ -60,12 +61,8 @@ class LocalFile(ByteSource):
 
     def __init__(self, path: Path) -> None:
         """Open the file; raises NotAnArchiveError if it is not a regular file, or cannot be read."""
-        try:
+        with convert_os_errors(NotAnArchiveError, "the archive cannot be opened", where=str(path), hint=CHECK_PATH):
             self.fd = os.open(path, _OPEN)  # for cloning its blocks
-        except OSError as error:
-            raise NotAnArchiveError(
-                f"the archive cannot be opened: {describe_os_error(error)}", where=str(path)
-            ) from None
         self.where = str(path)
         self._path = path.resolve()
         self.status = os.fstat(self.fd)
@@ -181,7 +178,9 @@ class Spool:
             self._file.flush()
         except OSError as error:
             what = f"the archive cannot be decompressed into a temporary file: {describe_os_error(error)}"
-            raise ArchiveError(what, hint="free space on its disk, or set TMPDIR to a folder on another one") from error
+            raise ArchiveError(
+                what, hint="Free space on its disk, or set TMPDIR to a folder on another disk."
+            ) from error
 
     def readinto_at(self, offset: int, buffer: memoryview) -> int:
         """Fill the buffer's beginning; return how many bytes came, 0 at the end."""

@@ -37,7 +37,6 @@ from marpack.errors import (
     LimitExceededError,
     UnsafeArchiveError,
     convert_os_errors,
-    describe_os_error,
 )
 from marpack.findings import Finding
 
@@ -48,7 +47,6 @@ DEFAULT_LIMIT = 20 << 30  # bytes
 _FORMAT = 3
 _KEY = "[0-9a-f]" * 32  # what may be swept: the root may hold other files
 _GRACE = 60  # seconds in which a new folder gets its lock
-_MOVE = "set MARPACK_CACHE_DIR to a folder of yours"
 _IN_USE = 24 * 3600  # seconds after its last use, within which a process may still work with a fetched file
 _BLOCK = 1 << 20  # bytes
 _MAX_NAME = 200  # bytes: the names of a stamp and of a temporary file are longer
@@ -133,7 +131,7 @@ class Cache:
 
         Raises what `extract` raises, with nothing left behind; ExtractionError if the cache cannot be written.
         """
-        try:
+        with convert_os_errors(ExtractionError, "the cache cannot be written", where=str(self.root)):
             self.prepare()
             lock = self.root / f"{key}.lock"
             fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -146,9 +144,6 @@ class Cache:
             finally:
                 lock.unlink(missing_ok=True)  # those who wait for it still do; another one would only do the work twice
                 os.close(fd)
-        except OSError as error:
-            message = f"the cache cannot be written: {describe_os_error(error)}"
-            raise ExtractionError(message, where=str(self.root), hint=_MOVE) from error
         with suppress(OSError):  # another process evicts at the same time
             self.evict(keep=key)
         return cached
@@ -164,7 +159,7 @@ class Cache:
             folder.mkdir(mode=0o700, exist_ok=True)
         open_folder = _open_folder(self.root)
         if open_folder is not None:
-            hint = f"if it is yours: chmod go-w {open_folder}; or {_MOVE}"
+            hint = f"Set MARPACK_CACHE_DIR to a folder of yours. If this folder is yours: chmod go-w {open_folder}"
             message = "others can write to this folder, and so to the cache"
             raise ExtractionError(message, where=str(open_folder), hint=hint, code="unsafe-cache")
 
@@ -345,8 +340,8 @@ def fetch_whole(address: str, cache: Cache, *, sha256: str | None, maximum: int,
                 if progress is not None:
                     progress(len(block))
             if sha256 is not None and sha.hexdigest() != sha256:
-                what = f"the file has another digest: sha256:{sha.hexdigest()}"
-                hint = f"it should be sha256:{sha256}; ask the source of that digest"
+                what = f"the file has the digest sha256:{sha.hexdigest()}, not sha256:{sha256}"
+                hint = "Do not use the file. Ask its publisher for the digest."
                 raise DamagedArchiveError(what, where=where, hint=hint, code="digest-mismatch")
 
         return keep(cache, key, name, copy, size=download.size or 0, bar=bar)
@@ -356,7 +351,7 @@ def check_size(size: int, maximum: int, where: str) -> None:
     """Raise LimitExceededError for an archive with more bytes than may be fetched."""
     if size > maximum:
         what = f"the archive has at least {size:,} bytes; the maximum is {maximum:,}"
-        raise LimitExceededError(what, where=where, hint="raise it with --max-size")
+        raise LimitExceededError(what, where=where, hint="Raise the limit with --max-size.")
 
 
 def find_kept(cache: Cache, key: str, name: str) -> Path | None:
@@ -388,8 +383,7 @@ def keep(
     """
     path = cache.root / "blobs" / key / name
     cache.prepare()
-    hint = "set MARPACK_CACHE_DIR to a folder that you can write"
-    with convert_os_errors(ExtractionError, "the cache cannot be written", where=str(cache.root), hint=hint):
+    with convert_os_errors(ExtractionError, "the cache cannot be written", where=str(cache.root)):
         path.parents[1].mkdir(mode=0o700, exist_ok=True)
         if size > (free := shutil.disk_usage(cache.root).free):
             raise OSError(errno.ENOSPC, f"the file has {size:,} bytes, and {free:,} are free")

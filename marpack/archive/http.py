@@ -53,6 +53,8 @@ _DRAINED = 1 << 16  # bytes of a rest that is read to keep the connection
 _CONNECTIONS, _HOSTS = 16, 32  # kept to each host, and hosts
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 _HEADERS = {"User-Agent": f"marpack/{__version__}", "Accept-Encoding": "identity"}
+_CERTIFICATES = "Set REQUESTS_CA_BUNDLE to a file with the certificate of the server's authority."
+_FINAL = "Use the address that the file has without redirects."
 _BROKEN = (HTTPError, OSError, http.client.HTTPException, ValueError)  # raised by urllib3 and the modules below it
 
 IsAllowed = Callable[[str], bool]  # an IP address → whether a connection to it is allowed
@@ -156,7 +158,7 @@ class _Connection(HTTPConnection):
             for family, kind, protocol, _, place in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
                 if not self._is_allowed(str(place[0])):
                     what = "the address is in a private network, on this machine or reserved"
-                    raise HttpError(what, code="forbidden-address")
+                    raise HttpError(what, hint="Use the address of a public server.", code="forbidden-address")
                 sock = socket.socket(family, kind, protocol)
                 try:
                     sock.settimeout(self.timeout)
@@ -215,7 +217,8 @@ class HttpResponse:
         try:
             return urljoin(self.url, location)
         except ValueError:
-            raise HttpError("the server redirects to an invalid address", code="invalid-address") from None
+            what = f"the server redirects to an invalid address: {shortened(public_address(location))}"
+            raise HttpError(what, hint=_FINAL, code="invalid-address") from None
 
     def read(self, count: int) -> bytes:
         """Return up to `count` of the next bytes, none at the end. Raises HttpError."""
@@ -329,9 +332,8 @@ class HttpClient:
                     undo.pop_all()
                     return response
                 url, own = check_redirect(response, target), {}
-        raise HttpError(
-            f"the server redirects ({response.status}) more than {MAX_REDIRECTS} times", code="too-many-redirects"
-        )
+        what = f"the server redirects ({response.status}) more than {MAX_REDIRECTS} times"
+        raise HttpError(what, hint=_FINAL, code="too-many-redirects")
 
     def _manager(self, url: str) -> urllib3.PoolManager:
         """Return the connections for an address; certificates are read when the first one of https is used."""
@@ -345,7 +347,9 @@ class HttpClient:
             if proxy is None:
                 manager = urllib3.PoolManager(**settings)
             elif not is_http(proxy):
-                raise HttpError(f"the proxy {public_address(proxy)} is not one of http or https", code="unreachable")
+                what = f"the proxy {public_address(proxy)} is not one of http or https"
+                hint = "Set HTTP_PROXY and HTTPS_PROXY to an http or https address."
+                raise HttpError(what, hint=hint, code="unreachable")
             else:
                 proxy, credentials = split_credentials(proxy)
                 headers = {"Proxy-Authorization": credentials} if credentials else None
@@ -363,11 +367,12 @@ def check_redirect(response: HttpResponse, target: str) -> str:
     before, after = urlsplit(response.url), urlsplit(target)
     what = f"the server redirects ({response.status}) from {before.scheme}: to a {after.scheme}: address"
     if after.scheme == "http" and (before.scheme == "https" or (is_exposed(target) and not is_exposed(response.url))):
-        raise HttpError(what, code="https-downgrade")
+        raise HttpError(what, hint=_FINAL, code="https-downgrade")
     if after.scheme not in ("http", "https"):
-        raise HttpError(what, code="insecure-redirect")
+        raise HttpError(what, hint=_FINAL, code="insecure-redirect")
     if "@" in after.netloc:
-        raise HttpError("the server redirects to an address with a user or password", code="insecure-redirect")
+        what = "the server redirects to an address with a user or password"
+        raise HttpError(what, hint=_FINAL, code="insecure-redirect")
     return target
 
 
@@ -381,7 +386,7 @@ def trusted_certificates(bundle: str | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=None if is_folder else bundle, capath=bundle if is_folder else None)
     except OSError as error:
         what = f"cannot read the certificates in {bundle}: {describe_os_error(error)}"
-        raise HttpError(what, code="tls-failed") from None
+        raise HttpError(what, hint=_CERTIFICATES, code="tls-failed") from None
 
 
 def _proxy_for(url: str) -> str | None:
@@ -424,7 +429,7 @@ def _failure(error: BaseException, url: str, budget: WaitBudget) -> HttpError:
     reason = shortened(describe_os_error(inner), 160)
     match error:
         case SSLError():
-            return HttpError(f"no secure connection to {host}: {reason}", code="tls-failed")
+            return HttpError(f"no secure connection to {host}: {reason}", hint=_CERTIFICATES, code="tls-failed")
         case NewConnectionError() | ProxyError():
             return HttpError(f"cannot reach {host}: {reason}", code="unreachable")
         case ConnectTimeoutError():

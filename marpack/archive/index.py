@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm
-from marpack.errors import DamagedArchiveError
+from marpack.errors import ArchiveError, DamagedArchiveError
 from marpack.version import UPGRADE
 
 if TYPE_CHECKING:
@@ -96,12 +96,14 @@ class Index(Struct, frozen=True, kw_only=True):
             raise DamagedArchiveError(f"the index of members cannot be read: {error}", where=where) from error
         if index.format != FORMAT:
             raise DamagedArchiveError(
-                f"the index of members is of format {index.format}, this marpack reads {FORMAT}",
+                f"the index of members has the format {index.format}; this marpack reads {FORMAT}",
                 where=where,
                 hint=UPGRADE,
             )
-        if len({member.name for member in index.members}) < len(index.members):
-            raise DamagedArchiveError("the index lists a member twice", where=where)
+        names = [member.name for member in index.members]
+        if len(set(names)) < len(names):
+            what = f"the index lists a member twice: {max(names, key=names.count)}"
+            raise DamagedArchiveError(what, where=where, hint=ArchiveError.fix)
         return index
 
     def to_json(self) -> bytes:
@@ -120,8 +122,8 @@ def index_bytes(archive: Archive) -> bytes | None:
     if entry is None:
         return None
     if entry.size > MAX_BYTES:
-        what = f"the index of members has {entry.size} bytes; {MAX_BYTES} is the most"
-        raise DamagedArchiveError(what, where=f"{archive.source}!{INDEX_NAME}")
+        what = f"the index of members has {entry.size} bytes; the maximum is {MAX_BYTES}"
+        raise DamagedArchiveError(what, where=f"{archive.source}!{INDEX_NAME}", hint=ArchiveError.fix)
     with archive.open(INDEX_NAME) as file:
         return file.read()
 

@@ -55,8 +55,8 @@ class Manifest(Struct, frozen=True, kw_only=True, rename="camel"):
             top = _parse(data)
             model = top.get("model")
             if not isinstance(model, dict):
-                what = "the manifest has no 'model'" if model is None else f"'model' is {_kind(model)}, not an object"
-                raise ManifestError(what, hint="the server needs it (see docs/format.md)")
+                is_missing = "the manifest has no 'model', which the server needs"
+                raise ManifestError(is_missing if model is None else f"'model' is {_kind(model)}, not an object")
             for key in ("modelName", "handler"):
                 if model.get(key) is None:
                     what = f"the manifest has no 'model.{key}', which the server needs"
@@ -101,10 +101,10 @@ def _keys(kind: type[Struct]) -> dict[str, str]:
 def _parse(data: bytes) -> _Object:
     """Parse strict JSON without duplicate keys, of bounded size and depth, with an object at its top."""
     if len(data) > MAX_BYTES:
-        raise ManifestError(f"the manifest is larger than {MAX_BYTES} bytes")
+        raise ManifestError(f"the manifest has {len(data)} bytes; the maximum is {MAX_BYTES}")
     if data.startswith(b"\xef\xbb\xbf"):
         what = "the manifest begins with a byte-order mark, which the server refuses"
-        raise ManifestError(what, hint="save it as plain UTF-8")
+        raise ManifestError(what, hint="Save it as UTF-8 without a byte-order mark.")
     try:
         top = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite)
     except RecursionError:
@@ -123,7 +123,7 @@ def _parse(data: bytes) -> _Object:
         json.dumps(top, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:  # JSON can spell one half of a surrogate pair, which no text can hold
         what = f"the manifest holds \\u{ord(error.object[error.start]):x}, which is half a letter"
-        hint = "write the letter itself, or both halves of it, and build the archive again"
+        hint = "Write the letter itself, or both halves of it, and build the archive again."
         raise ManifestError(what, hint=hint) from None
     return top
 
@@ -163,7 +163,7 @@ def _fields(table: _Object, kind: type[Struct], prefix: str, where: str) -> dict
             fields[name] = json.dumps(value)
         else:
             what = f"'{prefix}{key}' is {_kind(value)}, not a string"
-            raise ManifestError(what, where=f"{where}: {prefix}{key}", hint="put it in quotes")
+            raise ManifestError(what, where=f"{where}: {prefix}{key}", hint="Put the value in quotes.")
     return {**fields, "extra": extra}
 
 

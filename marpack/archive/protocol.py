@@ -45,7 +45,7 @@ def check_member_name(name: str) -> None:
     """
     problem = name_problem(name)
     if problem:
-        raise UnsafeArchiveError(f"the member {quoted(name)} {problem}", hint="pack the files again, by relative names")
+        raise UnsafeArchiveError(f"the member {quoted(name)} {problem}", hint="Rename the file, and pack it again.")
 
 
 def check_member_names(names: Iterable[str], folders: Iterable[str] = ()) -> None:
@@ -69,9 +69,8 @@ def check_member_names(names: Iterable[str], folders: Iterable[str] = ()) -> Non
         elif before not in ("", name):
             problem = f"differs from {quoted(before)} only in case or Unicode form"
         if problem:
-            raise UnsafeArchiveError(
-                f"the member {quoted(name)} {problem}", hint="pack the files again, each name once"
-            )
+            hint = "Rename or remove one of them, and pack the files again."
+            raise UnsafeArchiveError(f"the member {quoted(name)} {problem}", hint=hint)
         met[key] = name, is_folder
 
     for folder in folders:
@@ -96,7 +95,7 @@ def name_problem(name: str) -> str | None:
         return "begins with a drive letter"
     size = len(name) if name.isascii() else len(name.encode())
     if size > MAX_NAME:
-        return f"has a name of {size} bytes; {MAX_NAME} is the most"
+        return f"has a name of {size} bytes; the maximum is {MAX_NAME}"
     if name.count("/") >= MAX_DEPTH:
         return f"is more than {MAX_DEPTH} folders deep"
     return next(filter(None, map(_step_problem, name.split("/"))), None)
@@ -180,7 +179,7 @@ class Archive(Protocol):
         if entry is None:
             raise ManifestError(f"the archive has no {MANIFEST_NAME}", where=self.source)
         if entry.size > MAX_BYTES:
-            raise ManifestError(f"the manifest has {entry.size} bytes; {MAX_BYTES} is the most", where=where)
+            raise ManifestError(f"the manifest has {entry.size} bytes; the maximum is {MAX_BYTES}", where=where)
         with self.open(MANIFEST_NAME) as file:
             manifest = Manifest.from_json(file.read(MAX_BYTES + 1), where=where)
         for key, name in manifest.files.items():

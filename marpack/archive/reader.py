@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from marpack.archive.bytesource import BLOCK, LocalFile
+from marpack.archive.bytesource import BLOCK, CHECK_PATH, LocalFile
 from marpack.archive.cache import Cache
 from marpack.archive.protocol import (
     MANIFEST_NAME,
@@ -81,7 +81,7 @@ def open_archive(
             remote = open_remote(address)
             with located(remote.where):
                 if remote.read_at(0, min(2, remote.size)) == _GZIP:
-                    hint = "download it, and name the file"
+                    hint = "Download it, and pass the file."
                     raise NotAnArchiveError("a .tar.gz cannot be read by range", hint=hint, code="no-ranges")
                 return ZipArchive(remote.where, remote, limits=limits, cache=cache)
         source = fetch_whole(address, cache, sha256=sha256, maximum=limits.total, bar=bar)
@@ -90,7 +90,8 @@ def open_archive(
         try:
             is_folder = path.is_dir()
         except OSError as error:  # no permission for a folder above it, or a name that is too long
-            raise NotAnArchiveError(f"the archive cannot be opened: {describe_os_error(error)}") from None
+            what = f"the archive cannot be opened: {describe_os_error(error)}"
+            raise NotAnArchiveError(what, hint=CHECK_PATH) from None
         if is_folder:
             return FolderArchive(str(path), path, limits=limits)
         data = LocalFile(path)
@@ -124,14 +125,13 @@ class FolderArchive(Archive):
                 name = file.relative_to(self._path).as_posix()
                 check_member_name(name)
                 if not stat.S_ISREG(status.st_mode):
-                    raise UnsafeArchiveError(f"the member {quoted(name)} is neither a file nor a folder")
+                    what = f"the member {quoted(name)} is neither a file nor a folder"
+                    raise UnsafeArchiveError(what, hint="Remove it from the folder.")
                 size = status.st_size
                 entries[name] = Entry(name=name, size=size, compressed_size=size, method=Method.STORED)
                 if len(entries) > limits.members:
-                    raise LimitExceededError(
-                        f"the folder holds more than {limits.members} files",
-                        hint="is it a model folder? raise the limit: --max-members",
-                    )
+                    hint = "Check that this is a model folder, or raise the limit with --max-members."
+                    raise LimitExceededError(f"the folder has more than {limits.members} files", hint=hint)
         self.entries: Mapping[str, Entry] = MappingProxyType(entries)
         self.server_findings: tuple[Finding, ...] = ()
 
@@ -141,9 +141,8 @@ class FolderArchive(Archive):
         try:
             return (self._path / name).open("rb")
         except OSError as error:
-            raise DamagedArchiveError(
-                f"the file {quoted(name)} cannot be read: {describe_os_error(error)}", where=self.source
-            ) from None
+            what = f"the file {quoted(name)} cannot be read: {describe_os_error(error)}"
+            raise DamagedArchiveError(what, where=self.source, hint=CHECK_PATH) from None
 
     def materialize(self) -> Path:
         """Return the folder itself."""
@@ -171,7 +170,7 @@ def _find_root(path: Path) -> Path:
     if not (found / MANIFEST_NAME).exists():
         raise NotAnArchiveError(
             f"this folder is not a model archive: it has no {MANIFEST_NAME}",
-            hint="to build one from a project: marpack build",
+            hint="To build an archive from a project: marpack build",
         )
     return found
 
@@ -180,23 +179,22 @@ def _list_folder(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except OSError as error:
-        raise DamagedArchiveError(
-            f"the folder {quoted(folder.name)} cannot be read: {describe_os_error(error)}"
-        ) from None
+        what = f"the folder {quoted(folder.name)} cannot be read: {describe_os_error(error)}"
+        raise DamagedArchiveError(what, hint=CHECK_PATH) from None
 
 
 def _list_files(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[tuple[Path, os.stat_result]]:
     """Yield files in the order of their names; links are followed, but never in a circle."""
     here = folder.stat()
     if (here.st_dev, here.st_ino) in above or len(above) > MAX_DEPTH:
-        raise UnsafeArchiveError(f"the folder {quoted(folder.name)} is a link to a folder above it, or nested too deep")
+        what = f"the folder {quoted(folder.name)} is a link to a folder above it, or nested too deep"
+        raise UnsafeArchiveError(what, hint="Remove the link, or nest the folders less deeply.")
     for path in _list_folder(folder):
         try:
             status = path.stat()
         except OSError as error:
-            raise DamagedArchiveError(
-                f"the member {quoted(path.name)} cannot be read: {describe_os_error(error)}"
-            ) from None
+            what = f"the member {quoted(path.name)} cannot be read: {describe_os_error(error)}"
+            raise DamagedArchiveError(what, hint=CHECK_PATH) from None
         if stat.S_ISDIR(status.st_mode):
             yield from _list_files(path, (*above, (here.st_dev, here.st_ino)))
         else:
@@ -229,7 +227,7 @@ def unpack(
     names = tuple(archive.entries)
     for pattern in patterns:
         if not any(_matches(name, pattern) for name in names):
-            hint = f"list the members: marpack inspect {archive.source}"
+            hint = f"List the members: marpack inspect {archive.source}"
             what = f"no member matches {pattern!r}"
             raise UsageError(what, where=archive.source, hint=hint, code="no-matching-member")
     if patterns:

@@ -19,7 +19,7 @@ _TAIL = 16 * 1024  # bytes of the first request: the directory and the small fil
 _MIN_BYTES, _MAX_BYTES = 512, 256 * 1024  # bytes of a later request: few after a jump, more in a sequence
 _AHEAD = 8 << 20  # bytes of a request of a whole file
 _WHOLE_LIMIT = 32 * 1024 * 1024  # bytes that are fetched at once from a server without range requests
-_DOWNLOAD = "download it, and name the file"
+_DOWNLOAD = "Download it, and pass the file."
 _CODES = {  # of an HttpError → of the error that replaces it
     "tls-failed": "unreachable",
     "timed-out": "too-slow",
@@ -57,7 +57,7 @@ class Download(Struct, frozen=True):
             yield block
         if self.size is not None and count != self.size:
             what = f"the connection broke off after {count:,} of {self.size:,} bytes"
-            raise DamagedArchiveError(what, where=self.where, hint="try again")
+            raise DamagedArchiveError(what, where=self.where, hint="Try again.")
 
 
 class Fetch(Protocol):
@@ -124,7 +124,7 @@ class RemoteFile(ByteSource):
     def _keep(self, piece: FetchedRange) -> bytes:
         if (piece.size, piece.version) != (self.size, self._version):
             what = "the archive was replaced while marpack read it"
-            raise DamagedArchiveError(what, where=self.where, hint="try again", code="file-changed")
+            raise DamagedArchiveError(what, where=self.where, hint="Try again.", code="file-changed")
         self.fetched += len(piece.data)
         self._pieces[piece.start] = piece.data
         insort(self._starts, piece.start)
@@ -178,8 +178,8 @@ def check_address(address: str) -> None:
     except ImportError as error:
         raise _missing_package(address, error, "the inputs") from error
     except ValueError as error:
-        what = "marpack cannot read addresses of this kind"
-        raise UsageError(what, where=public_address(address), code="unknown-scheme") from error
+        what = f"marpack cannot read addresses of the kind {address.partition('://')[0]}://"
+        raise UsageError(what, where=public_address(address), hint=_DOWNLOAD, code="unknown-scheme") from error
 
 
 def _missing_package(address: str, error: ImportError, what: str) -> MarpackError:
@@ -187,7 +187,7 @@ def _missing_package(address: str, error: ImportError, what: str) -> MarpackErro
     need = f"reading {scheme}:// addresses"
     if scheme in ("s3", "s3a"):
         return MissingExtraError("s3fs", "s3", need)
-    message, hint = f"{need} needs another package: {error}", f"install it with pip, or download {what}"
+    message, hint = f"{need} needs another package: {error}", f"Install it with pip, or download {what}."
     return UsageError(message, where=public_address(address), hint=hint, code="missing-package")
 
 
@@ -213,13 +213,15 @@ class FileSystemFetch:
         import fsspec  # noqa: PLC0415 - as above
 
         self._where = where = public_address(address)
-        refuse = partial(NotAnArchiveError, where=where, hint="check the address, or download it", code="fetch-failed")
+        refuse = partial(
+            NotAnArchiveError, where=where, hint="Check the address, or download the file.", code="fetch-failed"
+        )
         self._errors = partial(from_file_system, address, refuse, "it cannot be fetched", "the archive")
         with self._errors():
             self._files, self._path = fsspec.core.url_to_fs(address)
             info = self._files.info(self._path)
         if info.get("type") == "directory" or not isinstance(info.get("size"), int):
-            raise NotAnArchiveError("not a file", where=where, hint="name the archive itself", code="not-a-file")
+            raise NotAnArchiveError("not a file", where=where, hint="Name the archive itself.", code="not-a-file")
         self._size: int = info["size"]
         self._version = str(info.get("ETag") or info.get("etag") or info.get("LastModified") or "")
 
@@ -297,7 +299,8 @@ class HttpFetch:
         with self._response(Range=wanted) as response, self._errors():
             if response.status == HTTPStatus.PARTIAL_CONTENT:
                 if response.content_range is None:
-                    raise HttpError("the server does not say which part of the file it sends", code="wrong-range")
+                    what = "the server does not state which part of the file it sends"
+                    raise HttpError(what, hint=_DOWNLOAD, code="wrong-range")
                 data = response.read_up_to(most + 1)
                 if len(data) > most:
                     raise self._wrong_range()

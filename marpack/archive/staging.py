@@ -100,13 +100,13 @@ def replace_file(file: Path, data: bytes) -> None:
 
 def _refuse_file(target: Path, *, replace: bool) -> None:
     if target.is_dir():
-        raise OutputExistsError("the output is a folder", where=str(target), hint="choose another output")
+        raise OutputExistsError("the output is a folder", where=str(target), hint="Choose another output.")
     if not target.exists():
         return
     if not target.is_file():
-        raise OutputExistsError("the output is not a regular file", where=str(target), hint="choose another output")
+        raise OutputExistsError("the output is not a regular file", where=str(target), hint="Choose another output.")
     if not replace:
-        raise OutputExistsError("the output exists already", where=str(target), hint="Pass --force to replace it.")
+        raise OutputExistsError("the output already exists", where=str(target))
 
 
 def refuse_folder(target: Path, marker: str, *, replace: bool) -> None:
@@ -115,17 +115,18 @@ def refuse_folder(target: Path, marker: str, *, replace: bool) -> None:
         return
     if not target.is_dir():
         what = "the output is a file, not a folder"
-        raise OutputExistsError(what, where=str(target), hint="move it away", code="output-not-a-folder")
+        raise OutputExistsError(
+            what, where=str(target), hint="Move the file away, or choose another output.", code="output-not-a-folder"
+        )
     if _holds_other_files(target, marker):
         raise OutputExistsError(
             f"the output folder holds other files and no {marker}, so it is not replaced",
             where=str(target),
-            hint="choose another output, or remove that folder yourself",
+            hint="Choose another output, or remove the folder.",
             code="output-holds-other-files",
         )
     if not replace:
-        what = "the output folder exists already"
-        raise OutputExistsError(what, where=str(target), hint="Pass --force to replace it.")
+        raise OutputExistsError("the output folder already exists", where=str(target))
 
 
 def _holds_other_files(folder: Path, marker: str) -> bool:
@@ -264,5 +265,5 @@ def write_blocks(file: FileIO, blocks: Iterable[memoryview | bytes], progress: P
 def extraction_error(what: str, error: OSError) -> ExtractionError:
     return ExtractionError(
         f"{what} cannot be extracted: {describe_os_error(error)}",
-        hint="free some space, or extract to another disk" if is_disk_full(error) else None,
+        hint="Free some space, or extract to another disk." if is_disk_full(error) else None,
     )

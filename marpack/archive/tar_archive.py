@@ -47,8 +47,7 @@ _KINDS = {
     tarfile.FIFOTYPE: "a FIFO",
     tarfile.GNUTYPE_SPARSE: "a sparse file",
 }
-_PACK = "pack the file itself"
-_RAISE = "raise the limit if you trust it: --max-"
+_PACK = "Pack the file itself."
 
 
 def decompress(data: ByteSource, limits: Limits, spool: Spool) -> None:
@@ -68,15 +67,15 @@ def decompress(data: ByteSource, limits: Limits, spool: Spool) -> None:
             raise DamagedArchiveError("the gzip stream is truncated")
         size = spool.size + len(block)
         if size > limits.total + limits.allowance:
-            raise LimitExceededError(f"the gzip stream holds more than {limits.total} bytes", hint=_RAISE + "size")
+            raise LimitExceededError(f"the gzip stream holds more than {limits.total} bytes")
         if limits.expands_too_much(size, data.size):
             what = f"the gzip stream expands {data.size} bytes more than {limits.ratio} times"
-            raise LimitExceededError(what, hint=_RAISE + "ratio")
+            raise LimitExceededError(what)
         spool.write(block)
     rest = inflater.unused_data + data.read_at(place, min(_READ, data.size - place))
     if place + _READ < data.size or rest.lstrip(b"\0"):
         what = "there are bytes after the end of the gzip stream; the server reads only the first stream"
-        raise UnsafeArchiveError(what, hint="compress it again as one stream")
+        raise UnsafeArchiveError(what, hint="Compress the tar again as one stream.")
 
 
 class Record(Struct, frozen=True):
@@ -105,9 +104,9 @@ def read_records(spool: Spool, limits: Limits) -> list[Record]:
             found.append(record)
             total += size
             if len(found) > limits.members:
-                raise LimitExceededError(f"the tar has more than {limits.members} members", hint=_RAISE + "members")
+                raise LimitExceededError(f"the tar has more than {limits.members} members")
             if total > limits.total:
-                raise LimitExceededError(f"the members have more than {limits.total} bytes", hint=_RAISE + "size")
+                raise LimitExceededError(f"the members have more than {limits.total} bytes")
         if place + size > spool.size:
             raise DamagedArchiveError("the tar ends in the middle of a member")
         place += size + -size % tarfile.BLOCKSIZE

@@ -47,8 +47,7 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-_REPACK = "pack it again: marpack build"
-_RAISE = "raise the limit if you trust it: --max-"
+_REPACK = "Pack it again: marpack build"
 
 # Of the lenient reading of zips inside a file.
 _BLOCK = 64 * 1024
@@ -115,7 +114,7 @@ def find_end(data: ByteSource) -> End:
         if data.size >= 4 and data.read_at(0, 4) == LOCAL_MAGIC:
             what = "the zip has no directory at its end: it is truncated, or bytes were appended"
             raise DamagedArchiveError(what)
-        raise NotAnArchiveError("this is not a zip", hint="a .mar is a zip made by: marpack build")
+        raise NotAnArchiveError("not a zip file")
     comment = tail[at + END.size :]
     if END_MAGIC in comment or CENTRAL_MAGIC in comment:
         raise UnsafeArchiveError(
@@ -123,7 +122,7 @@ def find_end(data: ByteSource) -> End:
         )
     _, disk, first_disk, here, entries, size, offset, _ = END.unpack_from(tail, at)
     if disk or first_disk or here != entries:
-        raise DamagedArchiveError("the zip says it is split over several files", hint="join its parts first")
+        raise DamagedArchiveError("the zip is split over several files", hint="Join its parts first.")
     limit = start + at
     place = limit - LOCATOR64.size
     locator = unpacked(LOCATOR64, LOCATOR64_MAGIC, data.read_at(place, LOCATOR64.size) if place >= 0 else b"")
@@ -135,7 +134,7 @@ def find_end(data: ByteSource) -> End:
     record = unpacked(END64, END64_MAGIC, data.read_at(offset64, END64.size)) or (0,) * 9
     length, _, _, disk, first_disk, here, *wide = record
     if length != END64.size - 12 or disk or first_disk or here != wide[0]:
-        raise DamagedArchiveError("the zip64 end record is not one, or says the zip is split")
+        raise DamagedArchiveError("the zip64 end record is invalid, or the zip is split over several files")
     narrow = zip((entries, size, offset), wide, (FULL16, FULL32, FULL32), strict=True)
     if any(field not in (value, full) for field, value, full in narrow):
         raise DamagedArchiveError("the zip64 end record and the plain one disagree")
@@ -220,11 +219,11 @@ def read_directory(data: ByteSource, limits: Limits) -> Directory:
         _check_compression(header, limits)
     total = sum(header.size for header in headers)
     if total > limits.total:
-        what = f"the members have {total} bytes together; {limits.total} is the limit"
-        raise LimitExceededError(what, hint=_RAISE + "size")
+        what = f"the members have {total} bytes together; the maximum is {limits.total}"
+        raise LimitExceededError(what)
     if limits.expands_too_much(total, data.size):
         what = f"the archive expands {data.size} bytes to {total}, more than {limits.ratio} times"
-        raise LimitExceededError(what, hint=_RAISE + "ratio")
+        raise LimitExceededError(what)
     files = [header for header in headers if not header.raw_name.endswith(b"/")]
     folders = tuple(header.name.removesuffix("/") for header in headers if header.raw_name.endswith(b"/"))
     check_member_names((header.name for header in files), folders)
@@ -246,15 +245,15 @@ def read_directory(data: ByteSource, limits: Limits) -> Directory:
 def _read_central(data: ByteSource, end: End, limits: Limits) -> list[Header]:
     """Return the directory's headers in their order; they fill it to the byte."""
     if end.entries > limits.members:
-        what = f"the zip says it has {end.entries} members; {limits.members} is the limit"
-        raise LimitExceededError(what, hint=_RAISE + "members")
+        what = f"the zip has {end.entries} members; the maximum is {limits.members}"
+        raise LimitExceededError(what)
     if end.size > limits.directory:
-        raise LimitExceededError(f"the zip's directory has {end.size} bytes; {limits.directory} is the limit")
+        raise LimitExceededError(f"the zip's directory has {end.size} bytes; the maximum is {limits.directory}")
     if end.entries * CENTRAL.size > end.size:
         raise DamagedArchiveError("the zip's directory is shorter than its number of members")
     surplus = end.limit - end.offset - end.size
     if surplus < 0:
-        raise DamagedArchiveError("the zip's directory is not where its end record says")
+        raise DamagedArchiveError("the zip's directory is not at the place that its end record gives")
     if surplus:
         raise UnsafeArchiveError(
             f"the zip's directory ends {surplus} bytes too late: bytes were put before or into the zip"
@@ -269,7 +268,7 @@ def _read_central(data: ByteSource, end: End, limits: Limits) -> list[Header]:
     if len(headers) < end.entries:
         raise DamagedArchiveError("the zip's directory is shorter than its number of members, or garbled")
     if place != len(directory):
-        raise UnsafeArchiveError("the zip's directory holds more than its number of members says")
+        raise UnsafeArchiveError(f"the zip's directory has more than the {end.entries} members of its end record")
     return headers
 
 
@@ -284,10 +283,10 @@ def _check_kind(header: Header) -> None:
         text = quoted(header.raw_name.decode("latin-1"))
         raise UnsafeArchiveError(f"the member {text} has a name that is not UTF-8") from None
     if header.disk:
-        raise DamagedArchiveError(f"the member {quoted(header.name)} says it is in another part of a split zip")
+        raise DamagedArchiveError(f"the member {quoted(header.name)} is in another part of a split zip")
     kind, is_folder = stat.S_IFMT(header.mode), header.name.endswith("/")
     if kind in _KINDS:
-        raise _unsafe(header, f"is {_KINDS[kind]}", "pack the file itself")
+        raise _unsafe(header, f"is {_KINDS[kind]}", "Pack the file itself.")
     if kind and is_folder != (kind == stat.S_IFDIR):
         raise _unsafe(header, "is a folder by its name or by its mode, but not by both")
     if is_folder and header.size:
@@ -298,7 +297,7 @@ def _check_compression(header: Header, limits: Limits) -> None:
     """Refuse compression that the server's reader (or ours) refuses, and bombs."""
     size, compressed, method = header.size, header.compressed_size, header.method
     if header.flags & (_ENCRYPTED | _STRONG_ENCRYPTION | _MASKED) or method == 99:
-        raise _unsafe(header, "is encrypted", "pack it again without a password")
+        raise _unsafe(header, "is encrypted", "Pack it again without a password.")
     if method not in (STORED, DEFLATED):
         name = _METHODS.get(method, f"method {method}")
         raise _unsafe(header, f"is compressed with {name}; the server takes deflate or none", _REPACK)
@@ -311,7 +310,7 @@ def _check_compression(header: Header, limits: Limits) -> None:
         raise DamagedArchiveError(f"the member {quoted(header.name)} {what}")
     if method != STORED and limits.expands_too_much(size, compressed):
         what = f"expands {compressed} bytes to {size}, more than {limits.ratio} times"
-        raise LimitExceededError(f"the member {quoted(header.name)} {what}", hint=_RAISE + "ratio")
+        raise LimitExceededError(f"the member {quoted(header.name)} {what}")
 
 
 def _check_extra(header: Header) -> None:
@@ -322,7 +321,7 @@ def _check_extra(header: Header) -> None:
     if other and other != header.raw_name:
         raise _unsafe(header, f"has a second name, {quoted(other.decode('utf-8', 'replace'))}")
     if len(fields.get(_UNIX_ID, b"")) > 12 or fields.get(_ASI_UNIX_ID, b"")[6:10].strip(b"\0"):
-        raise _unsafe(header, "is a link", "pack the file itself, not a link to it")
+        raise _unsafe(header, "is a link", "Pack the file itself, not a link to it.")
     if header.zip64 is None:
         raise DamagedArchiveError(f"the zip64 field of the member {quoted(header.name)} does not fit its header")
 

@@ -40,17 +40,17 @@ _OPTIONS: dict[str, tuple[frozenset[str], str, str]] = {
     "image": (
         _WITH_IMAGE,
         r"[a-z0-9]+[\w./-]*(:\d+/[\w./-]+)?(:[\w.-]+)?(@sha256:[0-9a-f]{64})?",
-        "write it as docker does: registry.example.com/team/digits:1.0",
+        "Write the name as docker does: registry.example.com/team/digits:1.0",
     ),
     "storage_uri": (
         frozenset({"kserve", "sagemaker"}),
         r"(s3|gs|oci|oci\+native|oci\+fetch|pvc|hf|https?|hdfs|webhdfs|file)://[^\s'\"\\]+",
-        "write an address: s3://bucket/digits.mar, gs://…, pvc://…, oci+native://…, https://…",
+        "Write an address, such as s3://bucket/digits.mar, gs://…, pvc://…, oci+native://… or https://…",
     ),
     "role": (
         frozenset({"sagemaker"}),
         r"arn:[\w-]+:iam::\d{12}:role/[\w+=,.@/-]+",
-        "write its ARN: arn:aws:iam::123456789012:role/sagemaker",
+        "Write the ARN: arn:aws:iam::123456789012:role/sagemaker",
     ),
 }
 
@@ -147,16 +147,16 @@ def _planned_file(name: str, content: Content) -> ExportedFile:
 def _check_options(options: ExportOptions, to: str) -> None:
     """Raise UsageError for an unknown target or device, an option that the target does not use, or a malformed name."""
     if to not in TARGETS:
-        hint = did_you_mean(to, TARGETS) or f"one of {', '.join(TARGETS)}"
+        hint = did_you_mean(to, TARGETS) or f"Pass one of {', '.join(TARGETS)}."
         raise UsageError(f"'{to}' is not an export target", where="--to", hint=hint)
     if options.device not in DEVICES:
-        hint = f"one of {', '.join(DEVICES)}"
+        hint = f"Pass one of {', '.join(DEVICES)}."
         raise UsageError(f"'{options.device}' is not a device of an image", where="--device", hint=hint)
     for name, (targets, pattern, example) in _OPTIONS.items():
         value, flag = getattr(options, name), f"--{name.replace('_', '-')}"
         if value is not None and to not in targets:
-            hint = f"leave it out, or export to {' or '.join(sorted(targets))}"
-            raise UsageError(f"{to} does not use it", where=f"{flag} {value}", hint=hint)
+            hint = f"Leave out {flag}, or export to {' or '.join(sorted(targets))}."
+            raise UsageError(f"{to} does not use {flag}", where=f"{flag} {value}", hint=hint)
         if value is not None and not re.fullmatch(pattern, str(value), re.DOTALL):
             raise UsageError(f"invalid value for {flag}", where=f"{flag} {value}", hint=example)
 
@@ -172,7 +172,10 @@ def _refuse_changed(folder: Path) -> None:
     names = (path.as_posix() for path in found if "__pycache__" not in path.parts)  # left by running it
     other = next((name for name in names if name not in ours), None)
     if other is not None:
-        what, hint = f"contains {other}, which is not part of the export", "move that file away"
+        what, hint = (
+            f"contains {other}, which is not part of the export",
+            "Move that file away, or choose another output.",
+        )
         raise _not_replaced(folder, what, hint, code="output-holds-other-files")
     for file in marker.files:
         path = folder / file.name
@@ -180,12 +183,15 @@ def _refuse_changed(folder: Path) -> None:
             continue
         # Of large files only the size is compared: hashing takes seconds, and archives and wheels are not edited.
         if path.stat().st_size != file.size or (file.size <= _BUFFER and file_digest(path) != file.sha256):
-            raise _not_replaced(folder, f"contains an edited {file.name}", "remove that file to discard its changes")
+            raise _not_replaced(
+                folder,
+                f"contains an edited {file.name}",
+                "Choose another output. To discard the changes, remove that file.",
+            )
 
 
 def _not_replaced(folder: Path, what: str, hint: str, *, code: str | None = None) -> OutputExistsError:
-    what, hint = f"the folder {what}, so it is not replaced", f"choose another output, or {hint}"
-    return OutputExistsError(what, where=str(folder), hint=hint, code=code)
+    return OutputExistsError(f"the folder {what}, so it is not replaced", where=str(folder), hint=hint, code=code)
 
 
 def _write(folder: Path, name: str, content: Content, progress: Progress | None) -> ExportedFile:

@@ -30,8 +30,9 @@ _DIRECT = re.compile(r"@|://")
 _PACKAGE = Path(__file__).parents[1]
 _INFO = f"marpack-{__version__}.dist-info"
 _WHEEL = "Wheel-Version: 1.0\nGenerator: marpack\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+_LEAVE_OUT = "Leave out --lock. The export then makes a lock."
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # a zip's earliest time
-_HINT = "name a wheel: --wheel FILE (pip download --no-deps marpack)"
+_HINT = "Name a wheel of marpack: --wheel FILE. To build one in its checkout: pip wheel --no-deps ."
 
 
 def prepare_image(export: Export) -> Image:
@@ -43,7 +44,7 @@ def prepare_image(export: Export) -> Image:
         torch = f"torch=={version('torch').partition('+')[0]}{'+cpu' if options.device == 'cpu' else ''}"
     except PackageNotFoundError:
         what = "torch is not installed, so its version cannot be pinned"
-        raise UsageError(what, hint="pip install torch") from None
+        raise UsageError(what, hint="Install it: pip install torch") from None
     requirements = (torch, *export.requirements)
     own = wheel(options.wheel)
     index = CPU_INDEX if options.device == "cpu" else None
@@ -92,18 +93,18 @@ def read_lock(path: Path, names: Iterable[str]) -> bytes:
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError:
-        raise UsageError("the lock is not a text file", where=where) from None
+        raise UsageError("the lock is not a text file", where=where, hint=_LEAVE_OUT) from None
     found = set()
     for number, line in enumerate(lines, 1):
         if match := _PINNED.fullmatch(line):
             found.add(canonical(match[1]))
         elif line and not line.startswith("#"):
-            hint = "write NAME==VERSION --hash=sha256:…, as an export does"
+            hint = "Write NAME==VERSION --hash=sha256:…, as in the lock of an export."
             raise UsageError("this line does not pin a package by its hash", where=f"{where}:{number}", hint=hint)
     missing = sorted({canonical(name) for name in names} - found)
     if missing:
         what = f"the lock has no {missing[0]}, which the image needs"
-        raise UsageError(what, where=where, hint="leave --lock out to make one")
+        raise UsageError(what, where=where, hint=_LEAVE_OUT)
     return data
 
 
@@ -145,7 +146,7 @@ def wheel(named: Path | None) -> tuple[str, bytes]:
     except (InvalidWheelFilename, zipfile.BadZipFile):
         raise UsageError("this is not a wheel", where=where, hint=_HINT) from None
     except OSError as error:
-        raise UsageError(f"the wheel cannot be read: {describe_os_error(error)}", where=where) from error
+        raise UsageError(f"the wheel cannot be read: {describe_os_error(error)}", where=where, hint=_HINT) from error
     if name != "marpack" or not has_marpack:
         raise UsageError("this wheel is not marpack's", where=where, hint=_HINT)
     return named.name, data
@@ -160,7 +161,7 @@ def _make_wheel() -> tuple[str, bytes]:
         raise UsageError(what, hint=_HINT, code="not-installed") from None
     if installed.version != __version__:
         message = f"marpack {__version__} runs, and {installed.version} is installed"
-        raise UsageError(message, hint="install it again, or name a wheel: --wheel FILE")
+        raise UsageError(message, hint="Install marpack again, or name a wheel: --wheel FILE")
     files: dict[str, bytes] = {}
     for folder, prefix in ((_PACKAGE, "marpack"), (templates(), "marpack/templates")):
         for path in folder.rglob("*"):

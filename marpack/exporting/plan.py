@@ -81,7 +81,7 @@ def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
     Raises UsageError for a model folder, ArchiveError for an archive that cannot be opened safely.
     """
     if archive.form not in _SUFFIXES:
-        hint = "pack it first: marpack build, or marpack init --from DIR"
+        hint = "Pack it first: marpack build"
         what = "a model folder cannot be exported: only an archive has one digest"
         raise UsageError(what, where=str(path), hint=hint, code="archive-required")
     facts = inspect(archive)

@@ -198,7 +198,7 @@ def unsupported(export: Export, to: str) -> list[Finding]:
     report(is_sagemaker and used & _SETS_HEADERS, codes.EXPORT_RESPONSE_HEADERS, message=message)
     message, hint = (
         "its handler sets response headers, which AWS's containers drop",
-        "put what clients need into the body",
+        "Put the data for clients into the response body.",
     )
     code = replace(codes.EXPORT_RESPONSE_HEADERS, severity=Severity.NOTE)
     report(is_ray and used & _SETS_HEADERS, code, message=message, hint=hint)
@@ -206,7 +206,7 @@ def unsupported(export: Export, to: str) -> list[Finding]:
     report(is_sagemaker and used & _COUNTS_METRICS, codes.EXPORT_METRICS, message=message)
     message, hint = (
         "its handler counts metrics, which Ray Serve does not offer",
-        "use ray.util.metrics in deployment.py",
+        "Use ray.util.metrics in deployment.py.",
     )
     report(is_ray and used & _COUNTS_METRICS, codes.EXPORT_METRICS, message=message, hint=hint)
     seconds = settings.response_timeout if "responseTimeout" in config else 0
@@ -215,5 +215,5 @@ def unsupported(export: Export, to: str) -> list[Finding]:
     missing = [
         f"--{key.replace('_', '-')}" for key in _PLACEHOLDERS.get(to, ()) if getattr(export.options, key) is None
     ]
-    report(missing, codes.EXPORT_PLACEHOLDER, hint=f"pass {', '.join(missing)}; or edit the files")
+    report(missing, codes.EXPORT_PLACEHOLDER, hint=f"Pass {', '.join(missing)}, or edit the files.")
     return found

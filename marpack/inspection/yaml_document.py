@@ -19,10 +19,10 @@ TEXT_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _NOT_MADE = ("tag:yaml.org,2002:merge", "tag:yaml.org,2002:value")  # keys that have no value of their own
 # What is never ended shows only later, often lines below; the mistake is where it begins.
 _BEGUN = {
-    "while scanning a simple key": "a key is followed by a colon and a space: 'key: value'",
-    "while scanning a quoted scalar": "close the quotation mark that is opened here",
-    "while parsing a flow sequence": "close the list that is opened here: [a, b]",
-    "while parsing a flow mapping": "close the mapping that is opened here: {a: b}",
+    "while scanning a simple key": "Write a colon and a space after the key: 'key: value'",
+    "while scanning a quoted scalar": "Add the closing quotation mark.",
+    "while parsing a flow sequence": "Add the closing bracket: [a, b]",
+    "while parsing a flow mapping": "Add the closing brace: {a: b}",
 }
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from marpack import finding_codes as codes
 from marpack.archive.copying import file_digest
 from marpack.archive.protocol import Progress
-from marpack.errors import SignatureError, UsageError, convert_os_errors, located
+from marpack.errors import SignatureError, UsageError, convert_os_errors, located, shortened
 from marpack.findings import Finding, Severity
 from marpack.gate.verdicts import LEFT_OUT, GateReport, GateVerdict, Verdict
 from marpack.project.schema import PROOF
@@ -26,6 +26,7 @@ from marpack.trust.signatures import verify as verify_signature
 from marpack.version import __version__
 
 PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
+_NAME_ATTESTATION = "Name the file that marpack check --attest wrote."
 _PASSED, _WARNED, _FAILED = "PASSED", "WARNED", "FAILED"  # the predicate's results
 
 
@@ -52,15 +53,15 @@ class CheckedFile(Struct, frozen=True):
             unchanged = False
         if not unchanged:
             what = "the archive changed during the check, so it gets no attestation"
-            hint = "check it again, without building it at the same time"
+            hint = "Check it again, and do not build it at the same time."
             raise SignatureError(what, where=str(self.path), hint=hint, code="file-changed")
 
 
 def _state(path: Path) -> tuple[int, ...]:
     status = path.stat()
     if not S_ISREG(status.st_mode):
-        what = "only a file has a SHA-256 to attest, and this is a folder"
-        raise UsageError(what, where=str(path), hint="pack it: marpack build", code="not-a-file")
+        what = "a folder has no SHA-256 to attest"
+        raise UsageError(what, where=str(path), hint="Pack it: marpack build", code="not-a-file")
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
@@ -108,7 +109,8 @@ def attest(report: GateReport, before: CheckedFile, key: PrivateKey | None, *, v
     """
     before.confirm()
     if report.interrupted:
-        raise SignatureError("the check was interrupted, so nothing is attested", where=report.archive)
+        what = "the check was interrupted, so the archive gets no attestation"
+        raise SignatureError(what, where=report.archive, hint="Check it again.")
     downgraded = (f"the check {each.name} failed, but only counts as a warning" for each in report.downgraded)
     reservations = (*report.reservations, *downgraded)
     if report.verdict in (GateVerdict.REFUSED, GateVerdict.NOT_PROVED):
@@ -155,7 +157,7 @@ def require_check(path: Path, sha256: str, attestation: Path, key: PublicKey | N
     """
     where = str(attestation)
     with located(where):
-        hint = "get it from the checker: marpack check --attest FILE --key signer.pem"
+        hint = "Get the attestation from the checker: marpack check --attest FILE --key signer.pem"
         payload = read_bounded(attestation, what="the attestation", hint=hint)
         signer = None
         if "_type" not in decoded(payload, dict[str, Any], what="attestation"):  # Any: JSON
@@ -163,20 +165,21 @@ def require_check(path: Path, sha256: str, attestation: Path, key: PublicKey | N
             signer = None if key is None else Signer("key", key.fingerprint)
             payload = envelope.unsigned() if key is None else envelope.opened(key)
         elif key is not None:
-            hint = "sign it when it is made: marpack check --attest FILE --key signer.pem"
+            hint = "Sign it during the check: marpack check --attest FILE --key signer.pem"
             raise SignatureError("the attestation is not signed", hint=hint, code="unsigned")
         statement = Statement.from_json(payload)
         if statement.predicate_type != PREDICATE_TYPE:
-            raise SignatureError(f"it does not attest a check: {statement.predicate_type}")
+            what = f"it does not attest a check: {shortened(statement.predicate_type)}"
+            raise SignatureError(what, hint=_NAME_ATTESTATION)
         try:
             predicate = msgspec.convert(statement.predicate, _TestResult)
             (configuration,) = predicate.configuration
         except ValueError as error:  # msgspec's errors are ValueErrors
-            raise SignatureError(f"marpack check did not write it: {error}") from error
+            raise SignatureError(f"marpack check did not write it: {error}", hint=_NAME_ATTESTATION) from error
     found = configuration.annotations
     missing = tuple(_shortfalls(statement, predicate, found, path, sha256, where))
     if missing:
-        what = "the attestation does not say that this file may be deployed"
+        what = "the attestation does not permit the deployment of this file"
         raise SignatureError(what, where=str(path), findings=missing)
     return CheckClaim(
         attestation=where,
@@ -247,7 +250,7 @@ def verify(path: Path, trust: Trust, progress: Progress | None = None) -> Verifi
 
     Raises SignatureError with every reason why the file is not trusted; UsageError for a missing file.
     """
-    hint = "name a .mar or a .tar.gz"
+    hint = "Name a .mar or a .tar.gz."
     with convert_os_errors(UsageError, "the archive cannot be read", where=str(path), hint=hint):
         sha256 = file_digest(path, progress)
     failures: list[SignatureError] = []

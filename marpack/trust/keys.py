@@ -22,8 +22,9 @@ _HASHES: dict[str, hashes.HashAlgorithm] = {
     "secp384r1": hashes.SHA384(),
     "secp521r1": hashes.SHA512(),
 }
-_MAKE_ONE = "make one: openssl ecparam -name prime256v1 -genkey -noout -out signer.pem"
-_PUBLIC_HALF = "its public half: openssl pkey -in signer.pem -pubout -out signer.pub"
+_MAKE_ONE = "Create a private key: openssl ecparam -name prime256v1 -genkey -noout -out signer.pem"
+_UNLOCK = "Set MARPACK_KEY_PASSWORD to the password of the key."
+_PUBLIC_HALF = "Pass the public half of the key: openssl pkey -in signer.pem -pubout -out signer.pub"
 _SIGNS_CODE = x509.oid.ExtendedKeyUsageOID.CODE_SIGNING
 
 
@@ -40,7 +41,7 @@ class PublicKey:
             what = "this is a private key, which only its owner should have"
             raise UsageError(what, where=where, hint=_PUBLIC_HALF)
         if b"BEGIN CERTIFICATE-----" in pem:
-            raise UsageError("this is a certificate, not a public key", where=where, hint="pass it with --ca")
+            raise UsageError("this is a certificate, not a public key", where=where, hint="Pass it with --ca.")
         try:
             key = serialization.load_pem_public_key(pem)
         except (ValueError, UnsupportedAlgorithm) as error:
@@ -52,7 +53,8 @@ class PublicKey:
         """Return the key of a certificate. Raises SignatureError."""
         key = certificate.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name not in _HASHES:
-            raise SignatureError("the key of the signer's certificate is not on P-256, P-384 or P-521")
+            what = "the key of the signer's certificate is not on the curve P-256, P-384 or P-521"
+            raise SignatureError(what, hint=f"Get a certificate for such a key. {_MAKE_ONE}")
         return cls(key)
 
     @property
@@ -85,17 +87,17 @@ class PrivateKey:
         if b"PRIVATE KEY-----" not in pem:
             is_public = b"PUBLIC KEY-----" in pem or b"CERTIFICATE-----" in pem
             what = "this is a public key, which cannot sign" if is_public else "not a private key in PEM form"
-            raise UsageError(what, where=where, hint="pass the private key" if is_public else _MAKE_ONE)
+            raise UsageError(what, where=where, hint="Pass the private key." if is_public else _MAKE_ONE)
         try:
             key = serialization.load_pem_private_key(pem, password)
         except TypeError as error:  # a password for a key that has none, or none for one that has
             if password is not None:
                 return cls.from_pem(pem, where=where)
             what = "the private key has a password, and none was given"
-            raise UsageError(what, where=where, code="password-required") from error
+            raise UsageError(what, where=where, hint=_UNLOCK, code="password-required") from error
         except (ValueError, UnsupportedAlgorithm) as error:
             what = "the private key cannot be read" if password is None else "the private key has another password"
-            raise UsageError(what, where=where, hint=_MAKE_ONE if password is None else "pass its own") from error
+            raise UsageError(what, where=where, hint=_MAKE_ONE if password is None else _UNLOCK) from error
         _on_curve(key.public_key(), where)
         return cls(cast("ec.EllipticCurvePrivateKey", key))  # as its public half is one
 
@@ -120,7 +122,7 @@ def _on_curve(key: object, where: str) -> ec.EllipticCurvePublicKey:
         raise UsageError("the key is not on an elliptic curve", where=where, hint=_MAKE_ONE)
     if key.curve.name not in _HASHES:
         what = f"the key is on the curve {key.curve.name}; the format has P-256, P-384 and P-521"
-        raise UsageError(what, where=where)
+        raise UsageError(what, where=where, hint=_MAKE_ONE)
     return key
 
 
@@ -129,7 +131,8 @@ def certificates_of(pem: bytes, *, where: str) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError as error:
-        raise UsageError("not a certificate in PEM form", where=where) from error
+        hint = "Convert it: openssl x509 -inform DER -in FILE -out certificate.pem"
+        raise UsageError("not a certificate in PEM form", where=where, hint=hint) from error
 
 
 def chain_of(pem: bytes, *, where: str) -> list[bytes]:
@@ -184,7 +187,7 @@ class Authority:
             verifier.verify(leaf, others)
         except verification.VerificationError as error:
             what = f"no authority of --ca certifies the signer {_subject(leaf)}: {error}"
-            hint = "an expired certificate is not valid: sign it again"
+            hint = "Pass the authority of the signer. If the certificate expired, get a new signature from the signer."
             raise SignatureError(what, hint=hint, code="untrusted-certificate") from error
         return _subject(leaf), PublicKey.of(leaf)
 

@@ -50,7 +50,7 @@ def collect(archive: Archive, facts: Inspection, progress: Progress | None = Non
     """
     if any(finding.code in UNFIT for finding in facts.findings):
         what = "the archive differs from the one that was built, so it gets no SBOM"
-        hint = f"show the differences: marpack inspect --verify {facts.source}"
+        hint = f"Show the differences: marpack inspect --verify {facts.source}"
         raise DamagedArchiveError(what, where=facts.source, hint=hint, code="content-mismatch")
     lines = _requirements(archive)
     listed = tuple(islice(lines, _MAX_LINES))
@@ -69,7 +69,7 @@ def check_output(archive: Archive, output: Path) -> None:
     source, place = Path(os.path.realpath(archive.source)), Path(os.path.realpath(output))
     if source == place or source in place.parents:
         what = "the SBOM would be written into the archive"
-        raise UsageError(what, where=str(output), hint="name another file", code="output-in-archive")
+        raise UsageError(what, where=str(output), hint="Name another file.", code="output-in-archive")
 
 
 def sbom(found: Materials) -> bytes:

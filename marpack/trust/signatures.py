@@ -21,7 +21,15 @@ from marpack.archive.copying import file_digest
 from marpack.archive.index import content_digest, index_of
 from marpack.archive.protocol import Progress
 from marpack.archive.reader import open_archive
-from marpack.errors import ArchiveError, DamagedArchiveError, SignatureError, UsageError, describe_os_error, located
+from marpack.errors import (
+    ArchiveError,
+    DamagedArchiveError,
+    SignatureError,
+    UsageError,
+    describe_os_error,
+    located,
+    shortened,
+)
 from marpack.findings import Finding
 from marpack.inspection.members import changed, digests
 from marpack.trust import Signer
@@ -32,7 +40,7 @@ PREDICATE_TYPE = "https://model_signing/signature/v1.0"
 MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 _MEDIA_TYPES = (MEDIA_TYPE, *(f"application/vnd.dev.sigstore.bundle+json;version=0.{n}" for n in (1, 2, 3)))
 _ITSELF = "."  # the official tool's name for a model that is one file; the specification's is the file's own
-_OFFICIAL = "verify it with the official tool: pip install model-signing"
+_OFFICIAL = "Verify it with the official tool: pip install model-signing"
 _Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -60,7 +68,7 @@ class Statement(Struct, frozen=True, kw_only=True, rename={"type": "_type", "pre
         """Parse a statement. Raises SignatureError."""
         statement = decoded(payload, cls, what="statement")
         if statement.type != STATEMENT_TYPE:
-            raise SignatureError(f"this is a statement of another kind: {statement.type}")
+            raise SignatureError(f"this is a statement of another kind: {shortened(statement.type)}")
         return statement
 
     def to_json(self) -> bytes:
@@ -106,7 +114,7 @@ class Envelope(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, re
     def unsigned(self) -> bytes:
         """Return the bytes without verifying them. Raises SignatureError for anything but a statement."""
         if self.payload_type != PAYLOAD_TYPE:
-            raise SignatureError(f"it does not contain a statement: {self.payload_type}")
+            raise SignatureError(f"it does not contain a statement: {shortened(self.payload_type)}")
         return from_base64(self.payload)
 
 
@@ -118,7 +126,7 @@ def _encoded(payload: bytes) -> bytes:
 def signed_by_another(named: str, key: PublicKey) -> SignatureError:
     """Return the error for a signature that names other keys."""
     what = f"it names the key {named} as the signer's; the one given is {key.fingerprint}"
-    hint = "pass the signer's own public key, or do not trust this file"
+    hint = "Pass the signer's own public key. Otherwise do not trust this file."
     return SignatureError(what, hint=hint, code="other-signer")
 
 
@@ -165,7 +173,10 @@ def read_bounded(path: Path, *, what: str, hint: str | None = None) -> bytes:
         code = "file-not-found" if is_missing else "unreadable-file"
         raise UsageError(f"{what} {reason}", where=str(path), hint=hint, code=code) from error
     if len(data) > _MAX_FILE:
-        raise UsageError(f"{what} is larger than {_MAX_FILE >> 20} MB", where=str(path), code="file-too-large")
+        hint = "Name the file that marpack sign or marpack check --attest wrote."
+        raise UsageError(
+            f"{what} is larger than {_MAX_FILE >> 20} MB", where=str(path), hint=hint, code="file-too-large"
+        )
     return data
 
 
@@ -204,9 +215,10 @@ class Bundle(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
         """Parse a bundle. Raises SignatureError."""
         bundle = decoded(data, cls, what="signature of a model")
         if bundle.media_type not in _MEDIA_TYPES:
-            raise SignatureError(f"it is a bundle of another kind: {bundle.media_type}")
+            raise SignatureError(f"it is a bundle of another kind: {shortened(bundle.media_type)}")
         if len(bundle.dsse_envelope.signatures) != 1:
-            raise SignatureError("a bundle must contain exactly one signature")
+            count = len(bundle.dsse_envelope.signatures)
+            raise SignatureError(f"the bundle contains {count} signatures; it must contain exactly one")
         return bundle
 
     def opened(self, trusted: PublicKey | Authority) -> tuple[Signer, bytes]:
@@ -217,13 +229,13 @@ class Bundle(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
         if isinstance(trusted, Authority):
             if material.chain is None:
                 what = "it was made with a key, not with a certificate"
-                hint = "pass the signer's public key: --key signer.pub"
+                hint = "Pass the signer's public key: --key signer.pub"
                 raise SignatureError(what, hint=hint, code="signed-with-key")
             chain = [from_base64(each.raw_bytes) for each in material.chain.certificates]
             name, key = trusted.verify_chain(chain)
             return Signer("certificate", name), self.dsse_envelope.opened(key)
         if material.public_key is None:
-            hint = "pass the authority that you trust: --ca authority.pem"
+            hint = "Pass the authority that you trust: --ca authority.pem"
             what = "it was made with a certificate, not with a key alone"
             raise SignatureError(what, hint=hint, code="signed-with-certificate")
         named = material.public_key.hint
@@ -262,7 +274,7 @@ def sign(
         subject, certified = certified_by(chain[0])
         if certified != key.public.fingerprint:
             what = "the first certificate belongs to another key than the one that signs"
-            hint = "put the signer's own certificate first, then those of its issuers"
+            hint = "Put the signer's own certificate first, then those of its issuers."
             raise UsageError(what, hint=hint, code="certificate-key-mismatch")
         signer = Signer("certificate", subject)
         material = _Material(chain=_Chain(tuple(_Certificate(to_base64(each)) for each in chain)))
@@ -277,7 +289,7 @@ def sign(
         wrong = damaged if index is None else [*damaged, *changed(archive, index, found)]
         if wrong:
             what = f"the archive is not signed, as it differs from the one that was built: {wrong[0].message}"
-            hint = f"show the differences: marpack inspect {archive.source} --verify"
+            hint = f"Show the differences: marpack inspect {archive.source} --verify"
             raise DamagedArchiveError(what, where=wrong[0].where, hint=hint, code="content-mismatch")
         members = {name: digest for name, digest in sorted(found.items()) if isinstance(digest, str)}
         digest = content_digest(archive)
@@ -304,7 +316,7 @@ def verify(path: Path, sha256: str, signature: Path, trusted: PublicKey | Author
     for a file that cannot be read.
     """
     with located(str(signature)):
-        data = read_bounded(signature, what="the signature", hint=f"get {path.name}{SUFFIX} from the signer")
+        data = read_bounded(signature, what="the signature", hint=f"Get {path.name}{SUFFIX} from the signer.")
         signer, payload = Bundle.from_json(data).opened(trusted)
         resource = _signed_resource(Statement.from_json(payload))
     differences: list[Finding] = []
@@ -317,8 +329,7 @@ def verify(path: Path, sha256: str, signature: Path, trusted: PublicKey | Author
         differences += _member_differences(path, resource.annotations.get("members"))
     if differences:
         what = f"this is not the file that {signer} signed"
-        hint = "do not deploy it; get it again from the signer"
-        raise SignatureError(what, where=str(path), hint=hint, findings=tuple(differences))
+        raise SignatureError(what, where=str(path), hint=SignatureError.fix, findings=tuple(differences))
     return signer
 
 
@@ -326,7 +337,7 @@ def _signed_resource(statement: Statement) -> _Resource:
     """Return the one file that a statement is about. Raises SignatureError."""
     if statement.predicate_type != PREDICATE_TYPE:
         what = f"the statement is not a list of a model's files: {statement.predicate_type}"
-        raise SignatureError(what)
+        raise SignatureError(what, hint=_OFFICIAL)
     try:
         predicate = msgspec.convert(statement.predicate, _Predicate)
     except msgspec.ValidationError as error:

@@ -255,7 +255,7 @@ def test_a_cache_that_others_may_write_is_refused(tmp_path, root, mode, filled):
     root.mkdir(exist_ok=True)
     root.chmod(mode)
     with pytest.raises(
-        ExtractionError, check=has_code("unsafe-cache", f"chmod go-w {root};", "MARPACK_CACHE_DIR")
+        ExtractionError, check=has_code("unsafe-cache", f"chmod go-w {root}", "MARPACK_CACHE_DIR")
     ) as caught:
         extract(path, root)
     assert caught.value.where == str(root)

@@ -97,7 +97,7 @@ BAD = [
     (b"[]", "not a JSON object"),
     (b"[" * 100_000, "nested too deeply"),
     (dump({**LEAST, "deep": json.loads("[" * 40 + "]" * 40)}), "more than 32 levels"),
-    (b" " * (MAX_BYTES + 1), "larger than"),
+    (b" " * (MAX_BYTES + 1), "the maximum is"),
     (b'{"runtime": "python", "runtime": "LSP"}', "'runtime' is repeated"),
     (dump(LEAST)[:-1] + b', "x": NaN}', "NaN"),
     (dump(LEAST)[:-1] + b', "x": 1e999}', "too large"),

@@ -28,7 +28,7 @@ def manifest(**model):
 
 BAD = [
     (None, f"the archive has no {MANIFEST_NAME}"),
-    (" " * (MAX_BYTES + 1), f"the manifest has {MAX_BYTES + 1} bytes; {MAX_BYTES} is the most"),
+    (" " * (MAX_BYTES + 1), f"the manifest has {MAX_BYTES + 1} bytes; the maximum is {MAX_BYTES}"),
     (manifest(configFile="../../etc/passwd"), "model.configFile points outside the archive: '../../etc/passwd'"),
     (manifest(serializedFile="/etc/passwd"), "model.serializedFile points outside the archive: '/etc/passwd'"),
     (manifest(modelFile="a\\..\\model.py"), "model.modelFile points outside the archive: 'a\\\\..\\\\model.py'"),

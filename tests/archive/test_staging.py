@@ -191,7 +191,7 @@ def test_a_folder_of_other_files_is_never_replaced(tmp_path: Path, replace: bool
 def test_an_empty_folder_may_be_replaced_when_asked(tmp_path: Path) -> None:
     target = tmp_path / "digits"
     target.mkdir()
-    with pytest.raises(OutputExistsError, match="exists already"), staged_folder(target, replace=False):
+    with pytest.raises(OutputExistsError, match="already exists"), staged_folder(target, replace=False):
         raise AssertionError
     with staged_folder(target, replace=True) as folder:
         (folder / "a").touch()

@@ -154,12 +154,12 @@ WRONG: dict[tuple[str, str, str], list[Any]] = {
     ("dockr", "device", "'dockr' is not an export target"): ["cpu"],
     ("docker", "device", "'tpu' is not a device"): ["tpu"],
     ("docker", "image", "invalid value for --image"): ["Digits", "--privileged", "a b", "a;id", ""],
-    ("docker", "storage_uri", "docker does not use it"): ["s3://b/x.mar"],
+    ("docker", "storage_uri", "docker does not use --"): ["s3://b/x.mar"],
     ("kserve", "storage_uri", "invalid value for --storage-uri"): [
         *("/tmp/x.mar", "s3://b/'x", "s3://b/x\n- a", "ftp://b/x")
     ],
-    ("ray-serve", "lock", "ray-serve does not use it"): [Path("x.lock")],
-    ("kserve", "role", "kserve does not use it"): ["arn:aws:iam::123456789012:role/r"],
+    ("ray-serve", "lock", "ray-serve does not use --"): [Path("x.lock")],
+    ("kserve", "role", "kserve does not use --"): ["arn:aws:iam::123456789012:role/r"],
     ("sagemaker", "role", "invalid value for --role"): ["admin"],
     ("docker", "wheel", "not a wheel"): [Path("nothing.whl"), Path("odd", WHEEL)],
     ("docker", "wheel", "cannot be read"): [Path("marpack-1.0-py3-none-any.whl")],

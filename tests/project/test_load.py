@@ -174,9 +174,9 @@ REFUSED = {
     "a tab": ("a:\n\tb: 1\n", 2, "tabs"),
     "a tab in a list": ("a: [1\n\tb: 1\n", 2, "tabs"),
     "a tab where it may be": ("a: b: c\t\n\td", 1, "this line, or the one before"),
-    "a list without an end": ("a: 1\nb: [1\n", 2, "list that is opened here"),
-    "a mapping without an end": ("a: {b: c\nd: e\n", 1, "mapping that is opened here"),
-    "a quotation without an end": ('a: "b\nc: d\ne: f\n', 1, "mark that is opened here"),
+    "a list without an end": ("a: 1\nb: [1\n", 2, "closing bracket"),
+    "a mapping without an end": ("a: {b: c\nd: e\n", 1, "closing brace"),
+    "a quotation without an end": ('a: "b\nc: d\ne: f\n', 1, "closing quotation mark"),
     "a key alone": ("a: 1\nb\nc: 2\n", 2, "'key: value'"),
 }
 

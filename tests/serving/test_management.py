@@ -142,7 +142,7 @@ ANSWERS: list[tuple[Any, list[str]]] = [
     (missing("Model not found at: sub/probe.mar"), ["POST /models?url=sub%2Fprobe.mar"]),
     (bad("Invalid RuntimeType value: perl"), ["POST /models?url=probe.mar&runtime=perl"]),
     (CONFLICT, ["POST /models?url=probe.mar"]),
-    (error(400, "InvalidModelException", "this is not a zip"), ["POST /models?url=junk.mar"]),
+    (error(400, "InvalidModelException", "not a zip file"), ["POST /models?url=junk.mar"]),
     (bad("Parameter initial_workers is at most 1000."), ["POST /models?url=probe.mar&initial_workers=1001"]),
     (NO_HANDLER, ["POST /models?url=probe.mar&model_name=x&handler=os"]),
 ]

@@ -38,7 +38,8 @@ _LISTED = "the list of referrers"
 _NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="?next"?')
 _MAX_PAGES = 16
 _OWN_DIGEST = "Docker-Content-Digest"
-_UNTRUSTED = "nothing of it is kept; ask the registry's operator"
+_UNTRUSTED = "Ask the operator of the registry. marpack keeps nothing of such a response."
+_OTHER_TAG = "Check the tag, or push the archive under another one: marpack push"
 _PAUSES = (0.5, 1.0, 2.0, 4.0)  # seconds before a transfer that broke off is resumed
 _WORTH = 16 << 20  # bytes after which an attempt counts as the first again: a long transfer may break off often
 _BLOCK = 1 << 20  # bytes that are read
@@ -126,9 +127,10 @@ def find_archive(session: RegistrySession) -> RemoteArchive:
     manifest, digest = fetch_manifest(session, reference.digest or reference.tag or "")
     if manifest.artifact_type != ARCHIVE_TYPE:
         what = f"this is not an archive, but {shortened(manifest.artifact_type or manifest.config.media_type)}"
-        raise NotAnArchiveError(what, where=where, hint="push the archive under another tag: marpack push")
+        raise NotAnArchiveError(what, where=where, hint=_OTHER_TAG)
     if len(manifest.layers) != 1:
-        raise NotAnArchiveError(f"this has {len(manifest.layers)} layers, an archive has one", where=where)
+        what = f"this has {len(manifest.layers)} layers; an archive has one"
+        raise NotAnArchiveError(what, where=where, hint=_OTHER_TAG)
     layer = manifest.layers[0]
     if layer.media_type not in LAYER_TYPES:
         what = f"its layer is not an archive, but {shortened(layer.media_type)}"
@@ -155,12 +157,12 @@ def fetch_manifest(session: RegistrySession, name: str) -> tuple[ImageManifest, 
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        hint = "check host and repository: this is a web server, or a proxy in between"
+        hint = "Check host and repository. The response may come from a web server or a proxy."
         raise NotAnArchiveError("the host is not an OCI registry: it sends no manifest", where=where, hint=hint)
     if content.get("mediaType") in (LIST_TYPE, _DOCKER_LIST):
         what = "this is an index of several manifests, not an archive"
-        raise NotAnArchiveError(what, where=where, hint="name the archive's own tag")
-    hint = "push the archive again: marpack push"
+        raise NotAnArchiveError(what, where=where, hint="Name the tag of the archive itself.")
+    hint = "Push the archive again: marpack push"
     return _decoded(data, ImageManifest, "the manifest", where, hint), digest
 
 
@@ -177,7 +179,7 @@ def put_manifest(session: RegistrySession, manifest: Struct, name: str, media_ty
         said, lists = response.headers.get(_OWN_DIGEST, ""), "OCI-Subject" in response.headers
     if said.startswith("sha256:") and said != digest:
         what = f"the registry stored another manifest: its digest is {said}, it should be {digest}"
-        raise RegistryError(what, where=session.where, hint="push it again", code="upload-mismatch")
+        raise RegistryError(what, where=session.where, hint="Push the archive again.", code="upload-mismatch")
     return lists
 
 
@@ -249,7 +251,7 @@ def copy_verified(
             pause = next(left, None)
             if pause is None:
                 what = f"{error.what}; {copy.furthest:,} of {blob.size:,} bytes arrived, and no attempt brought more"
-                hint = "try again later"
+                hint = "Try again later."
                 raise RegistryError(what, where=error.where, hint=hint, code="download-incomplete") from None
             time.sleep(pause)
     if (found := f"sha256:{copy.sha.hexdigest()}") != blob.digest:
@@ -320,7 +322,7 @@ def blob_range(session: RegistrySession, blob: Descriptor, start: int, stop: int
         data = session.read_whole(response, stop - start)
     if len(data) != stop - start:
         what = "the registry sends other bytes than the requested ones"
-        raise DamagedArchiveError(what, where=session.where, code="wrong-range")
+        raise DamagedArchiveError(what, where=session.where, hint=_UNTRUSTED, code="wrong-range")
     return data
 
 
@@ -356,7 +358,7 @@ def _upload_once(session: RegistrySession, blob: Descriptor, stream: BinaryIO, p
         place = response.headers.get("Location")
     if not place:
         what = "the registry does not state the address for the upload"
-        raise RegistryError(what, where=session.where, code="upload-location-missing")
+        raise RegistryError(what, where=session.where, hint=_UNTRUSTED, code="upload-location-missing")
 
     def body() -> Iterable[bytes]:
         stream.seek(0)

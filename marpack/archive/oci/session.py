@@ -152,9 +152,7 @@ class RegistrySession:
         except HttpError as error:
             if error.code in ("connection-failed", "timed-out"):
                 raise CutError(error.what, where=self.where) from None
-            tls_hint = "trust the registry's certificate with REQUESTS_CA_BUNDLE; --plain-http needs none"
-            hint = tls_hint if error.code == "tls-failed" else error.hint
-            raise RegistryError(error.what, where=self.where, hint=hint, code=error.code) from None
+            raise RegistryError(error.what, where=self.where, hint=error.hint, code=error.code) from None
 
     def _is_own(self, url: str) -> bool:
         parts, own = urlsplit(url), urlsplit(self.base)
@@ -169,7 +167,7 @@ class RegistrySession:
         raise RegistryError(
             f"the registry points to {parts.scheme}://{parts.hostname}, which is not encrypted",
             where=self.where,
-            hint="--plain-http allows it, within a network of your own",
+            hint="Use a registry with https. Within your own network, pass --plain-http.",
             code="insecure-address",
         )
 
@@ -214,22 +212,22 @@ class RegistrySession:
         hint: str | None = None
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and self._login:
             what = f"the registry refuses the credentials for {host} ({status}{said})"
-            hint, code = f"log in again: docker login {host}, or oras login {host}", "credentials-refused"
+            hint, code = f"Log in again: docker login {host}, or oras login {host}", "credentials-refused"
         elif status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             what = f"the registry requires credentials, and none are stored for {host} ({status}{said})"
-            hint, code = f"log in: docker login {host}, or oras login {host}", "credentials-missing"
+            hint, code = f"Log in: docker login {host}, or oras login {host}", "credentials-missing"
         elif status == HTTPStatus.NOT_FOUND:
             what, code = f"not found in the registry{said}", RegistryError.code
-            hint = "check host, repository and tag; some registries also hide what you may not read"
+            hint = "Check host, repository and tag. Some registries hide repositories that you may not read."
         elif status in _BUSY:
             what, code = f"the registry is too busy: it responds {status}{said}", "registry-busy"
-            hint = "try again later"
+            hint = "Try again later."
         elif problem.code in ("DIGEST_INVALID", "SIZE_INVALID"):
             what, code = f"the registry received other bytes than announced{said}", "upload-mismatch"
-            hint = "check that nothing writes to the file, and push it again"
+            hint = "Check that no program writes to the file, and push it again."
         else:
             what, code = f"the registry responds {status} to {method}{said}", "unexpected-status"
-            hint = None if problem.code else "check that the host is an OCI registry"
+            hint = None if problem.code else "Check that the host is an OCI registry."
         return RegistryError(what, where=self.where, hint=hint, code=code)
 
 
@@ -257,7 +255,7 @@ def _find_login(reference: Reference) -> str | None:
         raise UsageError(
             f"the credentials of docker and oras cannot be read: {first_line(error)}",
             where=_DOCKER_CONFIG,
-            hint=f"log in again: docker login {reference.host}",
+            hint=f"Log in again: docker login {reference.host}",
             code="invalid-credentials-file",
         ) from error
     return None

@@ -27,7 +27,7 @@ def title_of(layer: Descriptor, reference: Reference) -> str:
         is_safe = False
     if not is_safe:
         what = f"the archive's title {title[:80]!a} is not a file name of this form"
-        raise UnsafeArchiveError(what, where=str(reference), hint=f"name the file yourself: -o model{suffix}")
+        raise UnsafeArchiveError(what, where=str(reference), hint=f"Name the file: -o model{suffix}")
     return title
 
 

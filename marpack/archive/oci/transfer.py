@@ -60,6 +60,8 @@ _EMPTY_CONFIG = Descriptor(
     media_type="application/vnd.oci.empty.v1+json", digest=f"sha256:{hashlib.sha256(EMPTY).hexdigest()}", size=2
 )
 _MAX_ATTACHMENTS = 64
+_ATTACH = "Attach a Sigstore bundle, an in-toto statement or its DSSE envelope, or a CycloneDX SBOM, each as JSON."
+_WITHOUT = "Pull the archive without its attachments: --no-attached"
 
 
 class PushPlan(Struct, frozen=True, kw_only=True):
@@ -80,13 +82,13 @@ def plan_push(path: Path, attach: Sequence[Path] = (), *, beside: bool = True, b
     """
     if not path.is_file():
         what = "a model folder cannot be pushed" if path.is_dir() else "the file does not exist"
-        raise UsageError(what, where=str(path), hint="name a .mar or a .tar.gz; marpack build makes one")
+        raise UsageError(what, where=str(path), hint="Name a .mar or a .tar.gz. To build one: marpack build")
     with open_archive(path) as archive:
         form, model = archive.form, archive.manifest.model
         known = {_MODEL_NAME: model.name, _MODEL_VERSION: model.version, _CONTENT_DIGEST: content_digest(archive)}
     suffix = LAYER_TYPES[_LAYER_OF[form]]
     if not path.name.endswith(suffix) or path.name.startswith("."):
-        hint = f"rename it: {path.name.lstrip('.').split('.')[0] or 'model'}{suffix}"
+        hint = f"Rename the file: {path.name.lstrip('.').split('.')[0] or 'model'}{suffix}"
         raise UsageError(f"the name of an archive of this form must end in {suffix}", where=str(path), hint=hint)
     with located(str(path)):
         check_member_name(path.name)
@@ -109,10 +111,10 @@ def _read_attachment(path: Path) -> tuple[Attachment, bytes]:
     with convert_os_errors(UsageError, "it cannot be read", where=where):
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise UsageError("not a file", where=where, hint="name the signature, attestation or SBOM itself")
+            raise UsageError("not a file", where=where, hint=_ATTACH)
         if status.st_size > _MAX_ATTACHMENT:
             what = f"it has {status.st_size:,} bytes; the maximum is {_MAX_ATTACHMENT:,}"
-            raise UsageError(what, where=where, code="attachment-too-large")
+            raise UsageError(what, where=where, hint=_ATTACH, code="attachment-too-large")
         data = path.read_bytes()
     try:
         content = json.loads(data)
@@ -128,8 +130,7 @@ def _read_attachment(path: Path) -> tuple[Attachment, bytes]:
         kind = AttachmentKind.SBOM
     else:
         what = "not a signature, attestation or SBOM"
-        hint = "attach a Sigstore bundle, an in-toto statement or its DSSE envelope, or CycloneDX, each as JSON"
-        raise UsageError(what, where=where, hint=hint, code="unknown-attachment")
+        raise UsageError(what, where=where, hint=_ATTACH, code="unknown-attachment")
     found = describe(data, kind)
     return Attachment(kind=kind, file=str(path), digest=found.digest, size=found.size), data
 
@@ -137,7 +138,7 @@ def _read_attachment(path: Path) -> tuple[Attachment, bytes]:
 def check_tag(reference: Reference) -> str:
     """Return the tag to set; raise UsageError for a reference without a tag or with a digest."""
     if reference.tag is None or reference.digest is not None:
-        hint = f"write oci://{reference.host}/{reference.repository}:TAG"
+        hint = f"Add a tag: oci://{reference.host}/{reference.repository}:TAG"
         what = "an archive is pushed under a tag; its digest follows from its bytes"
         raise UsageError(what, where=str(reference), hint=hint, code="tag-required")
     return reference.tag
@@ -160,7 +161,7 @@ def push(session: RegistrySession, plan: PushPlan, *, bar: Bar = no_progress) ->
     def opened() -> Iterator[BinaryIO]:
         with plan.path.open("rb") as file:
             if os.fstat(file.fileno()).st_size != plan.layer.size:
-                what, hint = "the file changed while it was pushed", "push it again"
+                what, hint = "the file changed while it was pushed", "Push it again when no program writes to it."
                 raise UsageError(what, where=str(plan.path), hint=hint, code="file-changed")
             yield file
 
@@ -216,7 +217,7 @@ def pull(
         target = Path(output)
     else:
         what = f"the server recognizes an archive's form by its name: this one's must end in {suffix}"
-        hint = "name a folder, and the file gets its own name"
+        hint = f"Name a folder, or a file that ends in {suffix}."
         raise UsageError(what, where=f"-o {output}", hint=hint, code="wrong-suffix")
     attachments, left = _find_attachments(session, remote, target) if attached else ([], ())
     layers: list[tuple[Descriptor | Attachment, Path]] = [(remote.layer, target)]
@@ -239,7 +240,7 @@ def _fetch_all(
     """Write all files, or none; the first one, the archive, gets its name last."""
     new = {path for _, path in layers if not os.path.lexists(path)}
     if not replace and (existing := next((path for _, path in layers if path not in new), None)):
-        raise OutputExistsError("the output exists already", where=str(existing), hint="pass --force to replace it")
+        raise OutputExistsError("the output already exists", where=str(existing))
 
     with ExitStack() as undo, convert_os_errors(OutputError, "the archive cannot be written", where=str(layers[0][1])):
 
@@ -277,12 +278,14 @@ def _find_attachments(
         manifest, _ = fetch_manifest(session, digest)
         if manifest.subject is None or manifest.subject.digest != remote.digest:
             what = "it is listed as a referrer, but refers to another manifest"
-            raise DamagedArchiveError(what, where=where, code="referrer-mismatch")
+            raise DamagedArchiveError(what, where=where, hint=_WITHOUT, code="referrer-mismatch")
         if len(manifest.layers) != 1:
-            raise DamagedArchiveError(f"it has {len(manifest.layers)} files; an attachment has one", where=where)
+            what = f"it has {len(manifest.layers)} files; an attachment has one"
+            raise DamagedArchiveError(what, where=where, hint=_WITHOUT)
         layer = manifest.layers[0]
         if layer.size > _MAX_ATTACHMENT:
-            raise DamagedArchiveError(f"it has {layer.size:,} bytes; the maximum is {_MAX_ATTACHMENT:,}", where=where)
+            what = f"it has {layer.size:,} bytes; the maximum is {_MAX_ATTACHMENT:,}"
+            raise DamagedArchiveError(what, where=where, hint=_WITHOUT)
         if layer.digest in found:
             continue
         count = sum(each.kind is kind for each in found.values()) + 1

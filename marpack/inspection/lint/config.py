@@ -140,7 +140,7 @@ def check_keys(config: ModelConfig) -> Iterator[Finding]:
         if key in KEYS:
             yield from _check_value(key, config.at(key), value)
         elif meant := known.get(_normalize(key)) or known.get(nearest(_normalize(key), known, 0.7) or ""):
-            yield codes.CONFIG_UNKNOWN_KEY.at(config.at(key), hint=f"did you mean {meant}?", key=key)
+            yield codes.CONFIG_UNKNOWN_KEY.at(config.at(key), hint=f"Did you mean {meant}?", key=key)
     minimum, maximum = values.get("minWorkers"), values.get("maxWorkers")
     if isinstance(minimum, int) and isinstance(maximum, int) and 0 < maximum < minimum:
         yield codes.CONFIG_WORKERS.at(config.at("minWorkers"), minimum=minimum, maximum=maximum)
@@ -156,7 +156,7 @@ def check_keys(config: ModelConfig) -> Iterator[Finding]:
             yield from _check_value(name, where, value)
         else:
             meant = next((each for each in KEYS if _normalize(each) == _normalize(name)), "")
-            hint = f"did you mean {meant.removeprefix('torchrun.')}?" if meant else None
+            hint = f"Did you mean {meant.removeprefix('torchrun.')}?" if meant else None
             yield codes.CONFIG_TORCHRUN_KEY.at(where, hint=hint, key=name)
 
 

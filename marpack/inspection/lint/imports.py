@@ -142,7 +142,7 @@ def _check_ts_import(site: ImportSite, source: str) -> Iterator[Finding]:
     homes = sorted((m for m in ts.modules() if name in ts.names_of(m)), key=lambda m: (m.count("."), m))
     if handler := ts.handler_class(name):
         homes.insert(0, handler.rpartition(".")[0])
-    hint = f"it is in {homes[0]}" if homes else did_you_mean(name, ts.names_of(source), 0.7)
+    hint = f"Import it from {homes[0]}." if homes else did_you_mean(name, ts.names_of(source), 0.7)
     yield codes.TS_NAME_MISSING.at(where, severity=severity, hint=hint, module=source, name=name)
 
 

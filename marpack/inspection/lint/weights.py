@@ -72,7 +72,7 @@ def check_model_file(context: LintContext) -> Iterator[Finding]:
     if name not in files:
         yield codes.MODEL_FILE_MISSING.at(_MODEL_FILE, severity=severity, name=name)
     elif name.endswith(".ipynb"):
-        hint = f"jupyter nbconvert --to script {name}; keep only the model's class in it, and name the .py file."
+        hint = f"Keep only the model's class, and name the .py file: jupyter nbconvert --to script {name}"
         yield codes.MODEL_FILE_NOTEBOOK.at(_MODEL_FILE, severity=severity, hint=hint, name=name)
     elif "/" in name or name != f"{dotted}.py":
         yield codes.MODEL_FILE_NAME.at(name, severity=severity, module=dotted, name=name)

@@ -311,7 +311,7 @@ NO_ARCHIVES: dict[str, tuple[bytes, type[MarpackError], str]] = {
         "not an archive, but image",
     ),
     "another artifact": (manifest_of(DATA, artifactType="x"), NotAnArchiveError, "not an archive, but x"),
-    "no layer": (manifest_of(DATA, layers=[]), NotAnArchiveError, "this has 0 layers, an archive has one"),
+    "no layer": (manifest_of(DATA, layers=[]), NotAnArchiveError, "this has 0 layers; an archive has one"),
     "two layers": (manifest_of(DATA, layers=[LAYER, LAYER]), NotAnArchiveError, "this has 2 layers"),
     "another layer": (
         manifest_of(DATA, layers=[{**LAYER, "mediaType": "y"}]),
@@ -430,7 +430,7 @@ def test_nothing_is_replaced_unasked(fake: FakeRegistry, mar: Path, tmp_path: Pa
     here.mkdir()
     for name in ("digits.mar", "digits.mar.cdx.json"):
         (here / name).write_bytes(b"mine")
-        with pytest.raises(OutputExistsError, match="exists already"):
+        with pytest.raises(OutputExistsError, match="already exists"):
             pulled(fake.host, here)
         assert files(here) == {name: b"mine"}
         (here / name).unlink()
