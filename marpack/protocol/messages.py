@@ -221,7 +221,7 @@ class Pipe:
             return None
         (length,) = _LENGTH.unpack_from(self._arrived)
         if self.limit is not None and length > self.limit:
-            raise ForeignBytesError(f"a message of {length:,} bytes was announced, {self.limit:,} are the most")
+            raise ForeignBytesError(f"a message of {length:,} bytes exceeds the limit of {self.limit:,} bytes")
         end = _LENGTH.size + length
         if len(self._arrived) < end:
             return None

@@ -107,21 +107,23 @@ class Tokens:
 def _read_keys(file: Path) -> _KeyFile | None:
     """Return the keys of a file; None if it does not exist."""
     if file.exists() and not file.is_file():  # reading a pipe would block
-        hint = "name a key_file.json, or a file that does not exist"
+        hint = "Pass a key_file.json, or a file that does not exist: the server creates it."
         raise UsageError("the key file is not a regular file", hint=hint, code="not-a-regular-file")
     try:
         with file.open("rb") as stream:
             if stat.S_IMODE(os.fstat(stream.fileno()).st_mode) & 0o077 and not _WINDOWS:
-                hint = f"run chmod 600 {file}"
+                hint = f"Run chmod 600 {file}"
                 raise UsageError("other users have access to the key file", hint=hint, code="readable-key-file")
             return msgspec.json.decode(stream.read(_MAX_BYTES), type=_KeyFile)
     except FileNotFoundError:
         return None
     except OSError as error:
         what = f"the key file cannot be read: {describe_os_error(error)}"
-        raise UsageError(what, code="unreadable-key-file") from None
+        hint = "Check the path of --token and the permissions of the file."
+        raise UsageError(what, hint=hint, code="unreadable-key-file") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        what, hint = f"this is not a key_file.json: {first_line(error)}", "remove it: the next start creates a new one"
+        what = f"the file is not a key_file.json: {first_line(error)}"
+        hint = "Remove the file. The next start creates a new one."
         raise UsageError(what, hint=hint, code="invalid-key-file") from None
 
 
@@ -192,7 +194,7 @@ class Guard(Struct, frozen=True, kw_only=True):
         for text in allowed_hosts:
             authority = Authority.parse(text)
             if authority is None:
-                what, hint = f"{quoted(text)} is not a host", "write HOST or HOST:PORT"
+                what, hint = f"{quoted(text)} is not a host", "Write HOST or HOST:PORT."
                 raise UsageError(what, where="--allowed-host", hint=hint, code="invalid-host")
             hosts.add(authority)
         pages: set[Origin] = set()
@@ -201,7 +203,10 @@ class Guard(Struct, frozen=True, kw_only=True):
             if origin is not None:
                 pages.add(origin)
             elif text != "*":
-                what, hint = f"{quoted(text)} is not an origin", "write only https://HOST or http://HOST:PORT"
+                what, hint = (
+                    f"{quoted(text)} is not an origin",
+                    "Write https://HOST or http://HOST:PORT, without a path.",
+                )
                 raise UsageError(what, where="--cors-origin", hint=hint, code="invalid-origin")
         return cls(hosts=frozenset(hosts), any_address=everywhere, origins=frozenset(pages))
 

@@ -267,7 +267,7 @@ class _Connection(RequestHandler):
         self._loop.call_exception_handler({"message": "a request could not be answered", "exception": exc})
         if request.writer.output_size > 0:  # the response has begun
             _reset(request)
-        failure = error_response(500, "the server failed on this request; its log shows the error")
+        failure = error_response(500, "the server failed on this request; see its log for the error")
         return _routeless(failure, self._server.settings.headers)
 
 
@@ -427,7 +427,9 @@ def _open_socket(address: Address) -> socket.socket:
             on_error.pop_all()
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
-        hint = "end what listens there, or choose another address" if taken else None
+        hint = "Use an address of this machine, and a port above 1023."
+        if taken:
+            hint = "Stop the process that listens on this address, or choose another port."
         code = "address-in-use" if taken else "address-not-available"
         raise UsageError(f"cannot listen on {address}: {describe_os_error(error)}", hint=hint, code=code) from error
     return sock

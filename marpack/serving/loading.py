@@ -77,7 +77,7 @@ class ModelStore(Struct, frozen=True):
                 if not path.name.startswith(".") and (path.name.endswith(_SUFFIXES) or path.is_dir())
             )
         except OSError as error:
-            hint = "--model-store takes a folder of archives"
+            hint = "Set --model-store to a folder of archives."
             what = f"the model store cannot be read: {describe_os_error(error)}"
             raise UsageError(what, hint=hint, code="unreadable-model-store") from None
 
@@ -96,11 +96,13 @@ class ModelStore(Struct, frozen=True):
             if not equals:
                 name, file = "", name
             if "://" in file:
-                hint = f"put it into {self.folder} first, and name the file"
-                raise UsageError(f"models are served from the model store, not from {quoted(file)}", hint=hint)
+                hint = f"Copy the archive into {self.folder}, and pass its file name."
+                what = f"models are served from the model store, not from {quoted(file)}"
+                raise UsageError(what, where="--models", hint=hint)
             bare = Path(file).name
             if not bare or (equals and not name) or not file.isprintable():
-                raise UsageError(f"{quoted(word)} does not name a model", hint="write all, file.mar or name=file.mar")
+                hint = "Write all, FILE.mar or NAME=FILE.mar."
+                raise UsageError(f"{quoted(word)} does not name a model", where="--models", hint=hint)
             is_elsewhere = not (self.folder / bare).exists() and Path(file).is_dir()
             found.append((name or None, Path(file) if is_elsewhere else self.folder / bare))
         return list(dict.fromkeys(found))
@@ -124,7 +126,7 @@ class AdmissionRules(Struct, frozen=True, kw_only=True):
     def check(self, archive: Archive) -> tuple[Finding, ...]:
         """Inspect an archive and return the findings; raise ArchiveError for one that the rules refuse."""
         if self.digests and archive.form is ArchiveForm.FOLDER:
-            hint = "pack it, and serve the archive: marpack build"
+            hint = "Pack the folder, and serve the archive: marpack build"
             what = "a model folder can change after its inspection"
             raise ArchiveError(what, where=archive.source, hint=hint, code="folder-without-digest")
         facts = inspect(archive, verify=bool(self.digests), parse_config=False)
@@ -134,7 +136,9 @@ class AdmissionRules(Struct, frozen=True, kw_only=True):
             errors = [finding for finding in facts.findings if finding.severity is Severity.ERROR]
             doubts = [finding for finding in facts.findings if finding.severity is Severity.WARNING]
             if errors or facts.pickles.verdict is not PickleVerdict.SAFE:
-                raise _first_problem("it is not safe to load", errors or doubts, facts, code="not-safe-to-load")
+                raise _first_problem(
+                    "the archive is not safe to load", errors or doubts, facts, code="not-safe-to-load"
+                )
             if facts.programs and not self.trust_native:
                 (found,) = program_findings(facts.programs, facts.source, refused=True)
                 raise ProgramsRefusedError(found.message, where=found.where, hint=found.hint)
@@ -143,16 +147,16 @@ class AdmissionRules(Struct, frozen=True, kw_only=True):
     def _expect_digest(self, facts: Inspection) -> None:
         """Refuse an archive with another content digest, and one with other members than its index lists."""
         if facts.content_digest is None:
-            what = f"it has no content digest: {INDEX_NAME} is missing"
-            hint = "build it with marpack, or pack it again"
+            what = f"the archive has no content digest: {INDEX_NAME} is missing"
+            hint = "Build the archive again: marpack build"
             raise ArchiveError(what, where=facts.source, hint=hint, code="no-content-digest")
         if facts.content_digest not in self.digests:
-            hint = "allow it with --require-digest, or fetch the right archive"
-            what = f"its content digest is {facts.content_digest}, which is not allowed"
+            hint = "Add the digest with --require-digest if you approve the archive; otherwise, fetch the approved one."
+            what = f"the content digest {facts.content_digest} is not allowed"
             raise ArchiveError(what, where=facts.source, hint=hint, code="digest-not-allowed")
         if facts.verified is None or not facts.verified.intact:
             found = [finding for finding in facts.findings if finding.code in UNFIT]
-            raise _first_problem("its members do not match its content digest", found, facts, code="digest-mismatch")
+            raise _first_problem("the members do not match the content digest", found, facts, code="digest-mismatch")
 
 
 def _first_problem(what: str, findings: list[Finding], facts: Inspection, *, code: str) -> ArchiveError:
@@ -160,7 +164,7 @@ def _first_problem(what: str, findings: list[Finding], facts: Inspection, *, cod
     if findings:
         first = findings[0]
         return ArchiveError(f"{what}: {first.message}", where=first.where or facts.source, hint=first.hint, code=code)
-    return ArchiveError(what, where=facts.source, hint=f"run marpack inspect --verify {facts.source}", code=code)
+    return ArchiveError(what, where=facts.source, hint=f"Run marpack inspect --verify {facts.source}", code=code)
 
 
 class ModelPlan(Struct, frozen=True, kw_only=True):
@@ -217,7 +221,7 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
             path = HandlerName.parse(handler).path if handler is not None else None
             if path is not None and path not in BUILT_INS and not {path, f"{path}.py"} & archive.entries.keys():
                 what = f"the handler {quoted(handler or '')} is neither a built-in nor in the archive"
-                raise UsageError(what, hint="name a built-in handler, or a file in the archive", code="unknown-handler")
+                raise UsageError(what, hint="Use a built-in handler, or a file of the archive.", code="unknown-handler")
 
         prepared = prepare(
             resolved,

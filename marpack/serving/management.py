@@ -90,9 +90,9 @@ class Registration(Struct, frozen=True, kw_only=True):
         if (self.runtime or "") not in _RUNTIMES:
             raise bad_request(f"Invalid RuntimeType value: {self.runtime}")
         if self.model_name and not _NAME.fullmatch(self.model_name):
-            raise bad_request("Parameter model_name takes letters, digits, and the signs _ . -")
+            raise bad_request("Parameter model_name allows only letters, digits, '_', '.' and '-'.")
         if (self.initial_workers or 0) > _MAX_WORKERS:
-            raise bad_request(f"Parameter initial_workers is at most {_MAX_WORKERS}.")
+            raise bad_request(f"Parameter initial_workers allows at most {_MAX_WORKERS}.")
         if self.url is None:
             raise bad_request("Parameter url is required.")
 
@@ -334,7 +334,7 @@ class ManagementApi(Api):
         if most < least:
             raise bad_request("max_worker cannot be less than min_worker.")
         if not 0 <= least <= _MAX_WORKERS:
-            raise bad_request(f"min_worker is a number from 0 to {_MAX_WORKERS}.")
+            raise bad_request(f"Parameter min_worker allows only 0 to {_MAX_WORKERS}.")
 
         async def scale() -> Reply:
             await model.scale(least, most)

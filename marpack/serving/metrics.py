@@ -179,7 +179,7 @@ class ServerMetrics:
                 raise ProjectError(
                     f"Prometheus cannot read the metric {metric.name}: {problem}",
                     where=f"metrics_config: {metric.section}.{metric.kind.value}",
-                    hint="rename it in the file and in the handler, or set metrics_mode=log",
+                    hint="Rename the metric in the file and in the handler, or set metrics_mode=log.",
                     code="invalid-metric",
                 )
             self._families[metric.section][metric.name] = _Family(metric, is_shown=self._shows(metric))

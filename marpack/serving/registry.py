@@ -89,7 +89,7 @@ class Registry:
             return False
         if self._versions.get(new.name, {}).get(new.version) not in (None, old):
             what = f"version {new.version} of the model {new.name} is already registered"
-            raise UsageError(what, hint="give each version of a model its own modelVersion")
+            raise UsageError(what, hint="Give each version of a model its own modelVersion.")
         was_default = self.is_default(old)
         self.discard(old)
         self.add(new)

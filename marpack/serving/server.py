@@ -281,7 +281,7 @@ class Reloader:
             plan = source.plan_again()
             return plan, content_digest(plan.prepared.archive)
 
-        hint = "raise the limit of watched files (sysctl fs.inotify.max_user_watches), or omit --reload"
+        hint = "Raise the limit of watched files (sysctl fs.inotify.max_user_watches), or omit --reload."
         what, where = "the files cannot be watched", str(source.path)
         with convert_os_errors(UsageError, what, where=where, hint=hint, code="cannot-watch"):
             async for changes in awatch(*folders, watch_filter=counts, recursive=is_folder):

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 _URL = re.compile(r"(https?)://(\[[^]/]*\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?/?", re.IGNORECASE | re.ASCII)
 _UNIX = "unix:"
-_FORMS = "write http://HOST:PORT or unix:/PATH"
+_FORMS = "Write http://HOST:PORT or unix:/PATH."
 
 
 class Address(Struct, frozen=True):
@@ -44,11 +44,11 @@ class Address(Struct, frozen=True):
             raise UsageError(f"{quoted(text)} is not an address to listen on", hint=_FORMS)
         scheme, host, given = match.groups()
         if scheme.lower() == "https":
-            hint = "put a proxy in front that ends TLS, and listen on http:// behind it"
-            raise UsageError(f"{text} asks for TLS, which is not offered", hint=hint, code="tls-not-supported")
+            hint = "Listen on http://, and end TLS in a proxy in front of marpack."
+            raise UsageError(f"{text} needs TLS, which marpack does not serve", hint=hint, code="tls-not-supported")
         port = int(given or default_port)
         if port > 65_535:
-            raise UsageError(f"{text} names the port {port}", hint="ports end at 65535")
+            raise UsageError(f"{text} has the invalid port {port}", hint="Use a port up to 65535.")
         if host.startswith("["):
             try:
                 host = str(IPv6Address(host[1:-1]))
@@ -152,7 +152,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
 _MAX_BYTES = 1 << 20  # of the file
 _WHOLE = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 _VARIABLE = re.compile(r"\$\$([^$]{2,})\$\$")
-_MODELS_HINT = 'write {"MODEL": {"VERSION": {"minWorkers": 1, "batchSize": 8}}}, with \\ before each line end'
+_MODELS_HINT = 'Write {"MODEL": {"VERSION": {"minWorkers": 1, "batchSize": 8}}}, with \\ before each line end.'
 
 Models = dict[str, dict[str, ModelProperties]]  # {model: {version: …}}
 
@@ -207,7 +207,7 @@ def _integer(least: int) -> Callable[[str], int | None]:
         return value if value is not None and value >= least else None
 
     kind = f"a whole number from {least} to {_MAX_INT}"
-    return _parser(kind, "write only digits, without a unit", convert, "invalid-integer")
+    return _parser(kind, "Write digits without a unit.", convert, "invalid-integer")
 
 
 def _flag(text: str) -> bool:
@@ -218,7 +218,7 @@ def _decode(kind: type[T], text: str) -> T:
     try:
         return msgspec.json.decode(text, type=kind, strict=False)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        what = f"this is not a JSON object of models and versions: {first_line(error)}"
+        what = f"the value is not a JSON object of models and versions: {first_line(error)}"
         raise UsageError(what, hint=_MODELS_HINT) from None
 
 
@@ -228,7 +228,7 @@ _File = Annotated[
     Path | None,
     _parser(
         "a path",
-        "name a file or folder, or delete the line",
+        "Write the path of a file or folder, or delete the line.",
         lambda text: None if "\0" in text or not text else Path(text),
     ),
 ]
@@ -238,12 +238,12 @@ _Minutes = Annotated[
     float | None,
     _parser(
         f"a number of minutes above 0, up to {_MAX_INT}",
-        "write 60, or 0.5 for 30 s",
+        "Write 60, or 0.5 for 30 seconds.",
         lambda text: minutes if 0 < (minutes := float(text)) <= _MAX_INT else None,
     ),
 ]
 _Pattern = Annotated[
-    re.Pattern[str] | None, _parser("a regular expression", "escape its special characters", re.compile)
+    re.Pattern[str] | None, _parser("a regular expression", "Escape special characters with a backslash.", re.compile)
 ]
 _Words = Annotated[tuple[str, ...], lambda text: tuple(filter(None, map(str.strip, text.split(","))))]
 
@@ -317,20 +317,24 @@ def _read_texts(file: Path, environ: Mapping[str, str], keys: set[str]) -> dict[
             with file.open("rb") as stream:
                 data = stream.read(_MAX_BYTES + 1)
         except FileNotFoundError:
-            hint = "--ts-config takes the path of a config.properties"
+            hint = "Set --ts-config to the path of a config.properties."
             raise UsageError("the config file does not exist", hint=hint, code="config-not-found") from None
         except OSError as error:
             what = f"the config file cannot be read: {describe_os_error(error)}"
-            raise UsageError(what, code="unreadable-config") from None
+            hint = "Check the path of --ts-config and the permissions of the file."
+            raise UsageError(what, hint=hint, code="unreadable-config") from None
         if len(data) > _MAX_BYTES:
-            raise UsageError(f"the config file is larger than {_MAX_BYTES >> 10} KiB", code="config-too-large")
+            what, hint = f"the config file is larger than {_MAX_BYTES >> 10} KiB", "Check the path of --ts-config."
+            raise UsageError(what, hint=hint, code="config-too-large")
         properties = parse_properties(data)
     for key, text in properties.items():
         where = f"{file}: {key}"
         for name in _VARIABLE.findall(text):
             if name not in environ:
                 what = f"the value uses the environment variable {quoted(name)}, which is not set"
-                raise UsageError(what, where=where, hint=f"export {name}=…, or write the value into the file")
+                raise UsageError(
+                    what, where=where, hint=f"Set the variable (export {name}=…), or write the value into the file."
+                )
         texts[key] = _VARIABLE.sub(lambda match: environ[match[1]], text), where
     if "enable_envvars_config" in texts and _flag(texts["enable_envvars_config"][0]):
         for key in sorted(keys - _FILE_ONLY):
@@ -346,7 +350,7 @@ def _notes(texts: Mapping[str, str], parsers: Mapping[str, object]) -> Iterator[
     for key, text in texts.items():
         if key in parsers:
             if parsers[key] is _flag and text.lower() not in {"true", "false"}:
-                yield f"{key} is {quoted(text)}, which counts as false; write true or false, nothing after it"
+                yield f"{key} is {quoted(text)}, which counts as false; write true or false with nothing after it"
         elif key not in _IGNORED:
             meant = nearest(key, parsers.keys() | _IGNORED.keys(), 0.75)
             yield f"{quoted(key)} is not a known key" + (f"; did you mean {meant}?" if meant else "")
@@ -433,7 +437,10 @@ def _unescape(text: str) -> str:
         code = escape[1]
         if code == "u":
             around = quoted(text[escape.start() :][:8])
-            what, hint = f"{around} is not an escape: \\u needs four hexadecimal digits", "write \\\\u for a plain \\u"
+            what, hint = (
+                f"{around} is not an escape: \\u needs four hexadecimal digits",
+                "Write \\\\u for a literal \\u.",
+            )
             raise UsageError(what, hint=hint, code="invalid-escape")
         return chr(int(code[1:], 16)) if len(code) > 1 else _LETTERS.get(code, code)
 

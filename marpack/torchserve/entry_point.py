@@ -138,11 +138,11 @@ def find_entry(handler: str) -> HandlerEntry:
     if len(classes) != 1:
         missing = f"{inspect.getsourcefile(module) or module.__name__} defines no function `{function}`"
         if not classes:
-            raise EntryPointError(f"{missing} and no class of its own", "write one class that derives from BaseHandler")
+            raise EntryPointError(f"{missing} and no class", "Define one class that derives from BaseHandler.")
         names = ", ".join(cls.__name__ for cls in classes)
         raise EntryPointError(
-            f"{missing} and {len(classes)} classes ({names}); the server takes exactly one",
-            "move the other classes to a module of their own and import them",
+            f"{missing}, and {len(classes)} classes ({names}) instead of one",
+            "Move the other classes to another module, and import them.",
         )
     instance = classes[0]()
     class_name = f"{module.__name__}.{classes[0].__name__}"
@@ -150,7 +150,7 @@ def find_entry(handler: str) -> HandlerEntry:
         if not hasattr(instance, method):
             raise EntryPointError(
                 f"the class {class_name} has no method `{method}`",
-                f"derive it from ts.torch_handler.base_handler.BaseHandler, or write {method}(self, {arguments})",
+                f"Derive it from ts.torch_handler.base_handler.BaseHandler, or define {method}(self, {arguments}).",
             )
     return HandlerEntry(name=class_name, handle=instance.handle, initialize=instance.initialize, instance=instance)
 
@@ -302,7 +302,7 @@ def envelope_of(name: str | None, handle: Handle) -> Handle:
         return handle
     if name not in ENVELOPES:
         known = ", ".join(sorted(set(ENVELOPES) - {"base"}))
-        raise ModuleNotFoundError(f"the envelope {name!r} does not exist; the server knows {known}")
+        raise ModuleNotFoundError(f"the envelope {name!r} does not exist; use one of {known}")
     return ENVELOPES[name](handle).handle
 
 

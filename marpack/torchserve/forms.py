@@ -108,7 +108,7 @@ def last_wins(parts: Iterable[Part]) -> tuple[Part, ...]:
 def _multipart(body: bytes, boundary: str) -> Iterator[Part]:
     """Yield the parts of a body as far as it is whole."""
     if not boundary:
-        raise RequestError("multipart/form-data: the boundary is empty")
+        raise RequestError("multipart/form-data: the parameter boundary of Content-Type is empty")
     delimiter = b"--" + boundary.encode("latin-1", "replace")
     at = 0
     # Nothing but blanks may precede a delimiter; none follows the last one.
@@ -144,17 +144,21 @@ def _read_head(body: bytes, at: int) -> tuple[str, str, int] | None:
                 disposition |= _parameters(value)
             case "content-type":
                 if value.partition(";")[0].strip().lower() == "multipart/mixed":
-                    raise RequestError("multipart/form-data: sections of type multipart/mixed are not supported")
+                    raise RequestError(
+                        "multipart/form-data: a section is multipart/mixed; send each file as its own section"
+                    )
                 content_type = _part_type(value)
             case "content-transfer-encoding":
                 encoding = value.strip().lower()
     else:
         return None
     if "name" not in disposition:
-        raise RequestError("multipart/form-data: a section has no Content-Disposition: form-data with a name")
+        raise RequestError('multipart/form-data: a section lacks Content-Disposition: form-data; name="…"')
     is_file = "filename" in disposition or "filename*" in disposition
     if is_file and encoding not in _PLAIN_ENCODINGS:
-        raise RequestError(f"multipart/form-data: Content-Transfer-Encoding {encoding} is not supported")
+        raise RequestError(
+            f"multipart/form-data: the Content-Transfer-Encoding {encoding} is not supported; send the bytes unencoded"
+        )
     return _field_name(disposition["name"]), content_type if is_file else "", at
 
 
@@ -196,10 +200,10 @@ def _urlencoded(body: bytes) -> Iterator[Part]:
     for pair in (*pairs, *([last] if b"=" in last else ())):
         raw_name, _, value = pair.partition(b"=")
         if b"\r" in pair:
-            raise RequestError("the urlencoded body has a carriage return in a value")
+            raise RequestError("the urlencoded body has a carriage return; write it as %0D")
         text = pair.decode("utf-8", "replace")
         if BAD_ESCAPE.search(text):
-            raise RequestError(f"the urlencoded body has a broken escape: {text[:80]}")
+            raise RequestError(f"the urlencoded body has a % without two hexadecimal digits: {text[:80]}")
         name = unquote_plus(raw_name.decode("utf-8", "replace")).strip()
         if not name:
             raise RequestError("the form has a field without a name")

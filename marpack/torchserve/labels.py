@@ -19,6 +19,8 @@ MAX_LABELS = 16 << 20  # bytes of a labels file, for every reader
 class LabelError(Exception):
     """Labels that do not map class indices to text; the server fails to load the model."""
 
+    hint = "Pass a list of rows of probabilities, and labels as a dict of class index to text."
+
 
 class LabelsFault(StrEnum):
     """What about a labels file makes the server's loader fail."""
@@ -97,18 +99,18 @@ def load_label_mapping(mapping_file_path: str) -> dict[str, str] | None:
     if not path.is_file():
         import logging  # noqa: PLC0415 - looking reads labels, too, and logs nothing
 
-        logging.getLogger(__name__).warning("%r is missing: answers will not name their classes", mapping_file_path)
+        logging.getLogger(__name__).warning("%r is missing: responses have no class names", mapping_file_path)
         return None
     with path.open() as file:  # the locale's encoding, as on the server
         mapping = json.load(file)
     if not isinstance(mapping, dict):
-        raise LabelError(f"{path.name} must be an object of class index to label")
+        raise LabelError(f"{path.name} is {json_kind(mapping)}, not an object of class index to label")
     if (listed := _listed(mapping)) is not None:
         return listed
     labels = {key: value[-1] if isinstance(value, list) else value for key, value in mapping.items()}
     for key, label in labels.items():
         if not isinstance(label, str):
-            raise LabelError(f"{path.name}: a label must be text, or a list that ends in text, not {mapping[key]!r}")
+            raise LabelError(f"the label of {key} is {mapping[key]!r}, not text or a list that ends in text")
     return labels
 
 
@@ -123,9 +125,9 @@ def map_class_to_label(
     entry, at the first's place with the later's value.
     """
     if not isinstance(probs, list):
-        raise LabelError("the classes' probabilities must be a list before labels can be given")
+        raise LabelError(f"the probabilities are a {type(probs).__name__}, not a list")
     if mapping is not None and not isinstance(mapping, dict):
-        raise LabelError("the label mapping must be a dict")
+        raise LabelError(f"the label mapping is a {type(mapping).__name__}, not a dict")
     indices = itertools.repeat(range(len(probs[0])), len(probs)) if lbl_classes is None else lbl_classes
     pairs = (zip(map(str, numbers), row, strict=False) for numbers, row in zip(indices, probs, strict=False))
     return [{(index if mapping is None else mapping[index]): value for index, value in row} for row in pairs]

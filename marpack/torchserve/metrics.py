@@ -256,13 +256,19 @@ class GeneralMetricsCacheError(Exception):
 class MetricsCacheIOError(OSError):
     """The metrics file cannot be read."""
 
+    hint = "Set metrics_config to a readable YAML file."
+
 
 class MetricsCachePyYamlError(yaml.YAMLError):
     """The metrics file is not YAML."""
 
+    hint = "Fix the line of the metrics file that the message names."
+
 
 class MetricsCacheTypeError(TypeError):
     """A metric's name, unit or type is of the wrong type."""
+
+    hint = "Pass name and unit as str, the type as MetricTypes, and dimensions as a list of str."
 
 
 class MetricsCacheValueError(ValueError):
@@ -271,6 +277,8 @@ class MetricsCacheValueError(ValueError):
 
 class MetricsCacheKeyError(KeyError):
     """A metric is not declared."""
+
+    hint = "Declare the metric with add_metric_to_cache, or in the file of metrics_config."
 
 
 class _Metrics(abc.ABC):
@@ -306,7 +314,7 @@ class _Metrics(abc.ABC):
     ) -> None:
         """Emit a duration in ms or s; MetricsCacheValueError for any other unit."""
         if unit not in {"ms", "s"}:
-            raise MetricsCacheValueError("a duration is measured in 'ms' or 's'")
+            raise MetricsCacheValueError(f"the unit of the time {name} is {unit!r}, not 'ms' or 's'")
         self._put(name, value, unit, idx, dimensions, metric_type)
 
     def add_size(
@@ -320,7 +328,7 @@ class _Metrics(abc.ABC):
     ) -> None:
         """Emit a size in MB, kB, GB or B; ValueError for any other unit."""
         if unit not in {"MB", "kB", "GB", "B"}:
-            raise ValueError("a size is measured in 'MB', 'kB', 'GB' or 'B'")
+            raise ValueError(f"the unit of the size {name} is {unit!r}, not 'MB', 'kB', 'GB' or 'B'")
         self._put(name, value, unit, idx, dimensions, metric_type)
 
     def add_percent(
@@ -384,7 +392,7 @@ class MetricsCacheYamlImpl(_Metrics):
             self._parsed_file: Any = {"model_metrics": {"gauge": declared}}  # Any: YAML as it stands
             return
         if not config_file_path or not isinstance(config_file_path, str | os.PathLike):
-            raise MetricsCacheTypeError("no metrics file is named")
+            raise MetricsCacheTypeError(f"the path of the metrics file is {config_file_path!r}, not text")
         try:
             self._parsed_file = yaml.safe_load(Path(config_file_path).read_text(encoding="utf-8"))
         except yaml.YAMLError as error:
@@ -399,9 +407,9 @@ class MetricsCacheYamlImpl(_Metrics):
         try:
             section = self._parsed_file["model_metrics"]
         except KeyError as error:
-            raise MetricsCacheKeyError(f"{self.config_file_path}: no key {error}") from error
+            raise MetricsCacheKeyError(f"{self.config_file_path}: the key {error} is missing") from error
         if not section:
-            raise MetricsCacheValueError("model_metrics is empty")
+            raise MetricsCacheValueError(f"{self.config_file_path}: model_metrics is empty; declare a metric in it")
         for kind, metrics in section.items():
             try:
                 known = MetricTypes(kind)
@@ -444,23 +452,23 @@ class MetricsCacheYamlImpl(_Metrics):
         self, metric_name: str, unit: str, dimension_names: list[str] | None = None, metric_type: MetricTypes = _COUNTER
     ) -> CachingMetric:
         """Declare a metric, replacing one of the same type and name; MetricsCacheTypeError for wrong types."""
-        _check(metric_name, str, "a metric's name is a str")
-        _check(unit, str, "a metric's unit is a str")
-        _check(metric_type, MetricTypes, "a metric's type is one of MetricTypes")
+        _check(metric_name, str, "a metric's name must be a str")
+        _check(unit, str, "a metric's unit must be a str")
+        _check(metric_type, MetricTypes, "a metric's type must be one of MetricTypes")
         if dimension_names:
-            _check(dimension_names, list, "a metric's dimensions are a list of names")
+            _check(dimension_names, list, "a metric's dimensions must be a list of names")
         metric = CachingMetric(metric_name, unit, dimension_names, metric_type)
         self.cache.setdefault(metric_type, {})[metric_name] = metric
         return metric
 
     def get_metric(self, metric_name: str, metric_type: MetricTypes = _COUNTER) -> CachingMetric:
         """Return a declared metric; MetricsCacheKeyError if it is not declared."""
-        _check(metric_name, str, "a metric's name is a str")
-        _check(metric_type, MetricTypes, "a metric's type is one of MetricTypes")
+        _check(metric_name, str, "a metric's name must be a str")
+        _check(metric_type, MetricTypes, "a metric's type must be one of MetricTypes")
         try:
             return self.cache[metric_type][metric_name]
         except KeyError:
-            raise MetricsCacheKeyError(f"no {metric_type.value} named {metric_name!r} was declared") from None
+            raise MetricsCacheKeyError(f"the {metric_type.value} {metric_name!r} is not declared") from None
 
     def cache_keys(self) -> list[str]:
         """Return `type:name` of every declared metric."""
@@ -469,7 +477,7 @@ class MetricsCacheYamlImpl(_Metrics):
 
 def _check(value: object, expected: type, sentence: str) -> None:
     if not isinstance(value, expected):
-        raise MetricsCacheTypeError(sentence)
+        raise MetricsCacheTypeError(f"{sentence}, not {value!r}")
 
 
 system_metrics: list[Metric] = []

@@ -105,23 +105,24 @@ class ConfigError(Exception):
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
-        self.hint = hint or "give it at least one key, e.g. batchSize: 1, or leave it out of the archive"
+        self.hint = hint or "Write at least one key, such as batchSize: 1, or remove the file from the archive."
 
 
 def read_config(model_dir: str, config_file: Any) -> dict[str, Any]:  # Any: JSON as it stands
     """Return the model config; raises ConfigError unless it is a mapping and its name is text."""
     if not isinstance(config_file, str):
-        raise ConfigError(f"the manifest's configFile is {config_file!r}: the server cannot load the model")
+        what = f"configFile in the manifest is {config_file!r}, so the server cannot load the model"
+        raise ConfigError(what, hint="Set configFile to a file name, and build the archive again.")
     config = get_yaml_config(str(Path(model_dir, config_file)))
     if not isinstance(config, dict):
         # The frontend, which reads it before any worker does, cannot register the model.
         kind = "empty" if config is None else f"a {type(config).__name__}"
-        raise ConfigError(f"{config_file} is {kind}, not a mapping: the server refuses to register the model")
+        raise ConfigError(f"{config_file} is {kind}, not a mapping, so the server does not register the model")
     torchrun = config.get("torchrun")
     odd = [key for key in (*config, *(torchrun if isinstance(torchrun, dict) else ())) if not isinstance(key, str)]
     if odd:
-        message = f"{config_file} has the key {odd[0]!r}, which is not text: the server refuses to register the model"
-        raise ConfigError(message, hint="YAML takes on, yes and 1 for values: quote the key")
+        message = f"{config_file} has the key {odd[0]!r}, which is not text, so the server does not register the model"
+        raise ConfigError(message, hint="Quote the key: YAML reads on, yes and 1 as values.")
     return config
 
 

@@ -44,7 +44,7 @@ class WorkerDeath(BaseException):
     """The real worker process would end here; its cause is what the server's encoding raises."""
 
     kind = "unencodable-answer"
-    hint = "statuses are whole numbers from 0 up; header values, phrases and content types are str"
+    hint = "Set statuses to integers of 0 or more, and header values, phrases and content types to str."
 
 
 class FrontendRefusal(WorkerDeath):
@@ -61,7 +61,7 @@ class AnsweredTwice(WorkerDeath):
     """The frontend takes this response for that of the next request: the next response is one too many."""
 
     kind = "answered-twice"
-    hint = "send nothing after an error, or after a piece without ts_stream_next=True: the frontend has its answer then"
+    hint = "Send nothing after an error, or after a piece without ts_stream_next=True."
 
 
 class AnswerTooLarge(FrontendRefusal):
@@ -69,8 +69,7 @@ class AnswerTooLarge(FrontendRefusal):
 
     kind = "answer-too-large"
     hint = (
-        "answer with less, or raise max_response_size in the server's config.properties, and here with "
-        "--max-response-size"
+        "Return less, or raise max_response_size in the server's config.properties, and here with --max-response-size."
     )
 
 
@@ -79,7 +78,7 @@ def check_sizes(responses: Iterable[Response], limit: int) -> None:
     for response in responses:
         if len(response.body) > limit:
             size = f"{len(response.body):,}"
-            raise AnswerTooLarge(f"an answer has {size} bytes; the server's frontend takes {limit:,}")
+            raise AnswerTooLarge(f"a response has {size} bytes, more than the {limit:,} bytes that the server allows")
 
 
 class Unserialisable(TypeError):  # noqa: N818 - names the value, not the failure
@@ -102,7 +101,7 @@ def encode_value(value: Any) -> bytes:
     except Unserialisable:
         raise
     except Exception as error:  # the value is the author's, and so is what its encoding raises
-        raise WorkerDeath(f"encoding the answer raised {type(error).__name__}: {error}") from error
+        raise WorkerDeath(f"encoding the response raised {type(error).__name__}: {error}") from error
 
 
 def _as_json(value: Any) -> bytes:
@@ -167,7 +166,7 @@ def _headers(given: dict[str, Any]) -> tuple[tuple[tuple[str, str], ...], str | 
     for key, text in given.items():
         name, value = _text(key, "a header's name"), _text(text, f"the header {key}")
         if not http.is_header_name(name) or set(value) & _NOT_IN_A_VALUE:
-            raise FrontendRefusal(f"the header {name!r}: {value!r} is not one that HTTP can carry")
+            raise FrontendRefusal(f"the header {name!r}: {value!r} is not valid in HTTP")
         texts[name] = value
     headers = http.sendable_headers(texts)
     content_type = next((headers.pop(name) for name in list(headers) if name.lower() == "content-type"), None)
@@ -181,7 +180,7 @@ def _number(value: Any, what: str) -> int:
         number = _INT32
     if not -_INT32 <= number < _INT32:
         cause = struct.error("required argument is not an integer")
-        raise WorkerDeath(f"{what} is {value!r}, not a whole number from 0 up") from cause
+        raise WorkerDeath(f"{what} is {value!r}, not an integer of 0 or more") from cause
     if number < 0:
         raise FrontendRefusal(f"{what} is {number}, less than 0")
     return number
@@ -191,9 +190,9 @@ def _wire_text(value: Any, what: str) -> str:
     """Return a line of HTTP's head, which the worker and the frontend must count alike: ASCII without line ends."""
     text = _text(value, what)
     if not text.isascii():
-        raise BrokenFrame(f"{what} is {text!r}: it may hold only ASCII")
+        raise BrokenFrame(f"{what} is {text!r}, which is not ASCII")
     if set(text) & set("\r\n"):
-        raise FrontendRefusal(f"{what} is {text!r}: it may hold no line end")
+        raise FrontendRefusal(f"{what} is {text!r}, which has a line end")
     return text
 
 
@@ -201,7 +200,7 @@ def _text(value: Any, what: str) -> str:
     if not isinstance(value, str):
         kind = type(value).__name__
         cause = AttributeError(f"{kind!r} object has no attribute 'encode'")
-        raise WorkerDeath(f"{what} is {value!r}, a {kind} and not a str") from cause
+        raise WorkerDeath(f"{what} is {value!r}, a {kind} instead of a str") from cause
     try:
         return value.encode("utf-8").decode("utf-8")  # of a subclass, as numpy's, the plain text
     except UnicodeEncodeError as error:
@@ -269,7 +268,7 @@ def create_predict_response(
         known = getattr(context, "request_ids", None) or req_id_map
         if context is not None and status == _OK:
             if not set(req_id_map.values()) <= set(known.values()):
-                raise FrontendRefusal("the answer names a request that is not of this batch")
+                raise FrontendRefusal("the response has the id of a request that is not in this batch")
             values = dict.fromkeys(req_id_map, "error") if ret is None else ret
             more = ts_stream_next is True
             try:

@@ -173,14 +173,14 @@ class TsFinder(MetaPathFinder, Loader):
         for module, engine in ENGINES.items():
             if fullname == module or fullname.startswith(f"{module}."):
                 message = f"{fullname} needs {engine}, which marpack does not replace"
-                hint = f"try this archive on a TorchServe that has {engine}"
+                hint = f"Run this archive on a TorchServe that has {engine}."
                 raise NotProvidedError(message, name=fullname, hint=hint)
         if fullname in TABLE:
             return ModuleSpec(fullname, self, is_package=any(name.startswith(f"{fullname}.") for name in TABLE))
         if not has_module(fullname):
             return None
         message = f"marpack does not provide {fullname}, which TorchServe 0.12 has"
-        hint = "try this archive on a server; marpack provides the modules that handlers use as a rule"
+        hint = "Run this archive on a TorchServe: marpack provides only the modules that handlers commonly use."
         raise NotProvidedError(message, name=fullname, hint=hint)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:

@@ -94,7 +94,7 @@ class StdinError(WorkerDeath):
     """The author's code reads stdin, as `input()` and `breakpoint()` do."""
 
     kind = "stdin"
-    hint = "remove it; to debug, run with --pdb, or with --in-process"
+    hint = "Remove the call. To debug, pass --pdb or --in-process to marpack run."
 
 
 class _ClosedStdin(io.RawIOBase):
@@ -102,7 +102,7 @@ class _ClosedStdin(io.RawIOBase):
         return True
 
     def readinto(self, _: object) -> int:
-        raise StdinError("the handler reads stdin: the server's worker waits there until its time is up, and dies")
+        raise StdinError("the handler reads stdin, where the server's worker waits until it times out and is killed")
 
     def fileno(self) -> int:
         return 0

@@ -54,7 +54,9 @@ class HandlerLoader:
             envelope = load.envelope or model.get("envelope")
             if envelope and not load.envelope and not target.has(TargetDifference.MANIFEST_ENVELOPE):
                 message = f"the manifest names the envelope {envelope}, which the server ignores"
-                hint = f"the server reads it from its own setting service_envelope; try it with --envelope {envelope}"
+                hint = (
+                    f"Set service_envelope={envelope} in config.properties. To try it here, pass --envelope {envelope}."
+                )
                 messages.note("envelope-ignored", message, stage="import", hint=hint)
                 envelope = None
             handle = envelope_of(envelope, show_data(entry.handle, self._show) if load.show_data else entry.handle)

@@ -27,18 +27,18 @@ from marpack.worker.trouble import flatten, last_words, note_labels_gap
 _NO_IDLE_TIME = Trouble(
     kind="no-idle-time",
     stage="handle",
-    message="with sequenceBatching the server needs to know how long a sequence may be idle",
-    hint="set sequenceMaxIdleMSec: 60000 (or another time in ms) in the model config",
+    message="sequenceBatching is set without sequenceMaxIdleMSec, so the server does not answer",
+    hint="Set sequenceMaxIdleMSec in the model config, such as 60000 (ms).",
 )
 Responses = tuple[Response, ...]  # of a batch, in its order
-_FORGOTTEN = "under asyncCommunication the server forgets this request: its client waits until it gives up"
+_FORGOTTEN = "with asyncCommunication, the server drops this request, and its client waits until its own timeout"
 
 
 class RowsTaken(encoding.WorkerDeath):
     """The handler removed rows from its data, and returned too few items."""
 
     kind = "rows-taken"
-    hint = "leave `data` as it is, and return one item per row that it had"
+    hint = "Do not change `data`, and return one item per row."
 
 
 class ServiceMode(Struct, frozen=True, kw_only=True):
@@ -170,28 +170,28 @@ class InferenceService:
     def _judge(self, returned: object, rows: list[Row], count: int, start: float, context: Context) -> Responses:
         """Make responses of the handler's return value, or of the server's refusal of it."""
         if not isinstance(returned, list):
-            what, hint = f"a {type(returned).__name__}", "return a list, e.g. [result]"
+            what, hint = f"a {type(returned).__name__}", "Return a list, such as [result]."
             if inspect.iscoroutine(returned):
                 returned.close()
-                what, hint = "a coroutine", "an async handle needs asyncCommunication: true in the model config"
-            message = f"handle returned {what}; the server takes a list with one item per request"
+                what, hint = "a coroutine", "Set asyncCommunication: true in the model config."
+            message = f"handle returned {what}, not a list with one item per request"
             return self._refused(count, "Invalid model predict output", "invalid-output", message, hint)
         if len(returned) != len(rows):
             message = f"handle returned {len(returned)} items for a batch of {len(rows)}"
-            hint = "return exactly one item per row of `data`, in its order"
+            hint = "Return exactly one item per row of `data`, in its order."
             envelope = loses_requests(self._handle) if len(returned) == 1 else None  # or the handler's own doing
             if envelope is not None:
-                message = f"the envelope {envelope} passes on only the first request: 1 response for {len(rows)}"
-                hint = "under it a model takes one request per call: omit batchSize in its config, and --batch-size"
+                message = f"the envelope {envelope} passes on only the first of {len(rows)} requests"
+                hint = "Remove batchSize from the model config, and omit --batch-size."
             return self._refused(count, "number of batch response mismatched", "batch-mismatch", message, hint)
         if context.metrics is not None:
             context.metrics.add_time("PredictionTime", round(milliseconds_since(start), 2))
         try:
             return self._encode(returned, count, context)
         except encoding.Unserialisable as error:
-            hint = "convert numpy arrays and tensors with .tolist(), numpy scalars with .item(), sets with list()"
+            hint = "Convert arrays and tensors with .tolist(), numpy scalars with .item() and sets with list()."
             if _holds_bytes(returned):
-                hint = "return bytes as a row's whole response, or inside one as text: base64.b64encode(value).decode()"
+                hint = "Return bytes as a row's whole response, or encode them: base64.b64encode(value).decode()"
             notes = (f"returned: {[type(item).__name__ for item in returned[:8]]}",)
             message = f"the response cannot be written as JSON: {error}"
             return self._refused(count, encoding.UNSERIALISABLE, "unserialisable-output", message, hint, notes)
@@ -207,8 +207,10 @@ class InferenceService:
             try:
                 item = returned[index]
             except IndexError:
-                which = f"{len(returned)} items: none for request {index + 1}"
-                raise RowsTaken(f"handle removed rows from `data`, and returned {which}") from None
+                what = (
+                    f"handle removed rows from `data` and returned {len(returned)} items, none for request {index + 1}"
+                )
+                raise RowsTaken(what) from None
             try:
                 response = encoding.response_of(index, item, context)
             except encoding.FrontendRefusal as refusal:

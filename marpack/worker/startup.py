@@ -41,7 +41,7 @@ _ALONG = {
 class ShadowingError(Exception):
     """A packed module keeps the server's worker from starting."""
 
-    hint = "rename the file, and its imports"
+    hint = "Rename the file, and change the imports of it."
 
 
 def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
@@ -68,7 +68,7 @@ def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
         if failure and not _try_imports("/", before or ""):
             names = ", ".join(shadowing)
             raise ShadowingError(
-                f"the server's worker imports the archive's {names} instead of its own, and ends: {failure}"
+                f"the server's worker imports the archive's {names} instead of its own module, and fails: {failure}"
             )
     # Forget modules that this process has loaded and the archive replaces.
     kept = {"marpack", "__main__", *UNREACHABLE, *sys.builtin_module_names}
@@ -81,7 +81,7 @@ def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
         error = attempt(lambda: importlib.import_module("sitecustomize"))
         if isinstance(error, Exception):  # no Python ends of it
             what = f"sitecustomize.py fails: {type(error).__name__}: {message_of(error)}"
-            note("sitecustomize", what, stage="import", hint="correct it: the server's worker starts without it")
+            note("sitecustomize", what, stage="import", hint="Fix the file. The server's worker ignores it and starts.")
     if with_ts:
         _set_path(os.environ.get("PYTHONPATH"), ts_names.FOLDER)
         sys.path.append(ts_names.FOLDER)

@@ -178,11 +178,11 @@ def _about_row(failure: Failure) -> Hint | None:
     lacking = next((row for row in rows if failure.key not in row), None)
     if failure.key in {"data", "body"} and lacking is not None:
         fields = ", ".join(map(str, lacking)) or "no fields"
-        return Hint(f"the request has {fields}: read row.get('data') or row.get('body')")
+        return Hint(f"Read row.get('data') or row.get('body'): the request has {fields}.")
     values = [value for row in rows for value in row.values() if not isinstance(value, bytes | bytearray)]
     if isinstance(error, AttributeError):
         if any(error.obj is row for row in rows):
-            return Hint("a row is a dict of the request's fields: its body is row.get('data') or row.get('body')")
+            return Hint("Read row.get('data') or row.get('body'): a row is a dict of the request's fields.")
         values = [value for value in values if value is error.obj]
     elif isinstance(error, TypeError) and failure.frames:
         frame, line = failure.frames[-1]
@@ -195,8 +195,8 @@ def _about_row(failure: Failure) -> Hint | None:
     if not values:
         return None
     return Hint(
-        f"this body arrived as {type(values[0]).__name__}: JSON is decoded before the handler sees it, text becomes "
-        "str; decode only a bytearray"
+        f"Decode the body only if it is a bytearray. This one is a {type(values[0]).__name__}: the server decodes "
+        "JSON, and passes text as str."
     )
 
 
@@ -208,8 +208,12 @@ def _about_attribute(failure: Failure) -> Hint | None:
     named = re.findall(r"\bself\.(\w+)", failure.frames[-1][1])
     unset = next((name for name in SET_BY_INITIALIZE if name in named and getattr(handler, name, None) is None), None)
     if unset is not None and getattr(handler, "map_location", None) is None:  # initialize was never called
-        return Hint(f"self.{unset} is set by BaseHandler.initialize: call super().initialize(context) in yours")
-    return Hint("self.mapping is None: the archive has no index_to_name.json") if unset == "mapping" else None
+        return Hint(f"Call super().initialize(context) in your initialize: it sets self.{unset}.")
+    return (
+        Hint("Pack index_to_name.json with the archive: without it, self.mapping is None.")
+        if unset == "mapping"
+        else None
+    )
 
 
 def _about_arguments(failure: Failure) -> Hint | None:
@@ -221,8 +225,8 @@ def _about_arguments(failure: Failure) -> Hint | None:
     if not reads:
         return None
     return Hint(
-        "the worker's arguments are the server's: take settings from context.model_yaml_config or os.environ, and "
-        "parse arguments only under if __name__ == '__main__'"
+        "Read settings from context.model_yaml_config or os.environ, and parse arguments only under "
+        "if __name__ == '__main__'. The arguments of this process are the server's."
     )
 
 
@@ -233,17 +237,17 @@ def _about_key(failure: Failure) -> Hint | None:
     frame, line = failure.frames[-1]
     if frame.f_globals.get("__name__") == "os":  # os.environ's own
         name = shortened(key, 60)
-        return Hint(f"set the environment variable {name} where the server starts, and here: {name}=… marpack …")
+        return Hint(f"Set the environment variable {name} where the server starts, and here: {name}=… marpack …")
     model = msgspec.json.decode((failure.folder / "MAR-INF" / "MANIFEST.json").read_bytes()).get("model", {})
     if key in MANIFEST_FILES and key not in model:
         what, option, setting = MANIFEST_FILES[key]
-        return Hint(f"the archive names no {what}: set {setting}: in marpack.yaml, or pass {option}")
+        return Hint(f"Set {setting}: in marpack.yaml, or pass {option}: the archive has no {what}.")
     if "model_yaml_config" not in line:
         return None
     if "configFile" in model:
-        return Hint(f"the model config lacks the key {shortened(key, 60)}: add it to {model['configFile']}")
+        return Hint(f"Add the key {shortened(key, 60)} to {model['configFile']}.")
     way = "set config: in marpack.yaml, or pass --config-file"
-    return Hint(f"the archive has no model config with the key {shortened(key, 60)}: {way}")
+    return Hint(f"Pack a model config with the key {shortened(key, 60)}: {way}.")
 
 
 def _about_file(failure: Failure) -> Hint | None:
@@ -253,7 +257,7 @@ def _about_file(failure: Failure) -> Hint | None:
     inner = (folder / os.fsdecode(error.filename)).relative_to(folder)  # raises for a file elsewhere
     if ".." in inner.parts or (folder / inner).exists():
         return None
-    return Hint(f"the archive lacks {inner.as_posix()}: pack it, by files: in marpack.yaml or by --extra-files")
+    return Hint(f"Add {inner.as_posix()} to files: in marpack.yaml, or pass it with --extra-files.")
 
 
 def _about_module(failure: Failure) -> Hint | None:
@@ -262,36 +266,36 @@ def _about_module(failure: Failure) -> Hint | None:
         return None
     module, top = error.name, error.name.partition(".")[0]
     if module == "ts":
-        return Hint("torchserve is not installed here: pip install torchserve, or omit --torchserve", only_here=True)
+        return Hint("Install torchserve (pip install torchserve), or omit --torchserve.", only_here=True)
     if top == "ts":
         plain = str(error) == f"No module named {module!r}"
-        unknown = "TorchServe 0.12 has no module of that name" if plain else None
+        unknown = "Remove the import: TorchServe 0.12 has no module of that name." if plain else None
         return Hint(getattr(error, "hint", None) or unknown, only_here=has_module(module))
     if module == top:
         return _about_package(top, failure.required)
     if (folder / top).exists() or (folder / f"{top}.py").exists():
-        return Hint(f"the archive holds {top} without {module}: pack it, or correct the name")
-    return Hint(f"{top} is installed here, without {module}: require the version that has it in requirements.txt")
+        return Hint(f"Pack {module}, or correct the name: the archive has {top} without it.")
+    return Hint(f"Require a version of {top} that has {module} in requirements.txt: the installed one does not.")
 
 
 def _about_package(top: str, required: Iterable[str]) -> Hint:
     name = server_modules.usual_provider(top)
     if top in INSTALLED:
-        way = f": pip install {name}" if name else ""
-        return Hint(f"a stock server has {top}, which is not installed here{way}", only_here=True)
+        way = f": pip install {name}" if name else ", as a stock server has it."
+        return Hint(f"Install {top} here{way}", only_here=True)
     if is_standard(top):
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
-        return Hint(f"Python {python} no longer has {top}, which older ones have: use its successor")
+        return Hint(f"Use the successor of {top}, which Python {python} no longer has.")
     listed = next((each for each in required if server_modules.provided(top, [each])), None)
     if listed is not None:
-        hint = f"the requirements list {listed}, which is not installed here: pip install {listed}"
-        return Hint(f"{hint}, or run with --env isolated", only_here=True)
+        hint = f"Install {listed} from the requirements (pip install {listed}), or run with --env isolated."
+        return Hint(hint, only_here=True)
     if server_modules.is_usual_file_name(top):
-        return Hint(f"pack {top}.py with the archive")
+        return Hint(f"Pack {top}.py with the archive.")
     if name:
-        return Hint(f"list {name} in requirements.txt for the server, and here: pip install {name}")
-    rest = "otherwise list its distribution in requirements.txt, and install it here"
-    return Hint(f"if it is a file of yours, pack {top}.py; {rest}")
+        return Hint(f"Add {name} to requirements.txt for the server, and install it here: pip install {name}")
+    rest = "Otherwise, add its distribution to requirements.txt and install it here."
+    return Hint(f"If it is your own file, pack {top}.py. {rest}")
 
 
 _RULES = (_about_row, _about_attribute, _about_arguments, _about_key, _about_file, _about_module)
@@ -311,7 +315,7 @@ def note_labels_gap(error: BaseException, handler: object) -> None:
         is_numbered = 0 < len(names) <= int(key) and names.keys() == set(map(type(key), range(len(names))))
         if is_numbered or (in_labels and name == "mapping"):
             where = labels.LABELS_NAME if name == "mapping" else f"the handler's {name}"
-            message = f"the model answers with class {key}, and {where} names {len(names)} others"
-            hint = f'add "{key}" to {where}, or check that the labels belong to these weights'
+            message = f"the model returns class {key}, but {where} has only {len(names)} other classes"
+            hint = f'Add "{key}" to {where}, or check that the labels belong to these weights.'
             note("labels-gap", message, stage="postprocess", hint=hint)
             return

@@ -127,7 +127,7 @@ ANSWERS: list[tuple[Any, list[str]]] = [
     ),
     ({"name": "probe", "ready": True}, ["GET /v1/models/probe"]),
     (MAX_LESS, ["PUT /models/probe?min_worker=2&max_worker=1", "PUT /models/probe?max_worker=0"]),
-    (bad("min_worker is a number from 0 to 1000."), ["PUT /models/probe?min_worker=-1"]),
+    (bad("Parameter min_worker allows only 0 to 1000."), ["PUT /models/probe?min_worker=-1"]),
     (DEFAULT_9, ["PUT /models/probe/9/set-default"]),
     (
         status('Default version successfully updated for model "probe" to "1.0"'),
@@ -143,7 +143,7 @@ ANSWERS: list[tuple[Any, list[str]]] = [
     (bad("Invalid RuntimeType value: perl"), ["POST /models?url=probe.mar&runtime=perl"]),
     (CONFLICT, ["POST /models?url=probe.mar"]),
     (error(400, "InvalidModelException", "not a zip file"), ["POST /models?url=junk.mar"]),
-    (bad("Parameter initial_workers is at most 1000."), ["POST /models?url=probe.mar&initial_workers=1001"]),
+    (bad("Parameter initial_workers allows at most 1000."), ["POST /models?url=probe.mar&initial_workers=1001"]),
     (NO_HANDLER, ["POST /models?url=probe.mar&model_name=x&handler=os"]),
 ]
 

@@ -24,14 +24,14 @@ ADDRESSES = {
     "UNIX:/a b": (Address("", 0, "/a b"), "unix:/a b"),
 }
 REFUSED = {
-    "asks for TLS": ["https://127.0.0.1:8443", "HTTPS://localhost"],
+    "TLS": ["https://127.0.0.1:8443", "HTTPS://localhost"],
     "is not an address": [
         *("127.0.0.1:8080", "8080", "", "http://", "http://host:", "http://host:80a", "http://host:-1"),
         *("http://ho st:80", "http://host:80/path", "http://user@host:80", "http://*:80", "http://::1:80"),
         *("http://höst:80", "ftp://host:80"),
         "http://ho\u017ft:80",  # its capital letter is S
     ],
-    "names the port 65536": ["http://host:65536"],
+    "port 65536": ["http://host:65536"],
     "is not an IPv6 address": ["http://[::g]:80", "http://[]:80"],
     "absolute path": ["unix:relative", "unix:", "unix:/a\0b"],
 }
@@ -132,9 +132,9 @@ WRONG = {
     "token_expiration_min=inf": "'inf' is not a number of minutes",
     "token_expiration_min=nan": "'nan' is not a number of minutes",
     "inference_address=8080": "'8080' is not an address",
-    "inference_address=https://0.0.0.0:8443": "asks for TLS",
-    "management_address=https://0.0.0.0": "asks for TLS",
-    "metrics_address=https://0.0.0.0": "asks for TLS",
+    "inference_address=https://0.0.0.0:8443": "TLS",
+    "management_address=https://0.0.0.0": "TLS",
+    "metrics_address=https://0.0.0.0": "TLS",
     "models={": NOT_MODELS,
     'models={"m": {"batchSize": 1}}': NOT_MODELS,
     'models={"m": {"1": {"batchSize": "x"}}}': NOT_MODELS,
@@ -157,7 +157,7 @@ def test_refuses(tmp_path: Path, text: str, what: str) -> None:
     assert (caught.value.code == "tls-not-supported") == ("TLS" in what)
 
 
-NO_BOOLEAN = "enable_model_api is '{}', which counts as false; write true or false, nothing after it"
+NO_BOOLEAN = "enable_model_api is '{}', which counts as false; write true or false with nothing after it"
 NOTES = {
     "grpc_inference_port=1\nenable_grpc_ssl=true": (
         "grpc_inference_port, enable_grpc_ssl have no effect: marpack serves HTTP only, not gRPC"

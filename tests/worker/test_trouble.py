@@ -157,12 +157,12 @@ def missing(name: str) -> ModuleNotFoundError:
 @pytest.mark.parametrize(
     ("error", "part"),
     [
-        (missing("cv2"), "list opencv-python in requirements.txt"),
-        (missing("model"), "pack model.py"),
-        (missing("a_b"), "pack a_b.py; otherwise"),
-        (missing("msgspec.x"), "msgspec is installed here, without msgspec.x"),
-        (missing("pkg.inner"), "the archive holds pkg without pkg.inner"),
-        (missing("single.inner"), "the archive holds single without single.inner"),
+        (missing("cv2"), "opencv-python"),
+        (missing("model"), "model.py"),
+        (missing("a_b"), "a_b.py"),
+        (missing("msgspec.x"), "msgspec.x"),
+        (missing("pkg.inner"), "pkg.inner"),
+        (missing("single.inner"), "single.inner"),
         (missing("ts.x"), "TorchServe 0.12"),
         (ModuleNotFoundError("ts.x needs an engine", name="ts.x"), None),
         (ModuleNotFoundError("nameless"), None),
@@ -181,8 +181,8 @@ def test_a_file_of_the_archives_that_nobody_packed(tmp_path: Path):
     def hint(name: str | int) -> str:
         return str(find_hint(raised(lambda: os.stat(name)), str(tmp_path)).text)  # noqa: PTH116 - of a number, too
 
-    assert "lacks assets/vocab.json" in hint(str(tmp_path / "assets" / "vocab.json"))
-    assert "lacks no-such-file.json" in hint("no-such-file.json")  # the working directory is the archive's
+    assert "assets/vocab.json" in hint(str(tmp_path / "assets" / "vocab.json"))
+    assert "no-such-file.json" in hint("no-such-file.json")  # the working directory is the archive's
     assert {hint(name) for name in ("/no/such/file.json", 987654321, "../elsewhere.json")} == {"None"}
     assert find_hint(FileNotFoundError("vocab.json"), str(tmp_path)) == Hint(None)
 
@@ -196,15 +196,15 @@ def test_a_file_of_the_archives_that_nobody_packed(tmp_path: Path):
 
 def test_what_the_server_has_is_missing_only_here():
     stock = find_hint(missing("torchvision"), "/m")
-    assert (stock.only_here, str(stock.text).split()[-3:]) == (True, ["pip", "install", "torchvision"])
+    assert (stock.only_here, str(stock.text).endswith("pip install torchvision")) == (True, True)
     assert "pip install pillow" in str(find_hint(missing("PIL"), "/m").text)
     listed = find_hint(missing("llama_cpp"), "/m", required=["attrs", "llama-cpp-python"])
-    assert (listed.only_here, "pip install llama-cpp-python," in str(listed.text)) == (True, True)
+    assert (listed.only_here, "pip install llama-cpp-python" in str(listed.text)) == (True, True)
     assert flatten(missing("mii"), stage="import", model_dir="/m", required=["deepspeed-mii"]).only_here
     remedy = find_hint(missing("ts"), "/m")
-    assert (str(remedy.text).rpartition(", ")[2], remedy.only_here) == ("or omit --torchserve", True)
+    assert ("--torchserve" in str(remedy.text), remedy.only_here) == (True, True)
     bygone = str(find_hint(missing("asyncore"), "/m").text)
-    assert bygone.startswith(f"Python {sys.version_info.major}.{sys.version_info.minor} ")
+    assert f"Python {sys.version_info.major}.{sys.version_info.minor} " in bygone
     assert "pip install" not in bygone
 
 
@@ -229,21 +229,18 @@ def test_a_module_that_asks_for_arguments_is_told_whose_they_are(tmp_path: Path)
         assert ("if __name__ == '__main__'" in str(find_hint(error, str(tmp_path)).text)) is is_told
 
 
-ARRIVED = (
-    "this body arrived as {}: JSON is decoded before the handler sees it, text becomes str; decode only a bytearray"
-)
-ROW = "a row is a dict of the request's fields: its body is row.get('data') or row.get('body')"
+READ = "row.get('data') or row.get('body')"
 
 
 @pytest.mark.parametrize(
     ("line", "body", "hint"),
     [
-        ("data[0]['body'].decode()", {"a": 1}, ARRIVED.format("dict")),
-        ("data[0]['body'].decode()", "text", ARRIVED.format("str")),
-        ("json.loads(data[0]['body'])", [1], ARRIVED.format("list")),
-        ("io.BytesIO(data[0]['body'])", {"a": 1}, ARRIVED.format("dict")),
-        ("data[0].decode()", {"a": 1}, ROW),
-        ("data[0]['data']", {"a": 1}, "the request has body: read row.get('data') or row.get('body')"),
+        ("data[0]['body'].decode()", {"a": 1}, "a dict"),
+        ("data[0]['body'].decode()", "text", "a str"),
+        ("json.loads(data[0]['body'])", [1], "a list"),
+        ("io.BytesIO(data[0]['body'])", {"a": 1}, "a dict"),
+        ("data[0].decode()", {"a": 1}, READ),
+        ("data[0]['data']", {"a": 1}, READ),
         ("data[0]['x']", {"a": 1}, None),
         ("{}['data']", {"data": 1}, None),
         ("data[0]['body'].decode_all()", bytearray(b"x"), None),
@@ -257,10 +254,10 @@ def test_a_body_that_is_taken_for_bytes(tmp_path: Path, line: str, body: object,
     source = f"import io, json\ndef raise_(key): raise KeyError(key)\ndef handle(data):\n    {line}\n"
     rows = [{"data" if line.startswith("{}") else "body": body}]
     error = raised(lambda: imported(tmp_path / "own.py", source).handle(rows))
-    assert find_hint(error, "/m", rows=rows, handler=None).text == hint
+    found = find_hint(error, "/m", rows=rows, handler=None).text
+    assert found is None if hint is None else hint in str(found)
 
 
-UNSET = "self.{} is set by BaseHandler.initialize: call super().initialize(context) in yours"
 OWN = """
 from marpack.worker.handlers.base import BaseHandler
 class Own(BaseHandler):
@@ -270,21 +267,24 @@ class Own(BaseHandler):
 
 
 @pytest.mark.parametrize(
-    ("line", "initialized", "hint"),
+    ("line", "initialized", "words"),
     [
-        ("self.mapping['0']", False, UNSET.format("mapping")),
-        ("self.model_yaml_config['a']", False, UNSET.format("model_yaml_config")),
-        ("self.mapping['0']", True, "self.mapping is None: the archive has no index_to_name.json"),
+        ("self.mapping['0']", False, ("super().initialize(context)", "self.mapping")),
+        ("self.model_yaml_config['a']", False, ("super().initialize(context)", "self.model_yaml_config")),
+        ("self.mapping['0']", True, ("index_to_name.json", "self.mapping")),
         ("self.model(1)", True, None),
         ("self.own['0']", False, None),
         ("None + self.target", False, None),
     ],
 )  # fmt: skip
-def test_what_the_base_handler_would_have_set(tmp_path: Path, line: str, initialized: bool, hint: str | None):
+def test_what_the_base_handler_would_have_set(
+    tmp_path: Path, line: str, initialized: bool, words: tuple[str, str] | None
+):
     handler = imported(tmp_path / "own.py", OWN.format(line=line)).Own()
     handler.own = None
     handler.map_location = "cpu" if initialized else None
-    assert find_hint(raised(handler.ask), "/m", rows=[], handler=handler).text == hint
+    hint = find_hint(raised(handler.ask), "/m", rows=[], handler=handler).text
+    assert hint is None if words is None else all(word in str(hint) for word in words)
 
 
 def test_what_is_no_base_handler_and_what_cannot_be_asked_get_no_hint(tmp_path: Path):
@@ -322,7 +322,7 @@ def test_hints_stand_beside_the_answers_of_a_worker(make_folder):
     with LocalPool(Load(model_dir=str(make_folder(ANSWERS))), PoolSettings()) as pool:
         pool.start()
         hints = [str(outcome.troubles[0].hint) for outcome in pool.outcomes(batches)]
-    assert hints[0] == ARRIVED.format("int")
+    assert "a int" in hints[0]
     assert ["b64encode" in hint for hint in hints[1:]] == [False, True, True, False]
 
 
@@ -360,7 +360,7 @@ def test_a_class_beyond_the_labels(notes, labels: dict[str, Any], key: str | int
 
 
 LOOKUP = "class Own:\n    def ask(self, context):\n        {}\n"
-SET_IT = "set the environment variable MODEL_SIZE where the server starts, and here: MODEL_SIZE=… marpack …"
+SET_IT = "MODEL_SIZE=… marpack …"
 
 
 @pytest.mark.parametrize(
@@ -369,8 +369,8 @@ SET_IT = "set the environment variable MODEL_SIZE where the server starts, and h
         ("import os; os.environ['MODEL_SIZE']", None, SET_IT),
         ("context.model_yaml_config['handler']['a']", None, "--config-file"),
         ("config = context.model_yaml_config; config['handler']", None, "--config-file"),
-        ("context.model_yaml_config['handler']", {"minWorkers": 1}, "add it to c.yaml"),
-        ("context.model_yaml_config['handler']['a']", {"handler": {}}, "add it to c.yaml"),
+        ("context.model_yaml_config['handler']", {"minWorkers": 1}, "c.yaml"),
+        ("context.model_yaml_config['handler']['a']", {"handler": {}}, "c.yaml"),
         ("context.manifest['model']['modelFile']", None, "--model-file"),
         ("model = context.manifest['model']; model['serializedFile']", None, "--serialized-file"),
         ("{}['other']", None, None),
@@ -391,7 +391,8 @@ def test_a_key_that_is_missing_is_set_where_it_comes_from(tmp_path, line, config
     hint = find_hint(error, str(tmp_path)).text
     assert hint is None if part is None else part in str(hint)
     (tmp_path / "MAR-INF" / "MANIFEST.json").unlink()
-    assert find_hint(error, str(tmp_path)).text in {None, SET_IT}
+    left = find_hint(error, str(tmp_path)).text
+    assert left is None or (part == SET_IT and SET_IT in left)
 
 
 @pytest.mark.parametrize("name", ["zz_new", "vllm_handler", "zz_new.inner", "msgspec.zz_new", "torchgen"])

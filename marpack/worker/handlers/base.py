@@ -140,7 +140,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         try:
             self.mapping = load_label_mapping(os.path.join(model_dir, LABELS_NAME))  # noqa: PTH118 - a str
         except (ValueError, LookupError, LabelError) as error:  # broken JSON, no text, an empty list, another shape
-            hint = 'write {"0": "cat", "1": "dog"} as UTF-8 without a byte order mark'
+            hint = 'Write an object such as {"0": "cat", "1": "dog"}, in UTF-8 without a byte order mark.'
             note("labels-unreadable", f"{LABELS_NAME} cannot be used: {error}", stage="initialize", hint=hint)
             raise
         self.initialized = True
@@ -235,7 +235,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
             inputs, target = row.get("data") or row.get("body"), row.get("target") or 0
         if not hasattr(self, "get_insights"):
             message = f"{type(self).__name__} has no get_insights, which explanations need"
-            hint = "write get_insights(self, tensor_data, raw_data, target), or inherit from a built-in that has it"
+            hint = "Define get_insights(self, tensor_data, raw_data, target), or use a base class that has it."
             note("no-insights", message, stage="explain_handle", hint=hint)
         insights: Value = self.get_insights  # type: ignore[attr-defined]  # the author's
         return insights(data_preprocess, inputs, target)
@@ -269,7 +269,7 @@ def _load_model(handler: BaseHandler, model_dir: str, settings: HandlerSettings)
     elif weights is not None:
         _load_whole_model(handler, weights, settings)
     else:
-        hint = "set weights: in marpack.yaml, or load the model in your handler's own initialize"
+        hint = "Set weights: in marpack.yaml, or load the model in your handler's initialize."
         raise NoWeightsError("the manifest names neither a serializedFile nor a modelFile", hint=hint)
 
 
@@ -309,7 +309,7 @@ def read_state(weights: str, where: torch.device | str | None, settings: Handler
             return formats.load_safetensors(Path(weights), where)
     elif str(weights).endswith(".safetensors"):
         # Newest torch reads it if the package safetensors is installed; a TorchServe has neither.
-        hint = 'torch.save(safetensors.torch.load_file(path), "model.pt"), or set target: marpack'
+        hint = 'Convert them: torch.save(safetensors.torch.load_file(path), "model.pt"). Or set target: marpack.'
         raise NoLoaderError("the server does not read safetensors", where=Path(weights).name, hint=hint)
     return formats.read_torch_save(weights, where, trust=settings.trust_pickle)
 
@@ -326,7 +326,7 @@ def read_options(handler: BaseHandler, known: tuple[str, ...]) -> dict[str, floa
     options = {key: section[key] for key in known if key in section} if isinstance(section, dict) else {}
     if options and not improves(handler, TargetDifference.HANDLER_OPTIONS):
         message = f"the server does not read handler.{', handler.'.join(options)} in the model config"
-        hint = "set them as attributes of a subclass, or set target: marpack"
+        hint = "Set them as attributes of a subclass, or set target: marpack."
         note("handler-options", message, stage="initialize", hint=hint)
         return {}
     for key, value in options.items():
@@ -334,7 +334,9 @@ def read_options(handler: BaseHandler, known: tuple[str, ...]) -> dict[str, floa
         kinds, minimum = ((int,), 1) if isinstance(example, int) else ((int, float), 0)
         if type(value) not in kinds or value < minimum:  # not isinstance, which takes a bool for an int
             what = f"{value!r} is not {'an integer' if kinds == (int,) else 'a number'} of {minimum} or more"
-            raise OptionError(what, where=f"model-config.yaml: handler.{key}", hint=f"write {key}: {example:g}")
+            raise OptionError(
+                what, where=f"model-config.yaml: handler.{key}", hint=f"Write a valid value, such as {key}: {example:g}"
+            )
     return options
 
 
@@ -345,18 +347,18 @@ def _note_call(model: object, batch: object, error: Exception) -> None:
     reason = lines[-1] if "TorchScript" in lines[0] else " ".join(lines[: 2 if lines[0].endswith(":") else 1])
     kind = f"{type(model).__module__}.{type(model).__name__}"
     if "onnxruntime" in kind and not callable(model):
-        message = "on the server, self.model is an ONNX Runtime session, which BaseHandler.inference cannot call"
-        hint = "override inference: self.model.run(None, {name: array}); or set target: marpack"
+        message = "self.model is an ONNX Runtime session on the server, which BaseHandler.inference cannot call"
+        hint = "Override inference with self.model.run(None, {name: array}), or set target: marpack."
         note("onnx-session", message, stage="inference", hint=hint)
     elif not callable(model):
-        set_it = "set self.model in initialize, or have it set there: super().initialize(context)"
+        set_it = "Set self.model in initialize, or call super().initialize(context) there."
         message = f"self.model is a {kind}, which cannot be called"
         note("no-model", message, stage="inference", hint=set_it if model is None else None)
     elif type(error).__module__.startswith(_COMPILER):
-        hint = "run with --no-compile to see the model alone, then correct it, or remove pt2 from the config"
+        hint = "Run with --no-compile to see the model's own error. Then fix it, or remove pt2 from the config."
         note("compile-failed", f"torch.compile failed: {reason}", stage="inference", hint=hint)
     else:
-        hint = "compare shape and dtype with what the model was trained or exported with"
+        hint = "Compare shape and dtype with those that the model was trained or exported with."
         note("model-call", f"the model was called with {_describe(batch)}: {reason}", stage="inference", hint=hint)
 
 
@@ -373,8 +375,8 @@ def note_nonfinite(output: object) -> None:
     count = attempt(lambda: int(output.numel() - torch.isfinite(output.detach()).sum()))
     # An output whose numbers cannot be tested (float8, a subclass's) is still a response.
     if count and not isinstance(count, Exception):
-        message = f"{count} of {output.numel()} numbers of the model's output are NaN or infinite"
-        hint = "look for a division by zero, an overflow in half precision, or weights that were never trained"
+        message = f"{count} of {output.numel()} numbers in the model's output are NaN or infinite"
+        hint = "Look for a division by zero, an overflow in half precision, or untrained weights."
         note("not-finite", message, stage="postprocess", hint=hint)
 
 
@@ -389,8 +391,8 @@ def explained_output(wanted: str, output: object) -> Iterator[None]:
             returned = f"a dict of {', '.join(map(str, output)) or 'nothing'}"
         elif isinstance(output, (list, tuple)) and output:
             returned = f"a {type(output).__name__} of {len(output)}, the first {_describe(output[0])}"
-        hint = "have the model return that, or override postprocess"
-        message = f"the model returned {returned}, and this handler takes {wanted}"
+        hint = "Return that from the model, or override postprocess."
+        message = f"the model returned {returned}, but this handler needs {wanted}"
         note("model-output", message, stage="postprocess", hint=hint)
         raise
 

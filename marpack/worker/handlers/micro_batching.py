@@ -49,7 +49,7 @@ class MicroBatching:
     def parallelism(self, parallelism: dict[str, int]) -> None:
         unknown = set(parallelism) - set(HANDLER_METHODS)
         if unknown:
-            raise AssertionError(f"no such stages: {sorted(unknown)}")
+            raise AssertionError(f"unknown stages: {sorted(unknown)}; the stages are {', '.join(HANDLER_METHODS)}")
         self._parallelism.update(parallelism)
         self._adjust()
 
@@ -57,7 +57,7 @@ class MicroBatching:
         for index, stage in enumerate(HANDLER_METHODS):
             wanted = self._parallelism.get(stage, 1)
             if wanted < 0:
-                raise AssertionError(f"{stage} cannot have {wanted} threads")
+                raise AssertionError(f"the stage {stage} has {wanted} threads; set 0 or more")
             group = self.thread_groups[stage]
             while len(group) < wanted:
                 event = threading.Event()

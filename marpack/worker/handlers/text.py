@@ -25,8 +25,8 @@ from marpack.worker.loaders.formats import read_torch_save
 PICKLED = "source_vocab.pt"
 PLAIN = ("source_vocab.json", "source_vocab.txt")
 _UNKNOWN = "<unk>"
-_JSON_HINT = 'write {"<unk>": 0, "word": 1} or ["<unk>", "word"]'
-_TEXT_HINT = "send the text itself as the body, with Content-Type: text/plain, or in a form field named data"
+_JSON_HINT = 'Write {"<unk>": 0, "word": 1} or ["<unk>", "word"].'
+_TEXT_HINT = "Send the text as the body with Content-Type: text/plain, or in a form field named data."
 
 MARKUP = re.compile(r"<.*?>|&([a-z0-9]+|#[0-9]{1,6}|#x[0-9a-f]{1,6});")  # handlers import it as CLEANUP_REGEX
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -110,12 +110,14 @@ def load_vocabulary(path: str, target: Target, *, trust: bool = False) -> Any:  
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise VocabularyError(f"not JSON: {error}", where=where, hint=_JSON_HINT) from error
+        raise VocabularyError(f"the vocabulary is not JSON: {error}", where=where, hint=_JSON_HINT) from error
     if isinstance(found, list) and all(isinstance(token, str) for token in found):
         return Vocabulary({token: number for number, token in enumerate(found)})
     if isinstance(found, dict) and all(isinstance(number, int) for number in found.values()):
         return Vocabulary(found)
-    raise VocabularyError("neither an object of token to number nor a list of tokens", where=where, hint=_JSON_HINT)
+    raise VocabularyError(
+        "the vocabulary is neither an object of token to number nor a list of tokens", where=where, hint=_JSON_HINT
+    )
 
 
 def basic_english(text: str) -> list[str]:
@@ -170,7 +172,7 @@ class TextHandler(BaseHandler, ABC):
             embedding = self.model.embedding
         except AttributeError:
             message = "the model has no attribute `embedding`, which the server's text handlers explain"
-            hint = "name the model's embedding layer self.embedding"
+            hint = "Assign the model's embedding layer to self.embedding."
             note("no-embedding", message, stage="initialize", hint=hint)
             raise
         self.lig = base.Deferred("LayerIntegratedGradients", self.model, embedding)
@@ -187,9 +189,9 @@ class TextHandler(BaseHandler, ABC):
         for name in packed:
             if name in candidates:
                 return str(folder / name)
-        hint = f'add it to files: in marpack.yaml; torch.save({{"word": 1}}, "{PICKLED}") makes one'
+        hint = f'Create it with torch.save({{"word": 1}}, "{PICKLED}"), and add it to files: in marpack.yaml.'
         if packed:
-            hint = f'the server does not read {packed[0]}: torch.save(dict, "{PICKLED}"), or set target: marpack'
+            hint = f'Convert {packed[0]} with torch.save(dict, "{PICKLED}"), or set target: marpack.'
         what = f"the vocabulary is missing: {' or '.join(candidates)} is not in the archive"
         raise VocabularyMissingError(what, hint=hint)
 
@@ -251,18 +253,18 @@ class TextClassifier(TextHandler):
             tokens = self._tokenize(self._remove_punctuation(text))
             if isinstance(tokens, list) and not tokens:  # which fails in the embedding
                 message = f"no word is left of the text ({len(raw)} characters) without markup, punctuation and accents"
-                note("no-words", message, stage="preprocess", hint="send English words")
+                note("no-words", message, stage="preprocess", hint="Send English words.")
             for ngram in ngrams_iterator(tokens, self.ngrams):
                 try:
                     numbers.append(self.source_vocab[ngram])
                 except KeyError:
-                    hint = "save the vocabulary as collections.Counter: it gives 0 for unknown words"
+                    hint = "Save the vocabulary as collections.Counter, which returns 0 for unknown words."
                     note("unknown-word", f"the vocabulary has no {ngram!r}", stage="preprocess", hint=hint)
                     raise
             texts.append(tokens)
         if len(data) > 1 and not batched:
-            message = f"the server's text_classifier answers one request a batch, and this batch has {len(data)}"
-            note("text-batch", message, stage="preprocess", hint="set batchSize: 1, or target: marpack")
+            message = f"the server's text_classifier answers one request per batch, but this batch has {len(data)}"
+            note("text-batch", message, stage="preprocess", hint="Set batchSize: 1 or target: marpack.")
         return torch.as_tensor(numbers, device=self.device), texts if batched else texts[0]
 
     def inference(self, data: Prepared, *_: Value, **__: Value) -> Value:

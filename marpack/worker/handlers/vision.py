@@ -24,9 +24,10 @@ from marpack.worker.handlers import base
 from marpack.worker.handlers.base import BaseHandler, HandlerContext, Rows, Value, improves
 from marpack.worker.stages import timed
 
-_RGB_HINT = 'convert it before sending: Image.open(path).convert("RGB"); or in your own preprocess; or target: marpack'
-_SEND_HINT = "send the picture's file as the body (curl -T picture.jpg), or as base64 in a JSON string"
-_LIST_HINT = "send [C, H, W] numbers as evenly nested lists"
+_RGB_HINT = 'Convert it with Image.open(path).convert("RGB"), before sending or in preprocess; or set target: marpack.'
+_SEND_HINT = "Send the picture's file as the body (curl -T picture.jpg), or as base64 in a JSON string."
+_DAMAGED_HINT = "Open the file in an image viewer, and copy or export it again."
+_LIST_HINT = "Send [C, H, W] numbers as evenly nested lists."
 _WIDE = ("I", "F")  # modes with more than 8 bits per channel; I;16 and its kin begin alike
 # Pillow mode → the dtype its pixels are read as; everything else is read as bytes.
 _DTYPES = {"I": np.int32, "I;16" if sys.byteorder == "little" else "I;16B": np.int16, "F": np.float32}
@@ -165,7 +166,7 @@ class VisionHandler(BaseHandler, ABC):
         shapes = {tuple(image.shape) for image in images}
         if len(shapes) > 1:
             message = f"the batch's pictures have different shapes: {sorted(shapes)}"
-            hint = "scale them to one size in image_processing, or set batchSize: 1"
+            hint = "Scale them to one size in image_processing, or set batchSize: 1."
             note("shapes-differ", message, stage="preprocess", hint=hint)
         return torch.stack(images).to(self.device)
 
@@ -191,7 +192,7 @@ def _note_refusal(value: Value, error: Exception) -> None:
         kind, hint = "empty-body", _SEND_HINT
     elif isinstance(value, dict):
         reason = f"the body is a JSON object ({', '.join(map(str, value)) or 'no keys'}), not a picture"
-        kind, hint = "json-object", 'send the bare string: "<base64>"'
+        kind, hint = "json-object", 'Send only the string: "<base64>"'
     elif isinstance(error, binascii.Error) or (isinstance(value, str) and not value.isascii()):
         kind, reason, hint = "not-base64", f"the body is text, but not base64: {error}", _SEND_HINT
     elif not isinstance(value, (str, bytes, bytearray)):
@@ -213,14 +214,18 @@ def _refusal_of_file(content: bytes, error: Exception) -> tuple[str, str, str]:
         return "not-a-picture", reason, _SEND_HINT
     if isinstance(error, Image.DecompressionBombError):
         reason = f"the picture is larger than the {2 * (Image.MAX_IMAGE_PIXELS or 0)} pixels that Pillow opens: {error}"
-        return "picture-too-large", reason, "send it smaller, or start the server with limit_max_image_pixels=false"
+        return (
+            "picture-too-large",
+            reason,
+            "Send a smaller picture, or start the server with limit_max_image_pixels=false.",
+        )
     if isinstance(error, OSError):
-        return "picture-damaged", f"the picture ({len(content)} bytes) cannot be decoded: {error}", "is the file whole?"
+        return "picture-damaged", f"the picture ({len(content)} bytes) cannot be decoded: {error}", _DAMAGED_HINT
     with Image.open(io.BytesIO(content)) as picture:
         mode, bands = picture.mode, len(picture.getbands())
         shape = f"a picture of {picture.width} x {picture.height} in mode {mode}"
     if mode == "RGB":
-        hint = "check the handler's image_processing"
+        hint = "Fix image_processing in the handler."
         return "picture-processing", f"{shape} fails in image_processing: {error}", hint
     has = "more than 8 bits per channel" if mode.startswith(_WIDE) else f"{bands} channels"
     return "picture-mode", f"{shape} has {has}; the server takes 8-bit RGB only", _RGB_HINT
@@ -256,8 +261,8 @@ class ImageClassifier(VisionHandler):
         if topk > classes and improves(self, TargetDifference.TOPK_CLAMPED):
             topk = classes
         elif topk > classes:
-            hint = f"call set_max_result_classes({classes}) in your handler's initialize, or set target: marpack"
-            note("topk", f"the model has {classes} classes, and topk is {topk}", stage="postprocess", hint=hint)
+            hint = f"Call set_max_result_classes({classes}) in your handler's initialize, or set target: marpack."
+            note("topk", f"topk is {topk}, but the model has {classes} classes", stage="postprocess", hint=hint)
         values, indices = torch.topk(probabilities, topk, dim=1)
         return map_class_to_label(values.tolist(), self.mapping, indices.tolist())
 

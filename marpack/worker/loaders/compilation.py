@@ -12,7 +12,7 @@ from marpack.torchserve.entry_point import PT2Backend, check_valid_pt2_backend
 
 _started: list[float] = []
 _seen: set[str] = set()
-_SPELLING = "write pt2: {compile: {enable: true, backend: inductor}}"
+_SPELLING = "Write pt2: {compile: {enable: true, backend: inductor}}"
 _PACKAGES = {"openvino": "openvino.torch", "tensorrt": "torch_tensorrt"}
 _MAX_LENGTH = 300  # characters of torch's message; it may list every option of a backend
 Options = dict[str, Any]  # Any: keyword arguments of torch.compile
@@ -49,7 +49,9 @@ def options_of(pt2: Any) -> Options | None:  # Any: YAML as it stands
         note("pt2-unreadable", message, stage="initialize", hint=_SPELLING)
         raise
     if not isinstance(pt2, str | dict):
-        raise Pt2Error(f"pt2 is a {type(pt2).__name__}", where="model-config.yaml: pt2", hint=_SPELLING)
+        raise Pt2Error(
+            f"pt2 is a {type(pt2).__name__}, not a string or a mapping", where="model-config.yaml: pt2", hint=_SPELLING
+        )
     return {"backend": pt2} if isinstance(pt2, str) else dict(pt2)
 
 
@@ -58,13 +60,18 @@ def compile_model(model: Any, options: Options, *, strict: bool) -> Any:  # Any:
     backend: Any = options.get("backend")  # Any: YAML as it stands
     if "backend" in options and not check_valid_pt2_backend(backend):
         names = ", ".join(sorted(member.value for member in PT2Backend))
-        return _skip(model, f"{backend} is not a backend the server knows", f"one of {names}", strict)
+        return _skip(model, f"{backend} is not a backend that the server knows", f"Use one of {names}.", strict)
     if package := _PACKAGES.get(str(backend)):  # its import registers the backend; the server imports every one
         try:
             importlib.import_module(package)
         except ImportError as error:
             message = f"the backend {backend} comes with the package {package.partition('.')[0]}: {error}"
-            note("backend-missing", message, stage="initialize", hint="add it to requirements.txt, or drop pt2")
+            note(
+                "backend-missing",
+                message,
+                stage="initialize",
+                hint="Add the package to requirements.txt, or remove pt2.",
+            )
     from torch._dynamo.callback import callback_handler  # noqa: PLC0415 - heavy, and only when something is compiled
 
     began = time.perf_counter()
@@ -76,13 +83,13 @@ def compile_model(model: Any, options: Options, *, strict: bool) -> Any:  # Any:
             callback_handler.register_end_callback(_end)
         return result
     if isinstance(model, torch.jit.ScriptModule):
-        hint = "TorchScript cannot be compiled: pack model_file and a state_dict, or drop pt2"
+        hint = "Pack a model file and a state_dict in place of TorchScript, or remove pt2."
     elif not callable(model):
-        hint = "torch.compile takes PyTorch models only: drop pt2"
+        hint = "Remove pt2: torch.compile takes PyTorch models only."
     else:
         available = ", ".join(torch._dynamo.list_backends())  # noqa: SLF001 - documented, in a module of that name
-        hint = f"check pt2's options ({', '.join(map(str, options)) or 'none'}); backends here: {available}"
-    return _skip(model, f"torch.compile refuses: {first_line(result, _MAX_LENGTH)}", hint, strict)
+        hint = f"Check the options of pt2 ({', '.join(map(str, options)) or 'none'}). Available backends: {available}."
+    return _skip(model, f"torch.compile refuses the model: {first_line(result, _MAX_LENGTH)}", hint, strict)
 
 
 def _skip(model: Any, reason: str, hint: str, strict: bool) -> Any:  # Any: as above

@@ -20,18 +20,18 @@ _CODE = ("code/", "models/", "serialized_exported_program.json", "data/aotinduct
 _CALLS = re.compile(rb"\bops\.torchvision\.|\btorchvision::")  # and not the mere name of a class's module
 _OWN_LOADERS = {  # an author's call: format that it refuses → hint
     ("torch.jit._serialization", "load"): {
-        WeightsFormat.STATE_DICT: "build the model in your handler, and model.load_state_dict(torch.load(path))",
-        WeightsFormat.PICKLED_MODULE: "save TorchScript instead: torch.jit.script(model).save(path)",
+        WeightsFormat.STATE_DICT: "Build the model in your handler, and call model.load_state_dict(torch.load(path)).",
+        WeightsFormat.PICKLED_MODULE: "Save TorchScript instead: torch.jit.script(model).save(path)",
     },
     ("torch.serialization", "load"): {
         WeightsFormat.PICKLED_MODULE: (
-            "save model.state_dict() instead, or say weights_only=False where you trust the file as you trust code"
+            "Save model.state_dict() instead, or pass weights_only=False if you trust the file as you trust code."
         )
     },
 }
 _BY_SUFFIX = {**SERVED, ".pth": WeightsFormat.TORCHSCRIPT}  # which authors call so, and the server does not know
-_OTHERWISE = "save TorchScript as .pt, load it in your handler's own initialize, or set target: marpack"
-_DAMAGED = "is it whole? compare its size and digest with the file it was copied from"
+_OTHERWISE = "Save TorchScript as .pt, load the weights in your handler's initialize, or set target: marpack."
+_DAMAGED = "Compare size and digest with the file that it was copied from."
 
 
 def needs_torchvision(path: Path) -> bool:
@@ -51,11 +51,11 @@ def import_torchvision(path: Path) -> None:
         return
     if importlib.util.find_spec("torchvision") is None:
         message = f"{path.name} uses torchvision's operators, and torchvision is not installed here"
-        note("torchvision-missing", message, stage="initialize", hint="pip install torchvision")
+        note("torchvision-missing", message, stage="initialize", hint="Install it: pip install torchvision")
         return
     failure = attempt(lambda: importlib.import_module("torchvision"))
     if isinstance(failure, Exception):  # one that was built for another torch raises anything
-        hint = "install the torchvision that belongs to your torch"
+        hint = "Install the torchvision version for your torch."
         note("torchvision-broken", f"torchvision is installed but fails: {failure}", stage="initialize", hint=hint)
 
 
@@ -67,7 +67,7 @@ def kind_of(path: Path) -> WeightsFormat:
 
 def hint_without_loader(path: Path) -> str:
     """Return a hint for weights that the server has no loader for."""
-    return (FORMATS[kind_of(path)].as_model or _OTHERWISE) if path.is_file() else "pack the weights with the archive"
+    return (FORMATS[kind_of(path)].as_model or _OTHERWISE) if path.is_file() else "Pack the weights with the archive."
 
 
 def note_cause(weights: str | None, model_file: str, error: Exception) -> None:
@@ -79,19 +79,19 @@ def note_cause(weights: str | None, model_file: str, error: Exception) -> None:
         kind = kind_of(path)
     except OSError as missing:
         message = f"{path.name} cannot be read: {describe_os_error(missing)}"
-        hint = "name them in the manifest as they are named in the archive"
+        hint = "Use the weights' name in the archive as serializedFile in the manifest."
         note("weights-missing", message, stage="initialize", hint=hint)
         return
     if "torchvision" not in sys.modules and needs_torchvision(path):
         message = f"{path.name} uses torchvision's operators, which torch knows only once torchvision is imported"
-        hint = "import torchvision in your handler, as the server's base_handler does not"
+        hint = "Import torchvision in your handler: the server's base_handler does not import it."
         note("torchvision-operators", message, stage="initialize", hint=hint)
     wanted = WeightsFormat.STATE_DICT if model_file else _BY_SUFFIX.get(path.suffix)
     noted = kind is WeightsFormat.PICKLED_MODULE and isinstance(error, pickle.UnpicklingError)  # with its globals
     if wanted is None or kind is wanted or noted:
         return
     hints = {WeightsFormat.TORCHSCRIPT: FORMATS[kind].as_model, WeightsFormat.STATE_DICT: FORMATS[kind].as_state}
-    otherwise = _DAMAGED if kind is WeightsFormat.UNKNOWN else f"save it as {wanted}, or name it by its format"
+    otherwise = _DAMAGED if kind is WeightsFormat.UNKNOWN else f"Save it as {wanted}, or use the suffix of its format."
     message = f"the format of {path.name} ({path.stat().st_size} bytes) is {kind}, and its use here needs {wanted}"
     note("weights-format", message, stage="initialize", hint=hints.get(wanted) or otherwise)
 

@@ -100,11 +100,11 @@ def load_model(kind: WeightsFormat, path: Path, device: torch.device, *, trust: 
                 return aoti_load_package(str(path), device_index=index)
         case WeightsFormat.STATE_DICT | WeightsFormat.SAFETENSORS:
             what = "the weights are tensors only, and the manifest names no model file"
-            hint = "set model_file: to the file with the model's class, or save TorchScript"
+            hint = "Set model_file: to the file with the model's class, or save TorchScript."
             raise ModelFileNeededError(what, where=path.name, hint=hint)
         case _:
             what, code = "the format of the weights is unknown", "unknown-weights-format"
-            hint = "is the file whole? TorchScript, ONNX, torch.export and AOTInductor are loaded without a model file"
+            hint = "Check that the file is complete, or save TorchScript, ONNX, torch.export or AOTInductor."
             raise WeightsError(what, where=path.name, hint=hint, code=code)
 
 
@@ -115,22 +115,22 @@ def load_eager(model_dir: str, model_file: str, read: Callable[[], Any] | None) 
     and the exceptions of the author's code and of torch.
     """
     if not (Path(model_dir) / model_file).is_file():
-        hint = "modelFile must be the base name of a file at the archive's root"
+        hint = "Set modelFile to the name of a file in the archive's top folder."
         raise ModelFileMissingError(f"the model file {model_file} is not in the archive", hint=hint)
     found = list_classes_from_module(importlib.import_module(model_file.partition(".")[0]))
     if len(found) != 1:
         what = f"the server requires exactly one class here, and finds {', '.join(c.__name__ for c in found) or 'none'}"
-        hint = "keep only the model's class in this file, and import its parts from files of their own"
+        hint = "Keep only the model's class in this file, and import other classes from other files."
         raise ModelClassError(what, where=model_file, hint=hint)
     try:
         model = found[0]()
     except TypeError as error:
-        hint = "give every parameter of __init__ a default, or build the model in your handler's initialize"
+        hint = "Give every parameter of __init__ a default, or build the model in your handler's initialize."
         note("model-construct", f"{found[0].__name__}() failed: {error}", stage="initialize", hint=hint)
         raise
     if read is None:
         message = f"the manifest names no weights: {model_file} runs with the values that its __init__ sets"
-        note("no-weights", message, stage="initialize", hint="name the serialized file, unless this is intended")
+        note("no-weights", message, stage="initialize", hint="Set weights: in marpack.yaml, unless this is intended.")
     else:
         state = read()
         with Explained(partial(_note_misfit, model, state)):
@@ -141,7 +141,12 @@ def load_eager(model_dir: str, model_file: str, read: Callable[[], Any] | None) 
 def _note_misfit(model: object, state: object, _: Exception) -> None:
     if not isinstance(state, Mapping):
         message = f"the weights hold a {type(state).__name__}, not a state_dict"
-        note("not-a-state-dict", message, stage="initialize", hint="save it as torch.save(model.state_dict(), path)")
+        note(
+            "not-a-state-dict",
+            message,
+            stage="initialize",
+            hint="Save the weights with torch.save(model.state_dict(), path).",
+        )
     if not isinstance(state, Mapping) or not isinstance(model, torch.nn.Module):
         return
     wanted, given = (
@@ -158,11 +163,11 @@ def _note_misfit(model: object, state: object, _: Exception) -> None:
     nest = next((nest for nest in _NESTS if isinstance(state.get(nest), Mapping)), None)
     wrappers = [each for each in _PREFIXES if unknown and all(name.startswith(each) for name in unknown)]
     prefix = next((each for each in wrappers if unknown[0].removeprefix(each) in missing), None)
-    hint = "pack the model file that these weights were trained with"
+    hint = "Pack the model file that these weights were trained with."
     if nest is not None:
-        hint = f'this is a training checkpoint: torch.save(checkpoint["{nest}"], path) saves the state_dict alone'
+        hint = f'Save only the state_dict of this training checkpoint: torch.save(checkpoint["{nest}"], path)'
     elif prefix is not None:
-        hint = f'strip "{prefix}" from every name before saving: the model was wrapped when it was saved'
+        hint = f'Remove "{prefix}" from every name before saving: the model was wrapped when it was saved.'
     message = f"the state_dict does not fit the model: {', '.join(parts) or 'torch refuses it'}"
     note("state-dict-misfit", message, stage="initialize", hint=hint)
 
@@ -218,7 +223,7 @@ def _note_globals(path: object, error: Exception) -> None:
         return
     shown = ", ".join(names[:_MAX_NAMES]) + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")
     message = f"{Path(path).name} is a pickle that imports and calls {shown}; weights_only=True refuses it"
-    hint = "save model.state_dict() instead; or, for weights you trust as you trust code, run with --trust-pickle"
+    hint = "Save model.state_dict() instead, or pass --trust-pickle if you trust the file as you trust code."
     note("pickle-needs-code", message, stage="initialize", hint=hint)
 
 
@@ -237,7 +242,9 @@ def weights_only(path: Path, *, trust: bool) -> Iterator[None]:
                 member, what = problem.member, f"loading the package can run code: {problem.reason}"
                 break
     if member is not None:
-        hint = "export the model without custom objects; or, if you trust it as you trust code, --trust-pickle"
+        hint = (
+            "Export the model without custom objects, or pass --trust-pickle if you trust the file as you trust code."
+        )
         raise PackageNeedsCodeError(what, where=f"{path.name}!{member}", hint=hint)
     before = {name: text for name, text in os.environ.items() if name == _FORCE}
     os.environ[_FORCE] = "1"
@@ -266,8 +273,8 @@ def open_session(path: str, map_location: str | None) -> Any:  # Any: onnxruntim
         session = onnxruntime.InferenceSession(path, sess_options=options, providers=providers)
     missing = set(providers) - set(session.get_providers())
     if missing:
-        message = f"ONNX Runtime has no {missing.pop()} here: the model runs on the CPU"
-        note("onnx-provider", message, stage="initialize", hint="pip install onnxruntime-gpu")
+        message = f"ONNX Runtime has no {missing.pop()}, so the model runs on the CPU"
+        note("onnx-provider", message, stage="initialize", hint="Install it: pip install onnxruntime-gpu")
     return session
 
 
@@ -282,7 +289,7 @@ def _note_refusal(path: str, error: Exception) -> None:
     message = (
         f"ONNX Runtime refuses {Path(path).name} (IR version {facts['IR version']}, opset {facts['opsets']}): {reason}"
     )
-    hint = "export it with an opset_version that this ONNX Runtime knows, or update onnxruntime"
+    hint = "Export the model with an opset_version that this ONNX Runtime supports, or update onnxruntime."
     note("onnx-refused", message, stage="initialize", hint=hint)
 
 
@@ -301,13 +308,14 @@ class OnnxModel:
         if len(tensors) > len(self._inputs) or feeds.keys() != self._inputs.keys():
             given = str(len(tensors)) if len(tensors) > len(self._inputs) else ", ".join(feeds) or "no"
             declared = ", ".join(f"{name} {port.type} {port.shape}" for name, port in self._inputs.items())
-            raise ModelInputError(f"the call has the inputs {given}, the graph declares {declared}")
+            hint = "Return these inputs from preprocess, in the order of the graph or by name."
+            raise ModelInputError(f"the call has the inputs {given}, the graph declares {declared}", hint=hint)
         for name, tensor in feeds.items():
             wanted = _DTYPES.get(self._inputs[name].type)
             if tensor.dtype is not wanted:
                 raise ModelInputError(
                     f"input {name} is {self._inputs[name].type}, not {tensor.dtype}",
-                    hint=f"convert it in preprocess: data.to({wanted})" if wanted else None,
+                    hint=f"Convert it in preprocess: data.to({wanted})" if wanted else None,
                 )
         arrays = {name: tensor.detach().cpu().numpy() for name, tensor in feeds.items()}
         results = [torch.as_tensor(result, device=self._device) for result in self._session.run(None, arrays)]

@@ -200,16 +200,16 @@ MODEL = shaped(layer_weight=(2, 3), layer_bias=(2,))
 @pytest.mark.parametrize(
     ("given", "message", "hint"),
     [
-        (shaped(layer_weight=(2, 3)), "1 missing (first: layer.bias)", "pack the model file"),
-        ({}, "2 missing (first: layer.weight)", "pack the model file"),
+        (shaped(layer_weight=(2, 3)), "1 missing (first: layer.bias)", "model file"),
+        ({}, "2 missing (first: layer.weight)", "model file"),
         (
             shaped(layer_weight=(2, 4), layer_bias=(2,)),
             "1 of another shape (layer.weight: model [2, 3], file [2, 4])",
-            "pack the model file",
+            "model file",
         ),
-        (MODEL | shaped(head_bias=(1,)), "1 unknown to the model (first: head.bias)", "pack the model file"),
-        ({f"module.{name}": tensor for name, tensor in MODEL.items()}, "2 missing", 'strip "module."'),
-        ({f"_orig_mod.{name}": tensor for name, tensor in MODEL.items()}, "2 unknown", 'strip "_orig_mod."'),
+        (MODEL | shaped(head_bias=(1,)), "1 unknown to the model (first: head.bias)", "model file"),
+        ({f"module.{name}": tensor for name, tensor in MODEL.items()}, "2 missing", '"module."'),
+        ({f"_orig_mod.{name}": tensor for name, tensor in MODEL.items()}, "2 unknown", '"_orig_mod."'),
         ({"epoch": 3, "state_dict": MODEL}, "2 unknown to the model (first: epoch)", 'checkpoint["state_dict"]'),
         ({"model": MODEL, "optimizer": {}}, "2 missing", 'checkpoint["model"]'),
     ],
