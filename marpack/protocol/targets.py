@@ -8,77 +8,77 @@ _SLOT = "_marpack_settings"  # of torchserve.context.Context and worker.handlers
 
 
 class Target(StrEnum):
-    """The runtime that responses are those of: the server, its failures included, or marpack's own."""
+    """The runtime that marpack imitates: the server with its failures, or marpack's own."""
 
     TORCHSERVE = "torchserve"
     MARPACK = "marpack"
 
     def has(self, difference: "TargetDifference") -> bool:
-        """Return whether marpack's own behaviour applies."""
+        """Return whether marpack's own behavior applies."""
         return self is Target.MARPACK and isinstance(difference, TargetDifference)
 
 
 class TargetDifference(Enum):
-    """One point where target `marpack` does better: (what, under torchserve, under marpack)."""
+    """One improvement of target `marpack`: (situation, with torchserve, with marpack)."""
 
     TOPK_CLAMPED = (
         "image_classifier with fewer classes than topk",
         "503 Prediction failed",
-        "as many classes as there are",
+        "all classes",
     )
     PICTURES_CONVERTED = (
-        "pictures that are not 3-channel (gray, palette, RGBA, CMYK, 16-bit)",
+        "images without exactly 3 channels of 8 bits (gray, palette, RGBA, CMYK, 16-bit)",
         "503 Prediction failed",
         "converted to RGB",
     )
     PT2_ERRORS = (
-        "an unknown torch.compile backend, or a compile that fails",
-        "skipped, the model runs uncompiled",
+        "an unknown torch.compile backend, or a failed compilation",
+        "the model runs uncompiled",
         "an error while loading",
     )
     MORE_FORMATS = (
-        "weights as .safetensors or .pt2, or as .pth without a model file",
-        "the server cannot load them: the worker dies",
+        ".safetensors or .pt2 weights, or .pth without a model file",
+        "the worker dies",
         "loaded",
     )
     ONNX_SESSION = (
         "BaseHandler.inference with an ONNX Runtime session",
         "503 Prediction failed: a session is not callable",
-        "fed by input name, tensors returned",
+        "gets its inputs by name, returns tensors",
     )
     TEXT_BATCHES = (
         "text_classifier with several requests in a batch",
         "503 number of batch response mismatched",
-        "batched with real offsets",
+        "one batch with the texts' offsets",
     )
     MANIFEST_ENVELOPE = (
         "an envelope named in the manifest",
-        "ignored: only the server's own service_envelope counts",
+        "ignored: only the server's service_envelope counts",
         "applied",
     )
     PLAIN_VOCABULARIES = (
         "text_classifier with source_vocab.json or source_vocab.txt",
-        "the server reads source_vocab.pt only: the worker dies",
-        "read, in preference to a pickle",
+        "the worker dies: it reads only source_vocab.pt",
+        "loaded, and preferred to a pickle",
     )
     TORCHVISION_OPERATORS = (
         "weights that use torchvision's operators under base_handler",
         "the worker dies, unless the handler imports torchvision",
-        "torchvision is imported first, if it is installed",
+        "marpack imports torchvision first, if it is installed",
     )
     HANDLER_OPTIONS = (
         "topk, threshold, ngrams, resize and crop in the config's handler section",
         "ignored",
-        "set on the built-in handlers",
+        "applied to the built-in handlers",
     )
     MICRO_BATCH_FAILURES = (
-        "a stage that raises under MicroBatching",
-        "the batch hangs until responseTimeout: 500 Worker died.",
+        "an exception in a stage of MicroBatching",
+        "500 Worker died. after responseTimeout",
         "503 Prediction failed, with the reason",
     )
     LOST_ANSWERS = (
-        "asyncCommunication, where a worker dies, a task is cancelled or an answer cannot be encoded",
-        "no answer, however long the client waits",
+        "asyncCommunication, if a worker dies, a task is cancelled or a response cannot be encoded",
+        "no response, however long the client waits",
         "500 Worker died.",
     )
 
@@ -89,7 +89,7 @@ class TargetDifference(Enum):
 
 
 class HandlerSettings(Struct, frozen=True):
-    """The options of a run that change how a handler loads and responds."""
+    """The options that change how a handler loads and responds."""
 
     target: Target = Target.TORCHSERVE
     compile: bool = True  # --no-compile
@@ -102,7 +102,7 @@ def keep_settings(owner: object, settings: HandlerSettings) -> None:
 
 
 def settings_of(context: object) -> HandlerSettings:
-    """Return a context's settings; those of the server's behaviour for an author's mock."""
+    """Return a context's settings; for an author's mock, those of the server's behavior."""
     kept = getattr(context, _SLOT, None)
     return kept if isinstance(kept, HandlerSettings) else HandlerSettings()
 

@@ -191,10 +191,9 @@ def server_differences() -> str:
     """Return every difference between marpack serve and TorchServe."""
     return page(
         "# `marpack serve` and TorchServe",
-        "`marpack serve` has the routes, statuses, bodies, headers and batches of TorchServe 0.12, and accepts its"
-        " command line, config.properties and model store. This table lists all differences.",
-        "`--compat torchserve` restores the behavior of some rows for clients that depend on it, except behavior that"
-        " is unsafe.",
+        "Before you replace a TorchServe, check this table: it lists all differences of `marpack serve`. Routes,"
+        " statuses, bodies, headers, batches, command line, config.properties and model store are those of TorchServe"
+        " 0.12. `--compat torchserve` restores the behavior of some rows, except behavior that is unsafe.",
         _table(),
         "[Conformance](../conformance.md) describes the comparison with a real server. " + NOTE,
     )
