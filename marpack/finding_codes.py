@@ -808,124 +808,180 @@ SLOWER_UNDECIDED = Code(
 # Build and init -------------------------------------------------------------------------------------------------------
 
 UNKNOWN_KEY = Code(
-    "unknown-key", _ERROR, "{message}",
+    "unknown-key", _ERROR, "unknown key '{key}'",
     "Correct the key's spelling, or remove it.",
 )
 MISSING_KEY = Code(
-    "missing-key", _ERROR, "{message}",
+    "missing-key", _ERROR, "the key '{key}' is missing",
     "Add the key.",
 )
 WRONG_TYPE = Code(
-    "wrong-type", _ERROR, "{message}",
-    "",
+    "wrong-type", _ERROR, "'{key}' is {actual}, not {expected}",
+    "Write a value of the type that the message names.",
 )
 EMPTY_KEY = Code(
-    "empty-key", _ERROR, "{message}",
+    "empty-key", _ERROR, "'{key}' has no value",
     "Give the key a value, or remove the line.",
 )
 OUTSIDE_PROJECT = Code(
-    "outside-project", _ERROR, "{message}",
+    "outside-project", _ERROR, "outside the project folder {folder}: {files}",
     "Copy the files into the project folder, or pass --allow-outside.",
 )
 MISSING_FILE = Code(
-    "missing-file", _ERROR, "{message}",
-    "Put the file there, or correct the path.",
+    "missing-file", _ERROR, "{file} does not exist",
+    "Create the file, or correct the path.",
 )
+MISSING_FILE_LINK = MISSING_FILE.saying(
+    "{file} is a broken symlink",
+    "Point the symlink to a file that exists, or correct the path.",
+)
+MISSING_FILE_HANDLER = MISSING_FILE.saying("{file} is neither a built-in handler nor a file")
 NAME_COLLISION = Code(
-    "name-collision", _ERROR, "{message}",
+    "name-collision", _ERROR, "two files would be {name} in the archive: {first} and {second}",
     "Rename one of them: each name in an archive is unique.",
 )
+NAME_COLLISION_FOLDER = NAME_COLLISION.saying("{name} would be both a file and the folder of {member}")
+NAME_COLLISION_VENDORED = NAME_COLLISION.saying(
+    "{name} comes from {place} and from {wheel}, and differs",
+    "Rename the file, or remove the requirement that brings the wheel.",
+)
 RESERVED_NAME = Code(
-    "reserved-name", _ERROR, "{message}",
+    "reserved-name", _ERROR, "{name} is in MAR-INF/, which is reserved for marpack",
     "Rename the file.",
 )
 EMPTY_FOLDER = Code(
-    "empty-folder", _WARNING, "{message}",
-    "",
+    "empty-folder", _WARNING, "the folder {folder} has no files",
+    "Add files to the folder, or remove it from the files to pack.",
 )
 SYMLINK_OUTSIDE = Code(
-    "symlink-outside", _WARNING, "{message}",
-    "",
+    "symlink-outside", _WARNING, "symlinks add files from outside {folder}: {names}",
+    "Replace each symlink with a copy of its file.",
 )
 NOTEBOOK = Code(
-    "notebook", _ERROR, "{message}",
-    "Convert the notebook to a Python file: jupyter nbconvert --to script FILE.",
+    "notebook", _ERROR, "{file} is a notebook, and the server imports Python files",
+    "Convert the notebook to a Python file: jupyter nbconvert --to script FILE",
 )
 NOT_A_FILE = Code(
-    "not-a-file", _ERROR, "{message}",
+    "not-a-file", _ERROR, "{file} is {kind}, not a regular file",
     "Name a regular file.",
 )
 UNREADABLE = Code(
-    "unreadable", _ERROR, "{message}",
+    "unreadable", _ERROR, "{file} cannot be read: {reason}",
     "Check the file's permissions.",
 )
 GLOB_WITHOUT_MATCH = Code(
-    "glob-without-match", _WARNING, "{message}",
-    "Correct the pattern.",
+    "glob-without-match", _WARNING, "the pattern {pattern} matches no file",
+    "Correct the pattern, or remove it.",
 )
 MEMBER_NAME = Code(
-    "member-name", _ERROR, "{message}",
+    "member-name", _ERROR, "{reason}, so it cannot be packed",
     "Rename the file.",
 )
 VERSION = Code(
-    "version", _ERROR, "{message}",
-    "Give the model a version: version: '1.0'.",
+    "version", _ERROR, "the version '{version}' is empty",
+    "Give the model a version: version: '1.0'",
 )
 SAMPLES = Code(
-    "samples", _ERROR, "{message}",
+    "samples", _ERROR, "no response can meet this expectation: {reason}",
     "Correct the sample in marpack.yaml.",
 )
+SAMPLES_MARK = SAMPLES.saying(
+    "{mark} is not the SHA-256 of a generated sample",
+    "Write sha256: and 64 lower-case hexadecimal digits, or delete the key.",
+)
+SAMPLES_KEY = SAMPLES.saying(
+    "the expectation of {sample} has a key that is not text",
+    "Quote the keys yes, no, on, off, dates and numbers.",
+)
 METADATA = Code(
-    "metadata", _ERROR, "{message}",
+    "metadata", _ERROR, "the metadata cannot be recorded: {reason}",
     "Correct the metadata in marpack.yaml.",
 )
 VENDOR = Code(
-    "vendor", _ERROR, "{message}",
-    "Lock the packages again: marpack build --vendor.",
+    "vendor", _ERROR, "the vendored packages cannot be added: {reason}",
+    "Lock the packages again: marpack build --vendor",
+)
+VENDOR_SHADOWS = VENDOR.saying(
+    "{name} would replace a module that the worker needs, or never be imported",
+    "Remove the requirement.",
 )
 LABELS = Code(
-    "labels", _ERROR, "{message}",
+    "labels", _ERROR, "the labels cannot be converted to JSON: {reason}",
     "Correct the labels file.",
 )
 FILE_NOT_PACKED = Code(
-    "file-not-packed", _WARNING, "{message}",
+    "file-not-packed", _WARNING, "it names {file}, which exists and is not packed",
     "If the model needs it, pack it: files: [NAME] in marpack.yaml, or --extra-files.",
 )
 OUTPUT = Code(
-    "output", _ERROR, "{message}",
+    "output", _ERROR, "the archive cannot be written: {reason}",
     "Choose another output.",
 )
 MORE_HANDLERS = Code(
-    "more-handlers", _NOTE, "{message}",
-    "Use --handler to name another.",
+    "more-handlers", _NOTE, "{name} was chosen as the handler; it could also be {others}",
+    "Name another with --handler.",
 )
 LEFT_OUT = Code(
-    "left-out", _NOTE, "{message}",
+    "left-out", _NOTE, "left out, because {handler} does not name them: {files}",
     "Add the files that it needs to `files:` in marpack.yaml.",
 )
 NOT_CARRIED_OVER = Code(
-    "not-carried-over", _WARNING, "{message}",
-    "",
+    "not-carried-over", _WARNING, "marpack.yaml has no key for the manifest's {keys}",
+    "Check that the model does not need them.",
+)
+NAME_NOT_CARRIED_OVER = NOT_CARRIED_OVER.saying(
+    "'{name}' is not a model name, so the project's is '{used}'",
+    "Change the name in marpack.yaml if you want another.",
+)
+VERSION_NOT_CARRIED_OVER = NOT_CARRIED_OVER.saying(
+    "the archive has no version, so the project's is 1.0",
+    "Change the version in marpack.yaml if you want another.",
+)
+RUNTIME_NOT_CARRIED_OVER = NOT_CARRIED_OVER.saying("the runtime '{runtime}' of the manifest becomes 'python'")
+MEMBERS_NOT_CARRIED_OVER = NOT_CARRIED_OVER.saying("{names} is left out: the server ignores it")
+METADATA_NOT_CARRIED_OVER = NOT_CARRIED_OVER.saying(
+    "the {keys} in MAR-INF/marpack.json is not valid in marpack.yaml",
+    "Write valid values under `metadata:` in marpack.yaml.",
+)
+VENDORED_NOT_CARRIED_OVER = NOT_CARRIED_OVER.saying(
+    "the vendored packages become plain files of the project",
+    "To lock them again, remove the files and run marpack build --vendor.",
+)
+COMMIT_NOT_CARRIED_OVER = NOT_CARRIED_OVER.saying(
+    "the archive was built from commit {commit}",
+    "Record the commit again when you build: marpack build --source-commit COMMIT",
+)
+PLACE_NOT_CARRIED_OVER = NOT_CARRIED_OVER.saying(
+    "the manifest's {key} is {file}, which is in a folder",
+    "Move the file to the archive's root, where the server looks for it.",
 )
 CONVERTED = Code(
-    "converted", _WARNING, "{message}",
-    "Use --force to convert again.",
+    "converted", _NOTE, "{converted} has the tensors of {file}, which TorchServe cannot load",
+    "Convert the file again: marpack init --force",
+)
+CONVERTED_BEFORE = Code(
+    "converted", _WARNING, "{converted} exists: it is packed, and {file} is not converted",
+    CONVERTED.hint,
 )
 NOT_FOR_TORCHSERVE = Code(
-    "not-for-torchserve", _WARNING, "{message}",
-    "",
+    "not-for-torchserve", _WARNING, "TorchServe cannot load {file}, so the target is marpack",
+    "For TorchServe, save the model: torch.jit.trace(model, example).save('model.pt')",
+)
+STATE_NOT_FOR_TORCHSERVE = NOT_FOR_TORCHSERVE.saying(
+    NOT_FOR_TORCHSERVE.message,
+    "Name the model's class, and marpack converts the file: marpack init --force --model-file FILE",
 )
 MORE_WEIGHTS = Code(
-    "more-weights", _WARNING, "{name} was chosen{why}; there are also {others}",
-    "Use --weights to name another.",
+    "more-weights", _WARNING, "{name} was chosen as the weights{why}; there are also {others}",
+    "Name another with --weights.",
 )
 NO_SAMPLES = Code(
-    "no-samples", _NOTE, "{message}",
-    "",
+    "no-samples", _NOTE, "without a sample, `marpack check` reports the archive as not proved",
+    "Add a sample: marpack run --input FILE --record",
 )
 MORE_MODEL_FILES = Code(
-    "more-model-files", _NOTE, "{message}",
-    "Use --model-file to name another.",
+    "more-model-files", _NOTE, "{name} was chosen for the model's class; it could also be {others}",
+    "Name another with --model-file.",
 )
 
 # Run ------------------------------------------------------------------------------------------------------------------

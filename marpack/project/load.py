@@ -103,11 +103,11 @@ class SchemaReader:
             if key in fields:
                 found[fields[key].name] = self._value(fields[key].type, item, inner)
             elif kind.forbid_unknown_fields:
-                hint = did_you_mean(str(key).lower(), list(fields)) or f"known keys: {', '.join(fields)}"
-                self._report(codes.UNKNOWN_KEY, f"unknown key {key}", inner, hint)
+                hint = did_you_mean(str(key).lower(), list(fields)) or f"Use one of these keys: {', '.join(fields)}."
+                self._report(codes.UNKNOWN_KEY, inner, hint, key=key)
         for key, field in fields.items():
             if key not in value and field.required:
-                self._report(codes.MISSING_KEY, f"{key} is missing", path, f"add a line '{key}: …'")
+                self._report(codes.MISSING_KEY, path, f"Add a line '{key}: …'.", key=key)
                 found[field.name] = None
         made: Struct = kind.cls(**found)
         return made
@@ -116,7 +116,7 @@ class SchemaReader:
         """Return a value as the type requires it; None, and a finding, if it cannot be one."""
         options = _alternatives(wanted)
         if value is None and not isinstance(options[0], types.AnyType):
-            self._report(codes.EMPTY_KEY, f"{path} is empty", path, "give it a value, or remove the line")
+            self._report(codes.EMPTY_KEY, path, key=path)
             return None
         for option in options:
             match option, value:
@@ -133,15 +133,16 @@ class SchemaReader:
                 case _, str() if value in _choices(option):
                     return _choices(option)[value]
         expected = " or ".join(dict.fromkeys(map(_describe_type, options)))
-        actual = quoted(value) if isinstance(value, str) else _WORDS.get(type(value), "something else")
+        shown = quoted(value) if isinstance(value, str) else str(value).lower()  # true, as YAML has it
+        actual = _WORDS[type(value)] if isinstance(value, list | dict) else shown
         hint = did_you_mean(value, [each for o in options for each in _choices(o)]) if isinstance(value, str) else None
-        self._report(codes.WRONG_TYPE, f"{path} must be {expected}, not {actual}", path, hint)
+        self._report(codes.WRONG_TYPE, path, hint, key=path, actual=actual, expected=expected)
         return None
 
-    def _report(self, code: Code, message: str, path: str, hint: str | None) -> None:
+    def _report(self, code: Code, path: str, hint: str | None = None, **values: Any) -> None:  # Any: see `Code.at`
         line = self.document.lines.get(path)
         where = self.file + (f":{line}" if line else "") + (f": {path}" if path else "")
-        self.findings.append(code.at(where, hint=hint, message=message))
+        self.findings.append(code.at(where, hint=hint, **values))
 
     def raise_findings(self) -> None:
         """Raise ProjectError with the problems found so far, if there are any."""

@@ -177,12 +177,11 @@ class MemberCollector:
         try:
             check_member_name(name)
         except UnsafeArchiveError as error:
-            self.report(codes.MEMBER_NAME, where, message=error.what)
+            self.report(codes.MEMBER_NAME, where, reason=error.what)
             return
         key = folded(name)
         if role is not Role.META and key.partition("/")[0] == "mar-inf":
-            message = f"{name} is in MAR-INF/, which is reserved for marpack"
-            self.report(codes.RESERVED_NAME, where, message=message)
+            self.report(codes.RESERVED_NAME, where, name=name)
             return
         if role is None:
             size = len(source) if isinstance(source, bytes) else source.stat().st_size
@@ -197,8 +196,7 @@ class MemberCollector:
             return
         first, second = (str(each) if isinstance(each, Path) else "the one that marpack makes" for each in both)
         names = name if before.name == name else f"{before.name} and {name} (the same name without case)"
-        message = f"two files would be {names} in the archive: {first} and {second}"
-        self.report(codes.NAME_COLLISION, where, message=message)
+        self.report(codes.NAME_COLLISION, where, name=names, first=first, second=second)
 
     def add_tree(self, name: str, files: Iterable[tuple[str, Path]], *, folder: Path, home: Path, where: str) -> None:
         """Add the files of `tree(folder)`, below a name that may be empty.
@@ -208,16 +206,14 @@ class MemberCollector:
         try:
             found = list(files)
         except OSError as error:
-            message = f"{error.filename} cannot be read: {describe_os_error(error)}"
-            self.report(codes.UNREADABLE, where, message=message)
+            self.report(codes.UNREADABLE, where, file=error.filename, reason=describe_os_error(error))
             return
         if not found:
-            self.report(codes.EMPTY_FOLDER, where, message=f"{folder} has no files")
+            self.report(codes.EMPTY_FOLDER, where, folder=folder)
         outward = [str(path) for _, path in found if leads_out(path, home)] if not leads_out(folder, home) else []
         if outward and self.home is None:
             names = ", ".join(outward[:3]) + (", …" if len(outward) > 3 else "")
-            message = f"symlinks add files from outside {home}: {names}"
-            self.report(codes.SYMLINK_OUTSIDE, where, message=message)
+            self.report(codes.SYMLINK_OUTSIDE, where, folder=home, names=names)
         for inner, path in found:
             self.add((PurePosixPath(name) / inner).as_posix(), path, where=where)
 
@@ -225,11 +221,9 @@ class MemberCollector:
         """Add the file of a handler; a built-in has none."""
         near = near_built_in(text)
         if HandlerName.parse(text).path.endswith(".ipynb"):
-            message = f"{text} is a notebook, and the server imports Python files"
-            self.report(codes.NOTEBOOK, where, message=message)
+            self.report(codes.NOTEBOOK, where, file=text)
         elif file is not None and near and not file.exists():
-            message = f"{text} is neither a built-in handler nor a file"
-            self.report(codes.MISSING_FILE, where, hint=f"did you mean {near}?", message=message)
+            self.report(codes.MISSING_FILE_HANDLER, where, hint=f"Did you mean {near}?", file=text)
         elif file is not None:
             self.add(file.name, file, where=where, role=Role.FILE, anywhere=True)
 
@@ -239,7 +233,7 @@ class MemberCollector:
         if is_pattern(source) and not os.path.lexists(path):
             found = matches(source, folder)
             if not found:
-                self.report(codes.GLOB_WITHOUT_MATCH, where, message=f"{source} matches no file")
+                self.report(codes.GLOB_WITHOUT_MATCH, where, pattern=source)
             for match in found:
                 if not self._is_excluded(folder / match, folder):
                     inner_to = None if to is None else PurePosixPath(to, Path(match).name).as_posix()
@@ -283,14 +277,13 @@ class MemberCollector:
                 for path, real in reals
             ]
             more = f" and {len(paths) - 3} more" if paths[3:] else ""
-            message = f"outside the project folder {os.path.realpath(str(self.home))}: {', '.join(shown)}{more}"
-            self.report(codes.OUTSIDE_PROJECT, where, message=message)
+            files, folder = f"{', '.join(shown)}{more}", os.path.realpath(str(self.home))
+            self.report(codes.OUTSIDE_PROJECT, where, folder=folder, files=files)
         members = tuple(sorted(self._members.values(), key=lambda member: member.name))
         for member in members:
             for folder in map(Path.as_posix, Path(member.name).parents[:-1]):
                 if self.source_of(folder) is not None:
-                    message = f"{folder} would be both a file and the folder of {member.name}"
-                    self.report(codes.NAME_COLLISION, None, message=message)
+                    self.report(codes.NAME_COLLISION_FOLDER, None, name=folder, member=member.name)
         return members
 
     def check_inside(self, path: Path, *, where: str) -> bool:
@@ -307,17 +300,17 @@ class MemberCollector:
         except FileNotFoundError:
             siblings = (each for each in path.parent.glob("*") if each != path and each.suffix not in _ARCHIVES)
             near = nearest(path.name, [each.name for each in siblings])
-            problem = "is a broken symlink" if path.is_symlink() else "does not exist"
-            hint = f"did you mean {path.parent / near}?" if near else None
-            self.report(codes.MISSING_FILE, where, hint=hint, message=f"{path} {problem}")
+            code = codes.MISSING_FILE_LINK if path.is_symlink() else codes.MISSING_FILE
+            self.report(code, where, hint=f"Did you mean {path.parent / near}?" if near else None, file=path)
         except OSError as error:
-            self.report(codes.UNREADABLE, where, message=f"{path} cannot be read: {describe_os_error(error)}")
+            self.report(codes.UNREADABLE, where, file=path, reason=describe_os_error(error))
         else:
             if not stat.S_ISREG(mode):
-                kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
-                self.report(codes.NOT_A_FILE, where, message=f"{path} is {kind}")
+                kind = "a folder" if stat.S_ISDIR(mode) else "a special file"
+                self.report(codes.NOT_A_FILE, where, file=path, kind=kind)
             elif not os.access(path, os.R_OK):
-                self.report(codes.UNREADABLE, where, hint=f"chmod u+r {path}", message=f"{path} may not be read")
+                hint = f"Allow reading: chmod u+r {path}"
+                self.report(codes.UNREADABLE, where, hint=hint, file=path, reason="Permission denied")
             else:
                 return True
         return False

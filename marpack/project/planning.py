@@ -99,8 +99,8 @@ def plan_project(  # noqa: PLR0913 - each has a default
     samples = _add_samples(project, collector)
     vendored = _add_vendored(project, collector, cache or Cache(), bar) if project.is_vendored else UNSET
     invalid = list(metadata_mistakes(project.metadata))
-    for key, message, hint in invalid:
-        collector.report(codes.METADATA, project.place(f"metadata.{key}"), hint=hint, message=message)
+    for key, reason, hint in invalid:
+        collector.report(codes.METADATA, project.place(f"metadata.{key}"), hint=hint, reason=reason)
     # The server would install requirements into the model folder, over the vendored packages.
     requirements = None if project.is_vendored else project.requirements
     files = (project.weights, project.model_file, requirements, config_file)
@@ -147,7 +147,7 @@ def _add_files(project: Project, collector: MemberCollector, config: str | None)
     if not MODEL_NAME.fullmatch(project.name):
         collector.report(codes.MODEL_NAME, place("name"), severity=Severity.ERROR, name=project.name)
     if not project.version.strip():
-        collector.report(codes.VERSION, place("version"), message="the version is empty")
+        collector.report(codes.VERSION, place("version"), version=project.version)
     collector.add_handler(project.handler, EntryPoint.parse(project.handler, folder).file, where=place("handler"))
     for key, role in {"weights": Role.WEIGHTS, "model_file": Role.FILE, "requirements": Role.FILE}.items():
         text = getattr(project, key)
@@ -159,7 +159,7 @@ def _add_files(project: Project, collector: MemberCollector, config: str | None)
             try:
                 collector.add(LABELS_NAME, labels_member(path), where=where)
             except ProjectError as error:
-                collector.report(codes.LABELS, error.where, hint=error.hint, message=error.what)
+                collector.report(codes.LABELS, error.where, hint=error.hint, reason=error.what)
     if isinstance(project.config, str):
         collector.add(Path(project.config).name, folder / project.config, where=place("config"))
     elif config is not None:
@@ -192,17 +192,14 @@ def _add_samples(project: Project, collector: MemberCollector) -> tuple[dict[str
         parts = path.parts[1:] if path.parts[:1] == ("samples",) and len(path.parts) > 1 else path.parts
         name = SAMPLES + (Path(*parts).as_posix() if is_inside else path.name)
         collector.add(name, project.folder / path, where=where, role=Role.META)
-        for inner, message in mistakes(sample.expect) if sample.expect else ():
-            collector.report(codes.SAMPLES, project.place(f"{key}.expect.{inner}"), message=message)
+        for inner, reason in mistakes(sample.expect) if sample.expect else ():
+            collector.report(codes.SAMPLES, project.place(f"{key}.expect.{inner}"), reason=reason)
         if sample.generated is not None and not re.fullmatch(GENERATED_MARK, sample.generated):
-            message = f"{quoted(sample.generated)} is not the SHA-256 of a generated sample"
-            hint = "Write sha256: and 64 lower-case hexadecimal digits, or delete the key."
-            collector.report(codes.SAMPLES, project.place(f"{key}.generated"), hint=hint, message=message)
+            collector.report(codes.SAMPLES_MARK, project.place(f"{key}.generated"), mark=quoted(sample.generated))
         try:  # in the form of marpack.json, so that `is_stale` can compare it
             listed.append(msgspec.json.decode(msgspec.json.encode(changed(sample, input=name))))
         except (TypeError, ValueError):
-            hint = "put yes, no, on, off and dates in quotes where they are keys"
-            collector.report(codes.SAMPLES, where, hint=hint, message="a key of this expectation is not text")
+            collector.report(codes.SAMPLES_KEY, where, sample=sample.input)
     return tuple(listed)
 
 
@@ -224,19 +221,20 @@ def _add_vendored(project: Project, collector: MemberCollector, cache: Cache, ba
                 module, _, suffix = top.partition(".")
                 is_module = slash or suffix == "py" or suffix.endswith("so")
                 if is_module and (breaks_worker(module) or never_found(module)):
-                    message = f"{name} would replace a module that the worker needs, or never be imported"
-                    collector.report(codes.VENDOR, wheel.file, hint="remove the requirement", message=message)
+                    collector.report(codes.VENDOR_SHADOWS, wheel.file, name=name)
                 if before is None:
                     collector.add(name, path, where=wheel.file, anywhere=True)  # in the cache, with the locked digest
                     collector.places[name] = f"{wheel.file}!{name}"
                 elif (before if isinstance(before, bytes) else before.read_bytes()) != path.read_bytes():
-                    message = f"{name} comes from {collector.places.get(name, name)} and from {wheel.file}, and differs"
-                    collector.report(codes.NAME_COLLISION, wheel.file, message=message)
+                    place = collector.places.get(name, name)
+                    collector.report(
+                        codes.NAME_COLLISION_VENDORED, wheel.file, name=name, place=place, wheel=wheel.file
+                    )
             tops = {name.partition("/")[0].partition(".")[0] for name in unpacked.names if ".dist-info/" not in name}
             known = {"name": wheel.name, "version": wheel.version, "file": wheel.file, "sha256": wheel.sha256}
             packages.append(VendoredPackage(**known, modules=tuple(sorted(tops))))
     except MarpackError as error:
-        collector.report(codes.VENDOR, error.where, hint=error.hint, message=error.what)
+        collector.report(codes.VENDOR, error.where, hint=error.hint, reason=error.what)
         return UNSET
     finally:
         cache.close()  # the wheels used last are evicted last
@@ -289,7 +287,7 @@ def plan_flags(
     for entry in filter(None, map(str.strip, (flags.extra_files or "").split(","))):
         found = matches(entry, Path())
         if not found and is_pattern(entry):
-            collector.report(codes.GLOB_WITHOUT_MATCH, "--extra-files", message=f"{entry} matches no file")
+            collector.report(codes.GLOB_WITHOUT_MATCH, "--extra-files", pattern=entry)
             continue
         for path in map(Path, found or [entry]):
             if path.is_dir():
@@ -328,7 +326,7 @@ def _finish(
     except OutputExistsError as error:
         exists = error
     except ProjectError as error:
-        findings.append(codes.OUTPUT.at(error.where, hint=error.hint, message=error.what))
+        findings.append(codes.OUTPUT.at(error.where, hint=error.hint, reason=error.what))
     if strict:
         findings = [changed(f, severity=Severity.ERROR) if f.severity is Severity.WARNING else f for f in findings]
     count = sum(finding.severity is Severity.ERROR for finding in findings)
@@ -383,5 +381,4 @@ def _unpacked_files(plan: Plan, home: Path | None) -> Iterator[Finding]:
     packed = {PurePosixPath(member.name).name for member in plan.members}
     for line, name in sorted(named):
         if PurePosixPath(name).name not in packed:
-            message = f"it names {name}, which exists and is not packed"
-            yield codes.FILE_NOT_PACKED.at(f"{source}:{line}", message=message)
+            yield codes.FILE_NOT_PACKED.at(f"{source}:{line}", file=name)

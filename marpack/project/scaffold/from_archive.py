@@ -64,7 +64,7 @@ def read_project(archive: Archive) -> ArchiveProject:
         files=files | {place: partial(copy, member) for member, place in places.items()},
         members=frozenset(places),
         generated=tuple(sample["input"] for sample in unchanged),
-        findings=tuple(codes.NOT_CARRIED_OVER.at(message=each) for each in _losses(archive, index, name)),
+        findings=tuple(_losses(archive, index, name)),
     )
 
 
@@ -122,7 +122,7 @@ def _file_entries(members: list[str], places: dict[str, str]) -> Iterator[str | 
             yield from (name if places[name] == name else {"from": places[name], "to": name} for name in names)
 
 
-def _losses(archive: Archive, index: Index, name: str) -> Iterator[str]:
+def _losses(archive: Archive, index: Index, name: str) -> Iterator[Finding]:
     """Yield the facts of the manifest and in MAR-INF/ that a project cannot express."""
     manifest, model = archive.manifest, archive.manifest.model
     given = index.metadata or Metadata()
@@ -133,18 +133,18 @@ def _losses(archive: Archive, index: Index, name: str) -> Iterator[str]:
     others = [each for each in archive.entries if each.startswith(_META) and not each.startswith(SAMPLES)]
     others = [each for each in others if each not in {MANIFEST_NAME, INDEX_NAME}]
     commit = index.provenance.get("source_commit")
-    losses = {
-        f"'{model.name}' is not a model name, so the project's is '{name}'": name != model.name,
-        "the archive has no version, so the project's is 1.0": not model.version,
-        f"the runtime '{manifest.runtime}' of the manifest becomes 'python'": manifest.runtime != "python",
-        f"{FILE_NAME} has no key for the manifest's {', '.join(dropped)}": dropped,
-        f"{', '.join(others[:3])} under {_META} is left out: the server ignores it": others,
-        f"the {' and '.join(invalid)} in {INDEX_NAME} is not valid in {FILE_NAME}": invalid,
-        "the vendored packages become plain files of the project": index.vendored,
-        f"the archive was built from commit {commit}: build --source-commit records it again": commit,
-    }
-    yield from (loss for loss, is_lost in losses.items() if is_lost)
+    losses = (
+        (name != model.name, codes.NAME_NOT_CARRIED_OVER.at(name=model.name, used=name)),
+        (not model.version, codes.VERSION_NOT_CARRIED_OVER.at()),
+        (manifest.runtime != "python", codes.RUNTIME_NOT_CARRIED_OVER.at(runtime=manifest.runtime)),
+        (dropped, codes.NOT_CARRIED_OVER.at(keys=", ".join(dropped))),
+        (others, codes.MEMBERS_NOT_CARRIED_OVER.at(names=", ".join(others[:3]))),
+        (invalid, codes.METADATA_NOT_CARRIED_OVER.at(keys=" and ".join(invalid))),
+        (index.vendored, codes.VENDORED_NOT_CARRIED_OVER.at()),
+        (commit, codes.COMMIT_NOT_CARRIED_OVER.at(commit=commit)),
+    )
+    yield from (finding for is_lost, finding in losses if is_lost)
     named = {"serializedFile": model.serialized_file, "modelFile": model.model_file, "configFile": model.config_file}
     for key, file in (named | {"requirementsFile": model.requirements_file}).items():
         if file and "/" in file:
-            yield f"the manifest's {key} is {file}, which is in a folder"
+            yield codes.PLACE_NOT_CARRIED_OVER.at(key=key, file=file)

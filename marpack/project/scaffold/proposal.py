@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 from marpack import finding_codes as codes
 from marpack.archive.protocol import MODEL_NAME
 from marpack.errors import UsageError
-from marpack.findings import Finding, Severity
+from marpack.findings import Finding
 from marpack.project.load import count_labels, labels_member
 from marpack.project.members import OFFERED, EntryPoint, near_built_in
 from marpack.project.scaffold.folder_scan import (
@@ -323,8 +323,7 @@ def _serve(draft: Proposal, folder: Path, found: FolderScan, weights: Weights, *
         fitting = model_files_for(folder, found, weights)
         model_file = next(iter(fitting), None)
         if fitting[1:]:
-            message = f"{model_file} was chosen for the model's class; it could also be {', '.join(fitting[1:])}"
-            findings.append(codes.MORE_MODEL_FILES.at(message=message))
+            findings.append(codes.MORE_MODEL_FILES.at(name=model_file, others=", ".join(fitting[1:])))
     changes: dict[str, Any] = {"kind": weights.kind, "model_file": model_file}  # Any: each field has its type
     if draft.target is Target.MARPACK or loads:
         return replace(draft, **changes, findings=tuple(findings))
@@ -333,18 +332,13 @@ def _serve(draft: Proposal, folder: Path, found: FolderScan, weights: Weights, *
         converted = path.name if path.is_absolute() or ".." in path.parts else str(path)
         changes |= {"weights": converted, "kind": WeightsFormat.STATE_DICT}
         changes["converts"] = Path(os.path.normpath(folder / name))
-        severity, message = Severity.NOTE, f"{converted} has the tensors of {name}, which TorchServe cannot load"
-        if converted in found.names:
-            severity, message = Severity.WARNING, f"{converted} exists: it is packed, and {name} is not converted"
-        hint = f"to convert again: marpack init --force --weights {name}"
-        findings.append(codes.CONVERTED.at(severity=severity, hint=hint, message=message))
+        code = codes.CONVERTED_BEFORE if converted in found.names else codes.CONVERTED
+        hint = f"{code.hint} --weights {name}"
+        findings.append(code.at(hint=hint, converted=converted, file=name))
     elif row.marpack_only and draft.target is None:
         changes["target"] = Target.MARPACK
-        message = f"TorchServe cannot load {name}, so the target is marpack"
-        hint = "for TorchServe, save the model: torch.jit.trace(model, example).save('model.pt')"
-        if row.is_state:
-            hint = "name the model's class, and it is converted: marpack init --force --model-file FILE"
-        findings.append(codes.NOT_FOR_TORCHSERVE.at(hint=hint, message=message))
+        code = codes.STATE_NOT_FOR_TORCHSERVE if row.is_state else codes.NOT_FOR_TORCHSERVE
+        findings.append(code.at(file=name))
     return replace(draft, **changes, findings=tuple(findings))
 
 
@@ -363,24 +357,20 @@ def _notes(
     asked = own.asked if own else {}
     others = ", ".join(each.name for each in found.weights if each != weights and each.name not in asked)
     if weights and others and answers.weights is None:
-        why = f", since {own.file} names it" if own and weights.name in asked else ""
+        why = f", because {own.file} names it" if own and weights.name in asked else ""
         yield codes.MORE_WEIGHTS.at(name=weights.name, why=why, others=others)
     if own:
         others = ", ".join(name for name in found.handlers if name != own.entry and name not in own.imported)
         if others:
-            yield codes.MORE_HANDLERS.at(message=f"{own.entry} was chosen for the handler; it could also be {others}")
+            yield codes.MORE_HANDLERS.at(name=own.entry, others=others)
         packed = {weights.name if weights else None, draft.labels, *asked}
         folders = tuple(name for name in asked if name.endswith("/"))
         left = [name for name in found.data if name not in packed and not name.startswith(folders)]
         if left:
             more = f" and {len(left) - _MAX_SHOWN} more" if left[_MAX_SHOWN:] else ""
-            message = f"left out, since {own.file} does not name them: {', '.join(left[:_MAX_SHOWN])}{more}"
-            yield codes.LEFT_OUT.at(message=message)
+            yield codes.LEFT_OUT.at(handler=own.file, files=f"{', '.join(left[:_MAX_SHOWN])}{more}")
     if not draft.samples.listed:
-        hint = "To add one: marpack run --input FILE --record"
-        yield codes.NO_SAMPLES.at(
-            hint=hint, message="without a sample, `marpack check` reports the archive as not proved"
-        )
+        yield codes.NO_SAMPLES.at()
 
 
 def assemble(proposal: Proposal, convert: Convert, *, for_new: bool = True) -> dict[str, Source]:
