@@ -1,4 +1,4 @@
-"""Trained nets as files that say nothing about the machine they were made on, the same bytes every time."""
+"""Save trained models as files with the same bytes on every machine."""
 
 import warnings
 import zipfile
@@ -13,17 +13,17 @@ _WRITTEN_BY_TORCH = ("version", "byteorder", ".data/serialization_id", ".storage
 
 
 def make_deterministic(seed: int = 0) -> None:
-    """Seed torch and forbid what makes two runs differ; one thread, since sums depend on how they are split."""
+    """Seed torch and forbid nondeterminism; use one thread, because sums depend on how they are split."""
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
 
 
 def save_torchscript(net: nn.Module, path: Path) -> None:
-    """Script a net and save it: without debug records, which hold the absolute paths of all sources."""
+    """Script a model and save it without debug records, which contain the absolute paths of all sources."""
     buffer = BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch would rather export; the server takes TorchScript
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch recommends export; the server needs TorchScript
         torch.jit.save(torch.jit.script(net.eval()), buffer)
     with zipfile.ZipFile(buffer) as full:
         records = {info.filename.partition("/")[2]: full.read(info) for info in full.infolist()}
@@ -37,16 +37,16 @@ def save_torchscript(net: nn.Module, path: Path) -> None:
 
 
 def _sort_constants(code: bytes) -> bytes:
-    """Put each class's constants in order; torch lists them as a set of strings falls out, so differently each run."""
+    """Sort each class's constants, because torch lists them in the order of a set, which differs between runs."""
     runs = groupby(code.splitlines(keepends=True), key=lambda line: b" : Final[" in line)
     return b"".join(b"".join(sorted(run) if constants else run) for constants, run in runs)
 
 
 def save_onnx(net: nn.Module, example: torch.Tensor, path: Path, *, input_name: str, output_name: str) -> None:
-    """Save a net of one input and one output as ONNX, for batches of any size."""
+    """Save a model with one input and one output as ONNX, for batches of any size."""
     batch = {input_name: {0: "batch"}, output_name: {0: "batch"}}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the newer exporter needs one more package
+        warnings.simplefilter("ignore", DeprecationWarning)  # the newer exporter needs another package
         torch.onnx.export(
             net.eval(),
             (example,),
@@ -59,9 +59,9 @@ def save_onnx(net: nn.Module, example: torch.Tensor, path: Path, *, input_name: 
 
 
 def save_exported(net: nn.Module, example: torch.Tensor, path: Path) -> None:
-    """Save a net of one input as a torch.export program, for batches of any size."""
+    """Save a model with one input as a torch.export program, for batches of any size."""
     batch = torch.export.Dim("batch")
     program = torch.export.export(net.eval(), (example,), dynamic_shapes=({0: batch},))
     for node in program.graph.nodes:
-        node.meta.pop("stack_trace", None)  # it holds the absolute paths of all sources
+        node.meta.pop("stack_trace", None)  # it contains the absolute paths of all sources
     torch.export.save(program, path)

@@ -1,4 +1,4 @@
-"""Pictures of simple shapes, drawn at random, with what is in them and how the server's image handlers see them."""
+"""Draw images of simple shapes at random, with their contents, and prepare them as the server's image handlers do."""
 
 import math
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ Box = tuple[float, float, float, float]  # x1, y1, x2, y2 in pixels
 Points = list[tuple[float, float]]
 
 SHAPES = ("circle", "cross", "ring", "square", "star", "triangle")
-_FINE = 2  # drawn so many times larger, then reduced: smooth edges
+_FINE = 2  # factor by which shapes are drawn larger and then reduced, for smooth edges
 _ROUND: Points = [(-1, 0), (0, -1), (1, 0), (0, 1)]
-# A polygon is a pattern of (angle, distance from the centre) that goes round `count` times.
+# A polygon is a pattern of (angle, distance from the center) that is repeated `count` times.
 _RAYS: dict[str, tuple[int, Points]] = {
     "triangle": (3, [(0, 1)]),
     "square": (4, [(0, 1)]),
     "star": (5, [(0, 1), (math.pi / 5, 0.4)]),
     "cross": (4, [(-0.3, 1), (0.3, 1), (math.pi / 4, 0.42)]),
 }
-# What the image handlers normalise by: ImageNet's mean and deviation per channel.
+# The image handlers normalize by ImageNet's mean and deviation per channel.
 _MEAN = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
 _DEVIATION = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One shape: what it is, where its centre lies, how far it reaches (pixels), how it is turned (radians)."""
+    """One shape: its kind, center and radius in pixels, and rotation in radians."""
 
     kind: str
     x: float
@@ -40,26 +40,26 @@ class Shape:
 
     @property
     def box(self) -> Box:
-        """The smallest upright box around the shape."""
+        """Return the smallest upright box around the shape."""
         xs, ys = zip(*self.outline, strict=True)
         return min(xs), min(ys), max(xs), max(ys)
 
     @property
     def outline(self) -> Points:
-        """The corners; for a round shape the four outermost points, up, down, left and right."""
+        """Return the corners, or for a round shape the four outermost points."""
         unit = _ROUND if self.kind in {"circle", "ring"} else _corners(self.kind, self.turn)
         return [(self.x + self.radius * dx, self.y + self.radius * dy) for dx, dy in unit]
 
 
 def choose_shape(random: Random, kind: str, area: Box, radii: tuple[float, float]) -> Shape:
-    """Place a shape of a random size wholly inside an area."""
+    """Place a shape of a random size inside an area."""
     radius = random.uniform(*radii)
     x, y = (random.uniform(low + radius, high - radius) for low, high in (area[::2], area[1::2]))
     return Shape(kind, x, y, radius, random.uniform(0, 2 * math.pi), _bright(random))
 
 
 def visible(size: Size) -> Box:
-    """Return what is left of a picture when its middle is cut out, as `crop` does."""
+    """Return the part of an image that `crop` keeps."""
     reach = min(size) * 224 / 256 / 2
     x, y = size[0] / 2, size[1] / 2
     return x - reach, y - reach, x + reach, y + reach
@@ -75,7 +75,7 @@ def draw(random: Random, size: Size, shapes: list[Shape]) -> Image.Image:
 
 
 def draw_mask(size: Size, shapes: list[Shape], classes: tuple[str, ...]) -> Image.Image:
-    """Draw which class each pixel belongs to: mode L, 0 for the background, `1 + classes.index(kind)` for a shape."""
+    """Draw the class of each pixel: mode L, 0 for the background, `1 + classes.index(kind)` for a shape."""
     mask = Image.new("L", size)
     pen = ImageDraw.Draw(mask)
     for shape in shapes:
@@ -84,18 +84,18 @@ def draw_mask(size: Size, shapes: list[Shape], classes: tuple[str, ...]) -> Imag
 
 
 def to_tensor(picture: Image.Image) -> torch.Tensor:
-    """Return an RGB picture as `[3, H, W]` in 0…1."""
+    """Return an RGB image as `[3, H, W]` in 0…1."""
     pixels = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8)
     return pixels.view(picture.height, picture.width, 3).permute(2, 0, 1) / 255
 
 
 def see(picture: Image.Image) -> torch.Tensor:
-    """Return what `image_classifier` and `image_segmenter` make of an RGB picture: `[3, 224, 224]`, normalised."""
+    """Prepare an RGB image as `image_classifier` and `image_segmenter` do: `[3, 224, 224]`, normalized."""
     return (to_tensor(crop(picture)) - _MEAN) / _DEVIATION
 
 
 def crop(picture: Image.Image, how: Image.Resampling = Image.Resampling.BILINEAR) -> Image.Image:
-    """Scale the shorter side to 256 and cut 224 x 224 out of the middle."""
+    """Scale the shorter side to 256 and crop the center to 224 x 224."""
     scale = 256 / min(picture.size)
     large = picture.resize([int(side * scale) for side in picture.size], how)
     left, top = (round((side - 224) / 2) for side in large.size)
@@ -112,7 +112,7 @@ def _fill(pen: ImageDraw.ImageDraw, shape: Shape, colour: Colour | int, scale: i
 
 
 def _corners(kind: str, turn: float) -> Points:
-    """Return a polygon's corners on and within the unit circle, turned."""
+    """Return a rotated polygon's corners within the unit circle."""
     count, pattern = _RAYS[kind]
     rays = [(full + angle, reach) for full in _split_circle(count) for angle, reach in pattern]
     return [(reach * math.cos(turn + angle), reach * math.sin(turn + angle)) for angle, reach in rays]
@@ -123,7 +123,7 @@ def _split_circle(count: int) -> list[float]:
 
 
 def _background(random: Random, size: Size) -> Image.Image:
-    """Blend a few dark colours into each other and scratch the result with thin lines."""
+    """Blend a few dark colors and draw thin lines over them."""
     patches = Image.new("RGB", (4, 3))
     patches.putdata([_dark(random) for _ in range(12)])
     ground = patches.resize(size, Image.Resampling.BILINEAR)

@@ -1,4 +1,4 @@
-"""Measured cells in, `benign` or `malignant` out: any number of cells per request, and all requests at once."""
+"""Classify measured cells as benign or malignant: any number per request, one model call per batch."""
 
 import json
 
@@ -9,10 +9,10 @@ FEATURES = 30
 
 
 class CellsHandler(BaseHandler):
-    """One pass of the net for a whole batch; a bad request costs nobody else an answer."""
+    """Call the model once per batch; a bad request does not affect the others."""
 
     def handle(self, data, context):
-        """Answer each request with the verdicts on its own cells, or with what is wrong with it."""
+        """Return the classes of each request's cells, or an error."""
         requests = [read_cells(row.get("data") or row.get("body")) for row in data]
         verdicts = self.judge([cell for cells in requests for cell in cells or []])
         parts = verdicts.split([len(cells or []) for cells in requests])
@@ -33,14 +33,14 @@ class CellsHandler(BaseHandler):
         return {"cells": [self.mapping[str(int(verdict))] for verdict in malignant], "malignant": sum(malignant)}
 
     def measure(self, metrics, requests):
-        """Emit what an operator would watch: the server collects it, `marpack run` shows it."""
+        """Add metrics; the server collects them, and `marpack run --json` prints them."""
         metrics.add_counter("CellsJudged", sum(len(cells or []) for cells in requests))
         metrics.add_counter("RequestsRefused", requests.count(None))
         metrics.add_percent("BatchFill", 100 * len(requests) / self.model_yaml_config["batchSize"])
 
 
 def read_cells(body):
-    """Return a JSON list of cells, or None for anything else; the body is decoded already if its type says JSON."""
+    """Return a JSON list of cells, or None for another body; a body of type JSON arrives decoded."""
     try:
         cells = json.loads(body) if isinstance(body, (str, bytes, bytearray)) else body
         sound = isinstance(cells, list) and all(len(cell) == FEATURES for cell in cells)

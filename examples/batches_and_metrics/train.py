@@ -1,4 +1,4 @@
-"""Train a logistic regression that tells malignant cells from benign ones, and write everything the example commits.
+"""Train a logistic regression that classifies cells as malignant or benign, and write the example's files.
 
 From the repository's root: python -m examples.batches_and_metrics.train [FOLDER]
 """
@@ -49,7 +49,7 @@ def train(cells: torch.Tensor, malignant: torch.Tensor) -> nn.Module:
 
 
 def write_samples(cells: torch.Tensor, folder: Path) -> None:
-    """Write the first held-out cells in requests of different sizes, and a request that is none."""
+    """Write requests of different sizes with the first held-out cells, and an invalid request."""
     folder.mkdir(exist_ok=True)
     rows = iter(cells.tolist())
     for name, count in SAMPLES.items():

@@ -1,4 +1,4 @@
-"""A picture of a handwritten digit in, the three likeliest digits out."""
+"""Return the three likeliest digits in an image of a handwritten digit."""
 
 import io
 
@@ -6,15 +6,15 @@ import torch
 from PIL import Image
 from ts.torch_handler.base_handler import BaseHandler
 
-SIDE = 8  # the net was trained on scans of 8x8 pixels
+SIDE = 8  # pixels of the scans that the model was trained on
 TOP = 3
 
 
 class DigitsHandler(BaseHandler):
-    """Loading and inference are the base handler's; only what goes in and what comes out is ours."""
+    """Define the input and the output; the base handler loads the model and runs it."""
 
     def preprocess(self, data):
-        """Decode one picture per request, as `data` of a form or as the body itself: `[N, 1, 8, 8]` in 0…1."""
+        """Decode one image per request, from the form field `data` or the body: `[N, 1, 8, 8]` in 0…1."""
         scans = b"".join(read_scan(row.get("data") or row.get("body")) for row in data)
         pixels = torch.frombuffer(bytearray(scans), dtype=torch.uint8)
         return pixels.view(-1, 1, SIDE, SIDE) / 255
@@ -24,7 +24,7 @@ class DigitsHandler(BaseHandler):
         return [self.likeliest(row) for row in data.softmax(dim=1).tolist()]
 
     def likeliest(self, probabilities):
-        # Rounded before sorting: the last bits differ between processors, the answer should not.
+        # Round before sorting, because the last bits differ between processors.
         named = [(self.mapping[str(index)], round(p, 4)) for index, p in enumerate(probabilities)]
         named.sort(key=lambda pair: -pair[1])
         return dict(named[:TOP])

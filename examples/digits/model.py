@@ -1,11 +1,11 @@
-"""The net: two small convolutions over an 8x8 scan."""
+"""Define the model: two small convolutions over an 8x8 scan."""
 
 import torch
 from torch import nn
 
 
 class DigitsNet(nn.Module):
-    """Tell a handwritten digit: scans `[N, 1, 8, 8]` in 0…1 to logits `[N, 10]`."""
+    """Map scans `[N, 1, 8, 8]` in 0…1 to logits `[N, 10]`, one per digit."""
 
     def __init__(self) -> None:
         super().__init__()

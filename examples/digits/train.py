@@ -1,4 +1,4 @@
-"""Train the digits net on scikit-learn's handwritten digits and write everything the example commits.
+"""Train the model on scikit-learn's handwritten digits, and write the example's files.
 
 From the repository's root: python -m examples.digits.train [FOLDER]
 """
@@ -21,8 +21,8 @@ NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 EPOCHS = 40
 BATCH = 32
 REPEATS = 2  # the samples are the first held-out scan of each digit, and the first two that repeat one
-SMOOTHING = 0.03  # keeps the net from being certain of everything
-SCALE = 16  # an 8x8 scan becomes a picture of 128x128
+SMOOTHING = 0.03  # keeps the model from being too certain
+SCALE = 16  # an 8x8 scan becomes an image of 128x128
 GOOD_ENOUGH = 0.97
 
 
@@ -40,7 +40,7 @@ def main(folder: Path = HERE) -> float:
 
 
 def load() -> tuple[torch.Tensor, torch.Tensor]:
-    """Return 1,797 scans `[N, 1, 8, 8]` as the handler sees them in a PNG, and their digits `[N]`."""
+    """Return 1,797 scans `[N, 1, 8, 8]` as the handler reads them from a PNG, and their digits `[N]`."""
     bunch = load_digits()
     gray = torch.tensor(bunch.images * 255 / 16).round()
     return gray[:, None].float() / 255, torch.tensor(bunch.target)
@@ -61,7 +61,7 @@ def train(scans: torch.Tensor, digits: torch.Tensor) -> DigitsNet:
 
 
 def write(net: DigitsNet, scans: torch.Tensor, digits: torch.Tensor, folder: Path) -> None:
-    """Write the net in both forms, the labels and a dozen pictures."""
+    """Write the model in both forms, the labels and twelve images."""
     save_torchscript(net, folder / "digits.pt")
     torch.save(net.state_dict(), folder / "state_dict.pt")
     (folder / "labels.txt").write_text("".join(f"{digit}\n" for digit in range(10)))
@@ -71,7 +71,7 @@ def write(net: DigitsNet, scans: torch.Tensor, digits: torch.Tensor, folder: Pat
 
 
 def choose(digits: list[int]) -> Iterator[tuple[str, int]]:
-    """Walk through the held-out scans in their order, without a look at how the net does on them."""
+    """Choose held-out scans in their order, whatever the model predicts."""
     met: dict[int, int] = {}
     repeats = 0
     for index, digit in enumerate(digits):

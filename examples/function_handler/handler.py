@@ -1,4 +1,4 @@
-"""Four lengths of an iris flower in, its species out: a function instead of a class."""
+"""Return the species of an iris flower from four lengths, with a function in place of a class."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ labels = None
 
 
 def predict(data, context):
-    """Answer a batch; the first call, with no data, only loads."""
+    """Return one species per row; the first call has no data and only loads the model."""
     if net is None:
         load(Path(context.system_properties["model_dir"]), context.manifest["model"]["serializedFile"])
     if data is None:
@@ -22,12 +22,12 @@ def predict(data, context):
 
 
 def load(folder, weights):
-    global net, labels  # noqa: PLW0603 - one model for the worker's life
+    global net, labels  # noqa: PLW0603 - one model per worker
     net = torch.jit.load(folder / weights).eval()
     labels = json.loads((folder / "index_to_name.json").read_text())
 
 
 def lengths(line):
-    """Read a line such as `5.1,3.5,1.4,0.2`: sepal and petal, length and width, in centimetres."""
+    """Read a line such as `5.1,3.5,1.4,0.2`: sepal and petal, length and width, in centimeters."""
     text = line if isinstance(line, str) else line.decode()  # text/plain and text/csv arrive as str
     return [float(value) for value in text.split(",")]

@@ -1,4 +1,4 @@
-"""Train a net that tells the species of an iris, and write everything the example commits.
+"""Train a model that predicts the species of an iris, and write the example's files.
 
 From the repository's root: python -m examples.function_handler.train [FOLDER]
 """

@@ -1,4 +1,4 @@
-"""Train a net that tells six shapes apart, and write everything the example commits.
+"""Train a model that distinguishes six shapes, and write the example's files.
 
 From the repository's root: python -m examples.image_classifier.train [FOLDER]
 """
@@ -21,7 +21,7 @@ GOOD_ENOUGH = 0.95
 
 
 class ShapesNet(nn.Module):
-    """Pictures `[N, 3, 224, 224]`, normalised, to logits `[N, 6]`; it looks at a quarter of the resolution."""
+    """Map normalized images `[N, 3, 224, 224]` to logits `[N, 6]`, at a quarter of the resolution."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,14 +60,14 @@ def main(folder: Path = HERE) -> float:
 
 
 def draw_one(random: Random, kind: str) -> Image.Image:
-    """Draw a picture of any size around one shape."""
+    """Draw an image of any size with one shape."""
     size = random.randrange(200, 360), random.randrange(200, 360)
     small = min(size)
     return draw(random, size, [choose_shape(random, kind, visible(size), (small / 7, small / 3))])
 
 
 def draw_set(random: Random, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return pictures as the net's layers see them, `[count, 3, 56, 56]`, and their classes `[count]`."""
+    """Return images as the model's layers get them, `[count, 3, 56, 56]`, and their classes `[count]`."""
     shrink = nn.AvgPool2d(4)
     kinds = [index % len(SHAPES) for index in range(count)]
     return torch.stack([shrink(see(draw_one(random, SHAPES[kind]))) for kind in kinds]), torch.tensor(kinds)

@@ -1,4 +1,4 @@
-"""Train a net that tells for each pixel which of four shapes it belongs to, and write everything the example commits.
+"""Train a model that finds the shape of each pixel, and write the example's files.
 
 From the repository's root: python -m examples.image_segmenter.train [FOLDER]
 """
@@ -24,7 +24,7 @@ GOOD_ENOUGH = 0.75
 
 
 class SegmentNet(nn.Module):
-    """Pictures `[N, 3, 224, 224]`, normalised, to `{"out": logits [N, 5, 224, 224]}`, worked out at half the size."""
+    """Map normalized images `[N, 3, 224, 224]` to `{"out": logits [N, 5, 224, 224]}`, at half of the resolution."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class SegmentNet(nn.Module):
         return {"out": functional.interpolate(logits, scale_factor=4.0, mode="bilinear")}
 
     def segment(self, small: torch.Tensor) -> torch.Tensor:
-        """Return logits `[N, 5, 56, 56]` of pictures `[N, 3, 112, 112]`."""
+        """Return logits `[N, 5, 56, 56]` of images `[N, 3, 112, 112]`."""
         fine = self.fine(small)
         middle = self.middle(fine)
         middle = middle + functional.interpolate(self.coarse(middle), scale_factor=2.0)
@@ -74,7 +74,7 @@ def main(folder: Path = HERE) -> float:
 
 
 def choose_scene(random: Random) -> tuple[Size, list[Shape]]:
-    """Choose a size and one to three shapes; a later one may hide part of an earlier one."""
+    """Choose a size and one to three shapes; a later one may cover an earlier one."""
     size = random.randrange(230, 330), random.randrange(230, 330)
     radii = min(size) / 7, min(size) / 4
     kinds = random.choices(SHAPES, k=random.randint(1, 3))
@@ -82,7 +82,7 @@ def choose_scene(random: Random) -> tuple[Size, list[Shape]]:
 
 
 def draw_set(random: Random, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return pictures `[count, 3, 112, 112]` as the net sees them, and each pixel's class `[count, 56, 56]`."""
+    """Return images `[count, 3, 112, 112]` as the model gets them, and each pixel's class `[count, 56, 56]`."""
     shrink = nn.AvgPool2d(2)
     pictures, masks = [], []
     for _ in range(count):
@@ -100,7 +100,7 @@ def train(pictures: torch.Tensor, masks: torch.Tensor) -> SegmentNet:
     optimizer = torch.optim.Adam(net.parameters())
     steps = EPOCHS * -(-len(pictures) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.01, total_steps=steps)
-    weight = torch.tensor([0.3] + [1.0] * len(SHAPES))  # most of a picture is background
+    weight = torch.tensor([0.3] + [1.0] * len(SHAPES))  # most pixels are background
     for _ in range(EPOCHS):
         for batch in torch.randperm(len(pictures)).split(BATCH):
             seen, true = turn(pictures[batch], masks[batch])
@@ -112,14 +112,14 @@ def train(pictures: torch.Tensor, masks: torch.Tensor) -> SegmentNet:
 
 
 def turn(pictures: torch.Tensor, masks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Turn a batch by quarters, mirror it, and swap its colours, all at random: a shape stays what it is."""
+    """Rotate, mirror and recolor a batch at random, which does not change the classes."""
     quarters, mirrored = torch.randint(4, ()).item(), torch.randint(2, ()).item()
     pictures, masks = (stack.rot90(quarters, (-2, -1)) for stack in (pictures[:, torch.randperm(3)], masks))
     return (pictures.flip(-1), masks.flip(-1)) if mirrored else (pictures, masks)
 
 
 def mean_overlap(found: torch.Tensor, true: torch.Tensor) -> float:
-    """Return the intersection over union, averaged over the classes."""
+    """Return the mean intersection over union of the classes."""
     ratios = []
     for index in range(len(CLASSES)):
         here, there = found == index, true == index

@@ -1,4 +1,4 @@
-"""Train a net that finds shapes and says where they are, and write everything the example commits.
+"""Train a model that finds shapes and their boxes, and write the example's files.
 
 From the repository's root: python -m examples.object_detector.train [FOLDER]
 """
@@ -17,18 +17,18 @@ from examples.pictures import Shape, Size, choose_shape, draw, to_tensor
 
 HERE = Path(__file__).parent
 SHAPES = ("circle", "cross", "star", "triangle")
-STRIDE = 8  # pixels to a cell of the net's output
-SIZE = 160, 128  # of the pictures it learns from; it takes any
+STRIDE = 8  # pixels per cell of the model's output
+SIZE = 160, 128  # of the training images; the model accepts any size
 EPOCHS = 16
 BATCH = 8
 GOOD_ENOUGH = 0.9
 
 
 class DetectNet(nn.Module):
-    """Pictures `[N, 3, H, W]` in 0…1 to one `{boxes [M, 4], labels [M], scores [M]}` each.
+    """Map images `[N, 3, H, W]` in 0…1 to one `{boxes [M, 4], labels [M], scores [M]}` each.
 
-    Each cell of 8 x 8 pixels says of every class how sure it is that a shape of it has its middle there, and how
-    far from the cell's middle that shape's sides are. Of neighbours only the surest counts.
+    Each cell of 8 x 8 pixels predicts, for each class, the probability of a shape with its center there, and the
+    distances of that shape's sides from the cell's center. Only the likeliest of neighboring cells counts.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class DetectNet(nn.Module):
     def collect(
         self, middles: torch.Tensor, scores: torch.Tensor, labels: torch.Tensor, sides: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        """Return the shapes whose middle a cell is, the surest first."""
+        """Return the shapes with their center in a cell, the likeliest first."""
         rows, columns = torch.where(middles)
         found = scores[rows, columns]
         order = found.argsort(descending=True)
@@ -87,7 +87,7 @@ def main(folder: Path = HERE) -> float:
 
 
 def choose_scene(random: Random, size: Size = SIZE) -> list[Shape]:
-    """Choose up to five shapes that keep out of each other's way."""
+    """Choose up to five shapes that do not overlap."""
     shapes: list[Shape] = []
     for _ in range(random.randint(2, 5)):
         new = choose_shape(random, random.choice(SHAPES), (0, 0, *size), (14, 34))
@@ -97,9 +97,9 @@ def choose_scene(random: Random, size: Size = SIZE) -> list[Shape]:
 
 
 def draw_set(random: Random, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return pictures `[count, 3, H, W]` and what their cells should say `[count, 4 classes + 4 sides, h, w]`.
+    """Return images `[count, 3, H, W]` and the targets of their cells `[count, 4 classes + 4 sides, h, w]`.
 
-    A class's value is 1 in the cell of a shape's middle, -1 (not asked) in the cells beside it, and 0 elsewhere.
+    A class's value is 1 in the cell of a shape's center, -1 (ignored) in the neighboring cells, and 0 elsewhere.
     """
     pictures, targets = [], []
     for _ in range(count):
@@ -137,7 +137,7 @@ def train(pictures: torch.Tensor, targets: torch.Tensor) -> DetectNet:
 
 
 def loss(cells: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return how wrong the classes are (the hard cases weigh more) and how far off the sides, per shape."""
+    """Return the loss of the classes, in which hard cases count more, and of the sides, per shape."""
     logits, classes = cells[:, : len(SHAPES)], targets[:, : len(SHAPES)]
     asked, middle = classes >= 0, classes.amax(1, keepdim=True) == 1
     wrong = functional.binary_cross_entropy_with_logits(logits, classes.clamp(min=0), reduction="none")
@@ -147,7 +147,7 @@ def loss(cells: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def f1(net: DetectNet, random: Random, count: int) -> float:
-    """Return the harmonic mean of how many finds are right and how many shapes are found."""
+    """Return the harmonic mean of precision and recall."""
     right = found = there = 0
     for _ in range(count):
         shapes = choose_scene(random)

@@ -1,4 +1,4 @@
-"""What is measured of a wine, in the order the net takes it."""
+"""The measurements of a wine, in the order of the model's input."""
 
 FEATURES = (
     "alcohol",

@@ -1,4 +1,4 @@
-"""The chemical analysis of a wine in, the cultivar it was made of out."""
+"""Return the cultivar of a wine from its chemical analysis."""
 
 import torch
 from features import FEATURES
@@ -7,14 +7,14 @@ from ts.utils.util import PredictionException
 
 
 class WineHandler(BaseHandler):
-    """The base handler makes an ONNX Runtime session of `wine.onnx`; running it is ours, on the server too."""
+    """Run the ONNX Runtime session that the base handler creates from `wine.onnx`."""
 
     def preprocess(self, data):
-        """Take one JSON object per request, `{feature: number}`: `[N, 13]`."""
+        """Read one JSON object per request, `{feature: number}`: `[N, 13]`."""
         return torch.tensor([measurements(row.get("data") or row.get("body")) for row in data])
 
     def inference(self, data, *args, **kwargs):
-        """Run the session on the processor: `[N, 3]` probabilities."""
+        """Run the session on the CPU: `[N, 3]` probabilities."""
         name = self.model.get_inputs()[0].name
         return self.model.run(None, {name: data.numpy()})[0]
 

@@ -1,4 +1,4 @@
-"""Train a net that tells the cultivar of a wine, and write everything the example commits.
+"""Train a model that predicts the cultivar of a wine, and write the example's files.
 
 From the repository's root: python -m examples.onnx.train [FOLDER]
 """
@@ -21,7 +21,7 @@ GOOD_ENOUGH = 0.95
 
 
 class WineNet(nn.Module):
-    """Analyses `[N, 13]`, in the units they were measured in, to probabilities `[N, 3]`."""
+    """Map analyses `[N, 13]` in their original units to probabilities `[N, 3]`."""
 
     def __init__(self, mean: torch.Tensor, deviation: torch.Tensor) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def train(wines: torch.Tensor, cultivars: torch.Tensor) -> WineNet:
 
 
 def write_samples(wines: torch.Tensor, cultivars: torch.Tensor, folder: Path) -> None:
-    """Write the first held-out wine of each cultivar, and one whose analysis is incomplete."""
+    """Write the first held-out wine of each cultivar, and an incomplete analysis."""
     folder.mkdir(exist_ok=True)
     for cultivar in range(3):
         first = wines[cultivars == cultivar][0].tolist()

@@ -1,4 +1,4 @@
-"""A patient's measurements in, an estimate of the disease's progression and its range out."""
+"""Estimate a disease's progression and its range from a patient's measurements."""
 
 import torch
 from ts.torch_handler.base_handler import BaseHandler
@@ -8,14 +8,14 @@ MEASUREMENTS = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 
 
 class ProgressionHandler(BaseHandler):
-    """Loading, compiling and inference are the base handler's; only what goes in and what comes out is ours."""
+    """Define the input and the output; the base handler loads, compiles and runs the model."""
 
     def preprocess(self, data):
-        """Take one JSON object per request, `{measurement: number}`: `[N, 10]`."""
+        """Read one JSON object per request, `{measurement: number}`: `[N, 10]`."""
         return torch.tensor([measurements(row.get("data") or row.get("body")) for row in data], device=self.device)
 
     def postprocess(self, data):
-        """Return per request the median and the range that four of five patients stay in."""
+        """Return the median and the range of four of five patients per request."""
         return [{"progression": round(mid), "from": round(low), "to": round(high)} for low, mid, high in data.tolist()]
 
 

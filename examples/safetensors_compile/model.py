@@ -1,4 +1,4 @@
-"""The net: from a patient's ten measurements to how far the disease will probably have gone in a year."""
+"""Define the model: from ten measurements of a patient to the progression of the disease in a year."""
 
 import torch
 from torch import nn
@@ -8,7 +8,7 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 
 class ProgressionNet(nn.Module):
-    """Measurements `[N, 10]`, in the units they were taken in, to three quantiles `[N, 3]`, lowest first."""
+    """Map measurements `[N, 10]` in their original units to three quantiles `[N, 3]`, the lowest first."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Train a net that estimates how diabetes progresses, and write everything the example commits.
+"""Train a model that estimates the progression of diabetes, and write the example's files.
 
 From the repository's root: python -m examples.safetensors_compile.train [FOLDER]
 """
@@ -16,8 +16,8 @@ from examples.exporting import make_deterministic
 from examples.safetensors_compile.model import QUANTILES, ProgressionNet
 
 HERE = Path(__file__).parent
-EPOCHS = 60  # more of it learns 331 patients by heart
-GOOD_ENOUGH = 0.85  # the error, as a part of that of always guessing the median
+EPOCHS = 60  # more epochs overfit the 331 patients
+GOOD_ENOUGH = 0.85  # the error relative to that of the median
 
 
 def main(folder: Path = HERE) -> float:

@@ -1,4 +1,4 @@
-"""A number in words in, the numbers that follow it out, each sent as soon as the net has said it."""
+"""Stream the numbers that follow a number in words."""
 
 import torch
 from ts.handler_utils.utils import send_intermediate_predict_response
@@ -6,15 +6,15 @@ from ts.torch_handler.base_handler import BaseHandler
 from ts.utils.util import PredictionException
 from words import END, NEXT, WORDS, encode
 
-COUNT = 5  # numbers in an answer
+COUNT = 5  # numbers in a response
 LONGEST = 8  # words in a number
 
 
 class CountingHandler(BaseHandler):
-    """The answers of a batch go on in step: one number of each, then the next of each."""
+    """Stream one number of each response of the batch, then the next number of each."""
 
     def handle(self, data, context):
-        """Send all but the last number as pieces of the answer, and return the last."""
+        """Send all but the last number as chunks, and return the last one."""
         numbers = [listen(row.get("data") or row.get("body")) for row in data]
         for index in range(len(numbers)):
             context.set_response_content_type(index, "text/plain")
@@ -26,7 +26,7 @@ class CountingHandler(BaseHandler):
 
     @torch.inference_mode()
     def follow(self, number):
-        """Let the net say the number that follows, word by word."""
+        """Return the words of the next number, predicted word by word."""
         words, state = [], None
         heard = encode([*number, NEXT])
         while len(words) < LONGEST:
@@ -39,7 +39,7 @@ class CountingHandler(BaseHandler):
 
 
 def listen(body):
-    """Return a request's words; text/plain arrives as str, anything else as a bytearray."""
+    """Return a request's words; text/plain arrives as str, other types as bytearray."""
     text = body if isinstance(body, str) else (body or b"").decode()
     words = text.lower().replace("-", " ").split()
     strange = [word for word in words if word not in WORDS]

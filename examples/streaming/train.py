@@ -1,4 +1,4 @@
-"""Train a net that counts in words, and write everything the example commits.
+"""Train a model that counts in words, and write the example's files.
 
 From the repository's root: python -m examples.streaming.train [FOLDER]
 """
@@ -19,13 +19,13 @@ EPOCHS = 8
 BATCH = 32
 HIDDEN = 96
 GOOD_ENOUGH = 0.97
-IGNORED = -100  # a place where the loss asks for nothing
+IGNORED = -100  # a position that the loss ignores
 
-Example = tuple[torch.Tensor, torch.Tensor]  # the words heard, and at each the word that must follow
+Example = tuple[torch.Tensor, torch.Tensor]  # the input words, and the next word of each
 
 
 class CountingNet(nn.Module):
-    """Words `[N, T]` and the state so far to what may follow each `[N, T, words]`, and the state after them."""
+    """Map words `[N, T]` and a state to the logits of the next words `[N, T, words]` and the next state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ def main(folder: Path = HERE) -> float:
 
 
 def example(number: int) -> Example:
-    """Return `three hundred next three hundred one`, and `three hundred one end` to be said after `next`."""
+    """Return `three hundred next three hundred one` and its target after `next`, `three hundred one end`."""
     question, answer = encode([*spell(number), NEXT]), encode([*spell(number + 1), END])
     asked = [IGNORED] * (len(question) - 1) + answer
     return torch.tensor(question + answer[:-1]), torch.tensor(asked)
@@ -79,7 +79,7 @@ def train(examples: list[Example]) -> CountingNet:
 
 @torch.inference_mode()
 def count_on(net: CountingNet, number: int) -> list[str]:
-    """Return what the net says of the number that follows, at most ten words."""
+    """Return the predicted words of the next number, at most ten."""
     heard, state, said = encode([*spell(number), NEXT]), None, []
     while len(said) < 10 and said[-1:] != [END]:
         logits, state = net(torch.tensor([heard]), state)

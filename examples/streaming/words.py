@@ -1,4 +1,4 @@
-"""Whole numbers in English words, and the words as the net numbers them."""
+"""Whole numbers in English words, and the numbers of these words in the model."""
 
 DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 TEENS = [
@@ -9,7 +9,7 @@ TEENS = [
 ]
 ONES = DIGITS + TEENS
 TENS = [f"{stem}ty" for stem in ("twen", "thir", "for", "fif", "six", "seven", "eigh", "nine")]
-NEXT, END = "next", "end"  # asks for the number that follows; says that it is complete
+NEXT, END = "next", "end"  # requests the next number; ends a number
 WORDS = [END, NEXT, *ONES, *TENS, "hundred", "thousand"]
 
 
@@ -25,5 +25,5 @@ def spell(number: int) -> list[str]:
 
 
 def encode(words: list[str]) -> list[int]:
-    """Return the net's numbers of words; raises ValueError for a word it does not know."""
+    """Return the model's numbers of words; raise ValueError for an unknown word."""
     return [WORDS.index(word) for word in words]

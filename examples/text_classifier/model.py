@@ -1,14 +1,14 @@
-"""The net: the mean of what each word and pair of words says."""
+"""Define the model: the mean of the embeddings of words and pairs of words."""
 
 import torch
 from torch import nn
 
-WORDS = 6000  # at most; 0 stands for every word the net has not met
+WORDS = 6000  # maximum number; 0 is an unknown word
 TOPICS = 6
 
 
 class TopicNet(nn.Module):
-    """Word numbers of several texts on end `[words]`, and where each text begins `[N]`, to logits `[N, 6]`."""
+    """Map the word numbers of concatenated texts `[words]` and their offsets `[N]` to logits `[N, 6]`."""
 
     def __init__(self) -> None:
         super().__init__()

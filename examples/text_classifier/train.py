@@ -1,4 +1,4 @@
-"""Train a net that knows which module of scikit-learn a sentence is about, from scikit-learn's own documentation.
+"""Train a model that predicts which module of scikit-learn a sentence is about, on scikit-learn's docstrings.
 
 From the repository's root: python -m examples.text_classifier.train [FOLDER]
 """
@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 MODULES = ("cluster", "decomposition", "ensemble", "linear_model", "metrics", "preprocessing")
 EPOCHS = 25
 BATCH = 32
-FORGET = 0.2  # so much of each text is made unknown in training, for texts of other people's words
+FORGET = 0.2  # share of words that training makes unknown, for texts with other words
 GOOD_ENOUGH = 0.75
 
 Passage = tuple[list[str], int]  # words and pairs of words, index into MODULES
@@ -48,7 +48,7 @@ def main(folder: Path = HERE) -> float:
 
 
 def load() -> list[Passage]:
-    """Return every passage that stands in one module's documentation only."""
+    """Return every passage that only one module's documentation contains."""
     passages = {module: documentation(importlib.import_module(f"sklearn.{module}")) for module in MODULES}
     spread = Counter(passage for found in passages.values() for passage in found)
     return [
@@ -75,16 +75,16 @@ def documentation(module: object) -> set[str]:
 
 
 def tokens(text: str) -> list[str]:
-    """Return words and pairs of words, as the handler `text_classifier` makes them of plain English."""
+    """Return words and pairs of words, as the handler `text_classifier` does for plain English."""
     words = text.lower().translate(str.maketrans("", "", string.punctuation)).split()
     return words + [f"{first} {second}" for first, second in pairwise(words)]
 
 
 def number(passages: list[Passage]) -> Counter[str]:
-    """Number the words that stand in three passages or more, from 1.
+    """Number the words of at least three passages, from 1.
 
-    A Counter, because the handler looks words up with `[]`: what it does not hold is 0, where a dict would raise,
-    and torch loads it without trusting the file.
+    The result is a Counter, because the handler looks words up with `[]`: an unknown word is 0, where a dict would
+    raise an exception. torch loads it without trusting the file.
     """
     spread = Counter(word for words, _ in passages for word in set(words))
     known = sorted(word for word, count in spread.items() if count >= 3)[: WORDS - 1]
@@ -92,7 +92,7 @@ def number(passages: list[Passage]) -> Counter[str]:
 
 
 def pack(passages: list[Passage], vocabulary: Counter[str]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return texts on end `[words]`, where each begins `[N]`, and their topics `[N]`."""
+    """Return concatenated texts `[words]`, their offsets `[N]` and topics `[N]`."""
     starts = [0]
     for words, _ in passages:
         starts.append(starts[-1] + len(words))

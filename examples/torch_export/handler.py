@@ -1,4 +1,4 @@
-"""A picture in, how much it looks like a handwritten digit out."""
+"""Return how much an image differs from handwritten digits."""
 
 import io
 
@@ -6,18 +6,18 @@ import torch
 from PIL import Image
 from ts.torch_handler.base_handler import BaseHandler
 
-SIDE = 8  # the net was trained on scans of 8x8 pixels
+SIDE = 8  # pixels of the scans that the model was trained on
 
 
 class StrangenessHandler(BaseHandler):
-    """Loading and inference are the base handler's; only what goes in and what comes out is ours."""
+    """Define the input and the output; the base handler loads the model and runs it."""
 
     def preprocess(self, data):
-        """Decode one picture per request: `[N, 64]` in 0…1."""
+        """Decode one image per request: `[N, 64]` in 0…1."""
         return torch.stack([read_scan(row.get("data") or row.get("body")) for row in data]).to(self.device)
 
     def postprocess(self, data):
-        """Return per request how strange its picture is: over 1 it is no digit."""
+        """Return the difference per request; over 1, the image is not a digit."""
         return [{"digit": value <= 1, "strangeness": round(value, 3)} for value in data.tolist()]
 
 

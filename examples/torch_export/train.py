@@ -1,4 +1,4 @@
-"""Train a net that knows what digits look like, and write everything the example commits.
+"""Train a model that recognizes images of digits, and write the example's files.
 
 From the repository's root: python -m examples.torch_export.train [FOLDER]
 """
@@ -19,12 +19,12 @@ from examples.pictures import choose_shape, draw
 HERE = Path(__file__).parent
 SHAPES = ("cross", "square", "star", "triangle")
 EPOCHS = 150
-USUAL = 0.99  # so much of the digits that it did not learn from must look like digits to it
+USUAL = 0.99  # share of the held-out digits that must be recognized as digits
 GOOD_ENOUGH = 0.9
 
 
 class StrangenessNet(nn.Module):
-    """Scans `[N, 64]` in 0…1 to how far each is from what the net can draw again `[N]`; 1 is the limit."""
+    """Map scans `[N, 64]` in 0…1 to the relative error of their reconstruction `[N]`; 1 is the limit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def draw_shape(random: Random, kind: str) -> Image.Image:
 
 
 def to_scan(picture: Image.Image) -> torch.Tensor:
-    """Reduce a gray picture as the handler does: `[64]` in 0…1."""
+    """Reduce a gray image as the handler does: `[64]` in 0…1."""
     small = picture.resize((8, 8), Image.Resampling.BOX)
     return torch.frombuffer(bytearray(small.tobytes()), dtype=torch.uint8) / 255
 
