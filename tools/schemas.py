@@ -17,6 +17,7 @@ from marpack.project.schema import FILE_NAME, ProjectFile
 from marpack.render.build import BuildPlan, BuildReport, InitReport
 from marpack.render.doctor import DoctorReport
 from marpack.render.failure import Failure
+from marpack.render.migrate import Migration
 from marpack.render.run import BenchmarkReport, RunReport
 from marpack.runner.results import Result
 from marpack.scoring.local import ScoreSummary
@@ -32,6 +33,7 @@ REPORTS: dict[str, tuple[type, ...]] = {
     "export": (Exported, Failure),
     "init": (InitReport, Failure),
     "inspect": (Inspection, Failure),
+    "migrate": (Migration, Failure),
     "pull": (PullReport, Failure),
     "push": (PushReport, Failure),
     "run": (RunReport, Failure),

@@ -10,6 +10,7 @@ from marpack.api.declaring import Key, Name, Option
 # --- Options of several commands ----------------------------------------------------------------------------------
 
 Above0 = Annotated[int, Meta(ge=1)]
+Platform = Literal["docker", "kserve", "sagemaker", "ray-serve"]
 SOURCE = "A .mar, .tar.gz, model folder, project or address (https, s3, oci)."
 OptionalSource = Annotated[Name | None, Option(SOURCE, complete="sources", default="the project in this folder")]
 MaxMembers = Annotated[Above0 | None, Option("Maximum number of members in an archive.", default="65536")]
@@ -72,6 +73,31 @@ class InitOptions(_InitArguments, frozen=True, kw_only=True):
         Literal["torchserve", "marpack"] | None, Option("Server that the project is for.", default="torchserve")
     ] = None
     force: Annotated[bool, Option("Replace existing files.", ("-f", "--force"))] = False
+
+
+class _MigrateArguments(Struct, frozen=True):
+    source: Annotated[
+        Name,
+        Option(
+            "Model store, config.properties, Dockerfile, compose file, InferenceService, model.tar.gz, or their folder."
+        ),
+    ]
+
+
+class MigrateOptions(_MigrateArguments, frozen=True, kw_only=True):
+    """The options of `marpack migrate`."""
+
+    output: Annotated[
+        Name | None, Option("New or empty folder for the result.", ("-o", "--output"), "DIR", default="migrated")
+    ] = None
+    to: Annotated[
+        Platform | None,
+        Option("Platform to export every model for.", default="no export"),
+    ] = None
+    check: Annotated[bool, Option("Also load every model and check its responses.")] = False
+    samples: Annotated[
+        Name | None, Option("Folder with inputs of the models for --check, as DIR/MODEL/FILE.", metavar="DIR")
+    ] = None
 
 
 class _BuildArguments(OutsideOption, frozen=True):
@@ -183,7 +209,7 @@ class _ExportArguments(OutsideOption, frozen=True):
 class ExportOptions(_ExportArguments, frozen=True, kw_only=True):
     """The options of `marpack export`."""
 
-    to: Annotated[Literal["docker", "kserve", "sagemaker", "ray-serve"], Option("Platform to export for.")]
+    to: Annotated[Platform, Option("Platform to export for.")]
     output: Annotated[
         Name | None, Option("New folder for the export.", ("-o", "--output"), "DIR", default="NAME-TO")
     ] = None

@@ -18,6 +18,7 @@ from marpack.api.options import (
     ExportOptions,
     InitOptions,
     InspectOptions,
+    MigrateOptions,
     PullOptions,
     PushOptions,
     SignOptions,
@@ -131,6 +132,35 @@ def build(options: BuildOptions, *, dry_run: bool, as_json: bool) -> None:
     report = operations.pack(found, byte_bar)
     vendored = found.plan.vendored or None
     print_result(report, lambda each: build_page(replace(each, findings=()), vendored), as_json=as_json)
+
+
+@command(MigrateOptions)
+@json_option
+def migrate(options: MigrateOptions, *, as_json: bool) -> None:
+    """Move a TorchServe deployment to marpack: one project per model, a start line and a report.
+
+    \b
+    Examples:
+      marpack migrate config.properties              the model store that it names, and its settings
+      marpack migrate deployment/ -o new --check     a folder with a Dockerfile; also run the models
+      marpack migrate docker-compose.yaml --to kserve
+
+    SOURCE is a model store, a config.properties, a folder with both, a Dockerfile or compose file with a torchserve
+    --start line, a KServe InferenceService beside its storage folder, or a SageMaker model.tar.gz. marpack changes
+    nothing there, and runs nothing unless --check is given. It writes a project for each model, marpack-serve.sh,
+    config.properties and MIGRATION.md, which lists every setting and every decision. Keys and passwords are not copied.
+    The exit code is 1 if a model was not moved or failed, and 2 if SOURCE is not a deployment.
+    """
+    from marpack.api.migration import migrate as migrate_deployment
+    from marpack.render.console import byte_bar, waiting
+    from marpack.render.migrate import migration_page
+
+    def bar(what: str, total: int) -> AbstractContextManager[Progress | None]:
+        return byte_bar(what, total) if total else waiting(what)
+
+    found = migrate_deployment(options, bar)
+    print_result(found, migration_page, as_json=as_json)
+    click.get_current_context().exit(ExitCode.OK if found.complete else ExitCode.SHORT)
 
 
 @command(InspectOptions)

@@ -26,6 +26,7 @@ _LOOK_ALIKES = dict(zip("✓✗…→·│╌━", "+x.>.|-=", strict=True))  # 
 COMMANDS = {
     "init": ("marpack.cli.archive:init", "Start a project, or turn an archive back into one."),
     "build": ("marpack.cli.archive:build", "Pack weights, handler, labels and config into one .mar."),
+    "migrate": ("marpack.cli.archive:migrate", "Move a TorchServe deployment to marpack."),
     "inspect": ("marpack.cli.archive:inspect", "Show an archive's contents without running it."),
     "diff": ("marpack.cli.archive:diff", "Compare two archives, down to single tensors."),
     "run": ("marpack.cli.run:run", "Run inputs through an archive and show the server's responses."),
@@ -43,7 +44,7 @@ COMMANDS = {
 }
 # Heading of the help → commands, in their order.
 GROUPS = {
-    "Make an archive": ("init", "build"),
+    "Make an archive": ("init", "build", "migrate"),
     "Look into it": ("inspect", "diff", "unpack"),
     "Try it": ("run", "check"),
     "Use it": ("score", "serve"),

@@ -190,7 +190,7 @@ def render(name: str, /, **values: Any) -> bytes:  # Any: the variables of the t
     """Return a template below `templates/export/` with its values; a missing value is an error.
 
     Its filters quote untrusted values for the language they are put into: `yaml`, `python`, `shell`, `json`, `code`
-    (of Markdown).
+    and `text` (of Markdown).
     """
     import jinja2  # noqa: PLC0415 - no other command needs it
 
@@ -207,7 +207,14 @@ def render(name: str, /, **values: Any) -> bytes:  # Any: the variables of the t
             return yaml.safe_dump(value, default_style='"', allow_unicode=False, width=1 << 20).strip()
         return json.dumps(value)
 
-    filters = {"yaml": as_yaml, "python": repr, "shell": shlex.quote, "json": json.dumps, "code": as_code}
+    filters = {
+        "yaml": as_yaml,
+        "python": repr,
+        "shell": shlex.quote,
+        "json": json.dumps,
+        "code": as_code,
+        "text": as_text,
+    }
     environment.filters |= filters
     return f"{environment.get_template(name).render(values).strip()}\n".encode("utf-8", "backslashreplace")
 
@@ -217,3 +224,8 @@ def as_code(text: str) -> str:
     line = printable(str(text), stand_in=" ") or " "
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     return f"{fence} {line} {fence}" if "`" in line else f"{fence}{line}{fence}"
+
+
+def as_text(text: str) -> str:
+    """Return a text as plain Markdown on one line, also in the cell of a table."""
+    return re.sub(r"([\\`\[<|])", r"\\\1", printable(str(text), stand_in=" "))

@@ -297,8 +297,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
 
         Raises UsageError for an unreadable file and for an invalid value.
         """
-        hints = get_type_hints(cls, include_extras=True)
-        parsers = {key: kind.__metadata__[0] for key, kind in hints.items() if hasattr(kind, "__metadata__")}
+        parsers = cls._parsers()
         texts = _read_texts(file, environ, parsers.keys() | _IGNORED.keys())
         values: dict[str, Any] = {}  # Any: each key has its own type
         for key, (text, where) in texts.items():
@@ -308,10 +307,19 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
         notes = _notes({key: text for key, (text, _) in texts.items()}, parsers)
         return cls(**values, notes=tuple(notes))
 
+    @classmethod
+    def parse_value(cls, key: str, text: str) -> Any:  # Any: each key has its own type
+        """Return the value of a key that has an effect. Raises UsageError for an invalid one."""
+        return cls._parsers()[key](text)
 
-def _read_texts(file: Path, environ: Mapping[str, str], keys: set[str]) -> dict[str, tuple[str, str]]:
-    """Return the text of each key and its origin: a line of the file, or an environment variable."""
-    texts: dict[str, tuple[str, str]] = {}
+    @classmethod
+    def _parsers(cls) -> dict[str, Callable[[str], Any]]:  # Any: as above
+        hints = get_type_hints(cls, include_extras=True)
+        return {key: kind.__metadata__[0] for key, kind in hints.items() if hasattr(kind, "__metadata__")}
+
+
+def read_properties(file: Path) -> dict[str, str]:
+    """Return the keys and values of a Java properties file. Raises UsageError."""
     with located(str(file)):
         try:
             with file.open("rb") as stream:
@@ -326,8 +334,13 @@ def _read_texts(file: Path, environ: Mapping[str, str], keys: set[str]) -> dict[
         if len(data) > _MAX_BYTES:
             what, hint = f"the config file is larger than {_MAX_BYTES >> 10} KiB", "Check the path of --ts-config."
             raise UsageError(what, hint=hint, code="config-too-large")
-        properties = parse_properties(data)
-    for key, text in properties.items():
+        return parse_properties(data)
+
+
+def _read_texts(file: Path, environ: Mapping[str, str], keys: set[str]) -> dict[str, tuple[str, str]]:
+    """Return the text of each key and its origin: a line of the file, or an environment variable."""
+    texts: dict[str, tuple[str, str]] = {}
+    for key, text in read_properties(file).items():
         where = f"{file}: {key}"
         for name in _VARIABLE.findall(text):
             if name not in environ:
@@ -352,8 +365,7 @@ def _notes(texts: Mapping[str, str], parsers: Mapping[str, object]) -> Iterator[
             if parsers[key] is _flag and text.lower() not in {"true", "false"}:
                 yield f"{key} is {quoted(text)}, which counts as false; write true or false with nothing after it"
         elif key not in _IGNORED:
-            meant = nearest(key, parsers.keys() | _IGNORED.keys(), 0.75)
-            yield f"{quoted(key)} is not a known key" + (f"; did you mean {meant}?" if meant else "")
+            yield f"{quoted(key)} is {reason_without_effect(key)}"
         elif text.strip().lower() != "false":  # a feature that is off is not missed
             ignored.setdefault(_IGNORED[key], []).append(key)
     for reason, keys in ignored.items():
@@ -407,6 +419,16 @@ _REASONS = {
     "marpack uses its own installation": ("model_server_home", "python", "version", "tsConfigFile"),
 }
 _IGNORED = {key: reason for reason, keys in _REASONS.items() for key in keys}
+
+
+def reason_without_effect(key: str) -> str | None:
+    """Return why a key of config.properties has no effect; None for a key that has one."""
+    if key in _IGNORED or key in ServerConfig.__struct_fields__[:-1]:
+        return _IGNORED.get(key)
+    meant = nearest(key, {*ServerConfig.__struct_fields__[:-1], *_IGNORED}, 0.75)
+    return "not a known key" + (f"; did you mean {meant}?" if meant else "")
+
+
 # Keys that no environment variable replaces, and the variable that is not named after its key, as on TorchServe.
 _FILE_ONLY = {
     *("use_native_io", "io_ratio", "metric_time_interval", "enable_envvars_config", "model_snapshot", "models"),

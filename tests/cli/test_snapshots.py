@@ -150,6 +150,7 @@ SESSIONS: dict[str, list[list[str]]] = {
         ["verify nowhere.mar --key signer.pub"],
         ["verify shout.mar --key signer.pub --require-check nowhere.json"],
     ],
+    "migrate": [["migrate deployment -o new"], ["migrate shout"], ["migrate nowhere"]],
     "push": [
         [f"push shout.mar {ADDRESS}", f"push shout.mar {ADDRESS}"],
         ["push shout.mar"],
@@ -179,6 +180,7 @@ NORMAL = {
     r" *\b\d[\d.,]* (bytes|[kMG]B)\b": " <size>",
     r"marpack \d[\w.+]*": "marpack <version>",
     r"[ \t]+$": "",
+    r"^! opening the archive.*\n": "",  # on a busy machine
 }
 MACHINE = r"(?m)^[✓·✗] (.{22}).*\n(?: {24}.*\n)*"  # of a line of doctor
 
@@ -195,6 +197,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     project(folder / "broken", HANDLER.replace("data or ()]", "data or ()"), PROJECT.replace("sky", "cloud"))
     (folder / "cut.mar").write_bytes((folder / "shout.mar").read_bytes()[:900])
     (folder / "note.txt").write_text("buy milk\n")
+    (folder / "deployment").mkdir()
+    (folder / "deployment" / "config.properties").write_text("load_models=all\nmodel_store=.\nvmargs=-Xmx1g\n")
+    shutil.copy(folder / "shout.mar", folder / "deployment")
     (folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ("sea", "bad", "sky")))
     for name in ("signer", "other"):
         vouched.keys_in(folder, name)

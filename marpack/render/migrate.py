@@ -1,0 +1,83 @@
+"""The result of `marpack migrate`: its page and its report for people, MIGRATION.md."""
+
+import shlex
+from typing import Literal
+
+from msgspec import Struct
+
+from marpack.errors import printable
+from marpack.exporting.image import render
+from marpack.findings import Finding
+from marpack.migrating.deployment import Outcome, Setting
+from marpack.render.pages import Cell, Fact, Page, Row, Table
+
+
+class MovedModel(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A model of the deployment, and what became of it."""
+
+    name: str
+    archive: str
+    project: str = ""  # the folder of its project; empty if it was not moved
+    at_start: bool = True  # whether the start line loads it
+    verdict: Literal["deployable", "refused", "not-proved", "partial", "interrupted"] | None = None  # with --check
+    exported: str | None = None  # the folder of its export
+    problem: str | None = None  # why it was not moved, or failed
+    hint: str | None = None
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def result(self) -> str:
+        """The result in a few words."""
+        if self.problem is not None:
+            return "failed" if self.project else "not moved"
+        verdict = {"deployable": ", ready to deploy", "not-proved": ", not proved", None: ""}.get(self.verdict, "")
+        return f"moved{verdict}" + ("" if self.at_start else ", not loaded at the start")
+
+
+class Migration(Struct, frozen=True, kw_only=True):
+    """The result of `marpack migrate --json`."""
+
+    source: str
+    kind: str  # of the source: "model store", "Dockerfile", …
+    folder: str
+    models: tuple[MovedModel, ...]
+    settings: tuple[Setting, ...]
+    command: tuple[str, ...]  # the words of the start line
+
+    @property
+    def complete(self) -> bool:
+        """Whether every model was moved and none failed."""
+        return bool(self.models) and not any(model.problem for model in self.models)
+
+
+def migration_page(found: Migration) -> Page:
+    """Return the page of `marpack migrate`."""
+    rows = [
+        Row.of(
+            Cell(model.name, kind="name"),
+            Cell(model.result, "good" if model.problem is None else "bad"),
+            below=model.problem or "",
+        )
+        for model in found.models
+    ]
+    decisions = [each for each in found.settings if each.outcome is Outcome.DECISION]
+    tables = [Table(title="models", rows=tuple(rows))]
+    if decisions:
+        lines = [Row.of(Cell(each.name, kind="name"), each.origin, below=each.reason) for each in decisions]
+        tables.append(Table(title="decide", rows=tuple(lines)))
+    return Page(
+        title=f"{found.source}, {found.kind}",
+        verdict=Cell("moved", "good") if found.complete else Cell("incomplete", "bad"),
+        facts=(
+            Fact("report", f"{found.folder}/MIGRATION.md", kind="name"),
+            Fact("start", f"sh {found.folder}/marpack-serve.sh", kind="name"),
+        ),
+        tables=tuple(tables),
+    )
+
+
+def render_report(found: Migration) -> str:
+    """Return the text of MIGRATION.md."""
+    decisions = [each for each in found.settings if each.outcome is Outcome.DECISION]
+    command = printable(shlex.join(found.command))
+    return render("migration.md.j2", found=found, decisions=decisions, command=command).decode()

@@ -1,0 +1,279 @@
+"""`marpack migrate`: recorded deployments of TorchServe, and deployments that are wrong or hostile."""
+
+import json
+import re
+import shutil
+import subprocess
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from invoking import invoke
+
+from marpack.migrating.deployment import Deployment, Outcome
+
+DEPLOYMENTS = Path(__file__).parents[1] / "data" / "deployments"
+SECRET = "do-not-copy-me"
+
+# Deployment → its kind, the words of marpack serve, and the settings that need a decision.
+EXPECTED = {
+    "model-store": ("model store", "swap=./swap upper=./upper", "disable_token_authorization"),
+    "config": (
+        "config.properties",
+        "upper=./upper swap=./swap --ts-config config.properties",
+        "disable_token_authorization",
+    ),
+    "snapshot": (
+        "config.properties",
+        "text=./text text=./text-2 --ts-config config.properties",
+        "disable_token_authorization",
+    ),
+    "dockerfile": ("Dockerfile", "shout=./upper --ts-config config.properties", "pip install, API_TOKEN"),
+    "dockerfile-archiver": ("Dockerfile", "upper=./upper", ""),
+    "entrypoint": ("Dockerfile", "upper=./upper --ts-config config.properties", "disable_token_authorization"),
+    "compose": (
+        "compose file",
+        "upper=./upper --model-store model-store --enable-model-api",
+        "AWS_SECRET_ACCESS_KEY",
+    ),
+    "compose-build": ("compose file", "upper=./upper", "env_file, disable_token_authorization"),
+    "kserve-v1": (
+        "KServe InferenceService",
+        "upper=./upper --ts-config config.properties",
+        "disable_token_authorization",
+    ),
+    "kserve-v2": (
+        "KServe InferenceService",
+        "upper=./upper --ts-config config.properties",
+        "disable_token_authorization",
+    ),
+    "start-script": (
+        "start script",
+        "upper=./upper --ts-config config.properties --token key_file.json",
+        "inference_address, management_address, default_response_timeout, metrics_config",
+    ),
+}
+CONFIGS = {
+    "config": {"inference_address", "default_response_timeout", "models", "default_workers_per_model"},
+    "kserve-v2": {"service_envelope=kservev2", "inference_address", "models"},
+    "start-script": {"inference_address=http://127.0.0.1:8443", "max_request_size=$$MAX_SIZE$$"},
+    "entrypoint": {"service_envelope=json", "enable_envvars_config"},
+}
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def migrate(source: Path, output: Path, *words: str, code: int = 0) -> dict:
+    return json.loads(invoke("migrate", str(source), "-o", str(output), "--json", *words, code=code).stdout)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_recorded_deployment_is_moved(tmp_path, name):
+    kind, words, decisions = EXPECTED[name]
+    before = contents(DEPLOYMENTS / name)
+    found = migrate(DEPLOYMENTS / name, tmp_path / "new", code=int(name == "start-script"))
+    assert (found["kind"], " ".join(found["command"][2:])) == (kind, words)
+    assert [each["name"] for each in found["settings"] if each["outcome"] == "needs a decision"] == (
+        decisions.split(", ") if decisions else []
+    )
+    missing = [model["archive"] for model in found["models"] if model.get("problem")]
+    assert missing == (["missing.mar"] if name == "start-script" else [])
+    for model in found["models"]:
+        if model.get("project"):
+            invoke("build", str(tmp_path / "new" / model["project"]))
+    config = tmp_path / "new" / "config.properties"
+    lines = config.read_text().splitlines() if config.exists() else []
+    for expected in CONFIGS.get(name, ()):
+        assert [line for line in lines if line.startswith(expected)], expected
+    assert contents(DEPLOYMENTS / name) == before
+    assert not [
+        path for path in (tmp_path / "new").rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()
+    ]
+    assert SECRET not in json.dumps(found)
+
+
+def test_every_recorded_deployment_is_expected():
+    assert sorted(path.name for path in DEPLOYMENTS.iterdir()) == sorted(EXPECTED)
+
+
+def test_a_snapshot_keeps_the_settings_and_the_default_of_its_versions(tmp_path):
+    migrate(DEPLOYMENTS / "snapshot", tmp_path / "new")
+    line = next(
+        line for line in (tmp_path / "new/config.properties").read_text().splitlines() if line.startswith("models=")
+    )
+    versions = json.loads(line.removeprefix("models="))["text"]
+    assert (versions["1.0"]["defaultVersion"], versions["2.0"]["batchSize"]) == (True, 2)
+
+
+def test_the_models_are_checked_with_the_samples_of_a_folder(tmp_path):
+    (tmp_path / "samples" / "upper").mkdir(parents=True)
+    (tmp_path / "samples" / "upper" / "a.txt").write_text("hello")
+    samples = ("--check", "--samples", str(tmp_path / "samples"))
+    found = migrate(DEPLOYMENTS / "model-store", tmp_path / "new", *samples)
+    verdicts = {model["name"]: model["verdict"] for model in found["models"]}
+    assert verdicts == {"swap": "not-proved", "upper": "deployable"}
+
+
+def test_a_model_that_fails_its_check_is_reported(tmp_path):
+    shutil.copytree(DEPLOYMENTS / "dockerfile-archiver", tmp_path / "old")
+    handler = tmp_path / "old" / "src" / "upper.py"
+    handler.write_text(handler.read_text().replace("self.version = ", "self.version = 1 / 0  # "))
+    found = migrate(tmp_path / "old", tmp_path / "new", "--check", code=1)
+    [model] = found["models"]
+    assert (model["verdict"], model["project"]) == ("refused", "upper")
+    assert "loads" in model["problem"]
+    assert (tmp_path / "new" / "MIGRATION.md").exists()
+
+
+def test_each_model_is_exported(tmp_path):
+    found = migrate(DEPLOYMENTS / "compose-build", tmp_path / "new", "--to", "docker")
+    assert found["models"][0]["exported"] == "upper-docker"
+    assert (tmp_path / "new" / "upper-docker" / "Dockerfile").exists()
+
+
+def test_a_damaged_archive_does_not_keep_the_others_from_being_moved(tmp_path):
+    shutil.copytree(DEPLOYMENTS / "model-store", tmp_path / "old")
+    (tmp_path / "old" / "broken.mar").write_bytes(b"PK\3\4 not an archive")
+    found = migrate(tmp_path / "old", tmp_path / "new", code=1)
+    assert {model["name"]: bool(model.get("problem")) for model in found["models"]} == {
+        "broken.mar": True,
+        "swap": False,
+        "upper": False,
+    }
+
+
+# --- Wrong and hostile sources
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+BROKEN = {
+    "an empty folder": {},
+    "a text file": {"notes.txt": "torchserve --start"},
+    "a Dockerfile of something else": {"Dockerfile": "FROM python\nCMD python app.py\n"},
+    "YAML that cannot be read": {"docker-compose.yml": "services: [\n"},
+    "YAML of something else": {"deployment.yaml": "kind: Deployment\n"},
+    "an InferenceService without storage": {
+        "s.yaml": "kind: InferenceService\nspec:\n  predictor:\n    pytorch:\n      storageUri: gs://bucket/none\n"
+    },
+    "an InferenceService of another framework": {
+        "s.yaml": "kind: InferenceService\nspec:\n  predictor:\n    sklearn:\n      storageUri: gs://bucket/none\n"
+    },
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_not_a_deployment_is_refused(tmp_path, name):
+    source = write(tmp_path / "old", BROKEN[name])
+    source.mkdir(exist_ok=True)
+    refused = invoke("migrate", str(source), "-o", str(tmp_path / "new"), code=2)
+    assert refused.cause == "not-a-deployment"
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (("nowhere",), "not-a-deployment"),
+        ((str(DEPLOYMENTS / "config"), "-o", "full"), "output-holds-other-files"),
+        ((str(DEPLOYMENTS / "config"), "-o", "file"), "output-not-a-folder"),
+        ((str(DEPLOYMENTS / "config"), "--samples", "full"), "usage"),
+        ((str(DEPLOYMENTS / "config"), "--check", "--samples", "nowhere"), "usage"),
+        ((), "usage"),
+        ((str(DEPLOYMENTS / "config"), "--to", "heroku"), "usage"),
+    ],
+)
+def test_wrong_options_write_nothing(tmp_path, words, cause):
+    write(tmp_path, {"full/a.txt": "mine", "file": "mine"})
+    before = contents(tmp_path)
+    assert invoke("migrate", *words, cwd=tmp_path, code=2).cause == cause
+    assert contents(tmp_path) == before
+
+
+def test_values_that_the_server_would_refuse_end_the_migration(tmp_path):
+    source = write(tmp_path / "old", {"config.properties": "model_snapshot={not json}\nmodel_store=.\n"})
+    assert invoke("migrate", str(source), "-o", str(tmp_path / "new"), code=2).error is not None
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_config_with_continued_lines_escapes_and_unknown_keys_keeps_its_values(tmp_path):
+    text = "cors_allowed_headers = X-\\u0041, \\\n    X-B\nblacklist_env_vars=A\\\\d+\nlosd_models=all\nwhatever=1\n"
+    source = write(tmp_path / "old", {"config.properties": text})
+    shutil.copy(DEPLOYMENTS / "config/model-store/upper.mar", source)
+    found = migrate(source, tmp_path / "new")
+    config = (tmp_path / "new" / "config.properties").read_text()
+    assert config == "cors_allowed_headers=X-A, X-B\nblacklist_env_vars=A\\\\d+\n"
+    unknown = {
+        each["name"]: each["reason"] for each in found["settings"] if each["name"] in {"losd_models", "whatever"}
+    }
+    assert "load_models" in unknown["losd_models"]
+    assert unknown["whatever"] == "not a known key"
+
+
+def test_files_outside_the_deployment_are_not_copied(tmp_path):
+    (tmp_path / "secret.yaml").write_text(SECRET)
+    source = write(tmp_path / "old", {"config.properties": "metrics_config=../secret.yaml\nmodel_store=.\n"})
+    (source / "link.yaml").symlink_to(tmp_path / "secret.yaml")
+    shutil.copy(DEPLOYMENTS / "config/model-store/upper.mar", source)
+    for name in ("../secret.yaml", "link.yaml"):
+        (source / "config.properties").write_text(f"metrics_config={name}\nmodel_store=.\n")
+        output = tmp_path / f"new-{Path(name).stem}"
+        found = migrate(source, output)
+        [setting] = [each for each in found["settings"] if each["name"] == "metrics_config"]
+        assert setting["outcome"] == "needs a decision"
+        assert not [path for path in output.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+
+
+def test_hostile_values_stay_values(tmp_path):
+    """Values of a deployment are neither commands of the script nor Markdown of the report."""
+    marker = tmp_path / "ran"
+    hostile = f"'; touch {marker}; echo '$(touch {marker})"
+    source = write(
+        tmp_path / "old",
+        {
+            "docker-compose.yml": json.dumps(
+                {
+                    "services": {
+                        "a": {
+                            "image": "torchserve",
+                            "command": f"torchserve --start --model-store store --models '$(touch {marker})=upper.mar'",
+                            "environment": {"GOOD": hostile, "BAD\nNAME=$(touch x)": "1", "PATH": "/evil"},
+                            "x|y\n# Title <script>": {},
+                        }
+                    }
+                }
+            )
+        },
+    )
+    (source / "store").mkdir()
+    shutil.copy(DEPLOYMENTS / "config/model-store/upper.mar", source / "store")
+    found = migrate(source, tmp_path / "new")
+    script = (tmp_path / "new" / "marpack-serve.sh").read_text()
+    assert "BAD" not in script
+    assert "PATH=" not in script
+    lines = script.replace("exec marpack serve", "echo")
+    (tmp_path / "new" / "echo.sh").write_text(lines)
+    subprocess.run(["sh", str(tmp_path / "new" / "echo.sh")], check=True, timeout=20, stdout=subprocess.DEVNULL)
+    assert not marker.exists()
+    report = (tmp_path / "new" / "MIGRATION.md").read_text()
+    assert not re.search(r"(?<!\\)<script>", report)
+    assert not re.search(r"^# Title", report, re.MULTILINE)
+    assert found["models"][0]["name"].startswith("$(touch")
+
+
+def test_a_decision_is_not_needed_for_what_is_off(tmp_path):
+    source = write(tmp_path / "old", {"config.properties": "disable_token_authorization=true\nmodel_store=.\n"})
+    shutil.copy(DEPLOYMENTS / "config/model-store/upper.mar", source)
+    settings = {each.name: each.outcome for each in Deployment(source).settings}
+    assert settings == {"disable_token_authorization": Outcome.KEPT, "model_store": Outcome.CHANGED}
