@@ -145,9 +145,11 @@ def _as_named(report: _Report, **sources: Name | None) -> _Report:
 
 def shown_source(source: str) -> str:
     """Return a SOURCE as reports name it: an address without what may be secret in it."""
+    if "://" not in source:
+        return source
     from marpack.archive.addresses import public_address
 
-    return public_address(source) if "://" in source else source
+    return public_address(source)
 
 
 def diff(options: DiffOptions, bar: Bar) -> Diff:

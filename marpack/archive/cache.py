@@ -28,7 +28,6 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from msgspec import Struct
 
-from marpack.archive.addresses import public_address
 from marpack.archive.protocol import Bar, Progress, check_member_name, no_progress
 from marpack.archive.staging import LOCK_EX, LOCK_NB, LOCK_SH, flock, staged_file
 from marpack.errors import (
@@ -312,6 +311,7 @@ def fetch_whole(address: str, cache: Cache, *, sha256: str | None, maximum: int,
     Raises NotAnArchiveError for a file that cannot be fetched, DamagedArchiveError for other bytes or too few,
     LimitExceededError, MissingExtraError; ExtractionError if the cache cannot be written.
     """
+    from marpack.archive.addresses import public_address  # noqa: PLC0415 - local archives have no address
     from marpack.archive.remote import open_whole  # noqa: PLC0415 - a file of the cache needs no HTTP
 
     where, name = public_address(address), unquote(urlsplit(address).path).rpartition("/")[2]

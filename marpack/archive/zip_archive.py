@@ -72,9 +72,15 @@ class ZipArchive(Archive):
         A small member is checked at once; of a large one, the CRC is checked when all of it was read in order.
         """
         member = self.entries[name]
-        if member.size <= self._data.whole:
+        is_small, is_stored = member.size <= self._data.whole, member.method is Method.STORED
+        if is_small and is_stored:
+            data = self._data.read_at(member.data_offset, member.size)
+            if isal_zlib.crc32(data) != member.crc:
+                raise _wrong_bytes(self._data, member)
+            return io.BytesIO(data)
+        if is_small:
             return io.BytesIO(b"".join(map(bytes, _member_blocks(self._data, member))))
-        if member.method is Method.STORED:
+        if is_stored:
             raw = RangeFile(member.size, _StoredMember(self._data, member).readinto_at)
             return io.BufferedReader(raw, min(self._data.whole, io.DEFAULT_BUFFER_SIZE))
         spool = Spool()

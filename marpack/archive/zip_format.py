@@ -482,10 +482,10 @@ def open_entry(file: BinaryIO, entry: ZipEntry) -> BinaryIO:
     """Open one entry for reading, seekable. Raises NotZipError for an unknown method or a missing header."""
     if not 0 <= entry.header < _FARTHEST:
         raise NotZipError(f"{entry.name} is outside the file")
-    local = unpacked(LOCAL, LOCAL_MAGIC, read_at(file, entry.header, LOCAL.size))
-    if local is None:
+    local = read_at(file, entry.header, LOCAL.size)
+    if len(local) < LOCAL.size or not local.startswith(LOCAL_MAGIC):
         raise NotZipError(f"{entry.name} has no local header")
-    start = entry.header + LOCAL.size + sum(local[-2:])  # behind name and extra fields
+    start = entry.header + LOCAL.size + sum(LOCAL.unpack(local)[-2:])  # behind name and extra fields
     if entry.method == STORED:
         return open_range(file, start, entry.size)
     if entry.method == DEFLATED:

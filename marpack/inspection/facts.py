@@ -8,8 +8,7 @@ from marpack.archive.index import Metadata, Vendored
 from marpack.archive.protocol import ArchiveForm, Method
 from marpack.findings import Finding
 from marpack.inspection.pickles import PickleScan
-from marpack.weights.kind import WeightsFormat
-from marpack.weights.programs import Program
+from marpack.weights.kind import Program, WeightsFormat
 from marpack.weights.tensors import Port, ScriptMethod
 
 

@@ -39,9 +39,8 @@ from marpack.inspection.pickles import PickleScan, Unscanned, pickle_findings, s
 from marpack.inspection.requirements import logical_lines
 from marpack.protocol.targets import Target
 from marpack.weights.contents import read_contents, recognize
-from marpack.weights.kind import WeightsFormat
+from marpack.weights.kind import Program, WeightsFormat
 from marpack.weights.pickle import OPCODE_LIMIT
-from marpack.weights.programs import Program
 from marpack.weights.tensors import WeightsSummary
 
 _LARGEST = 10
@@ -134,8 +133,9 @@ def _scan_members(archive: Archive, max_opcodes: int) -> _MemberScan:
     weights: list[WeightsFacts] = []
     parts: list[Part] = []
     damaged: list[Finding] = []
+    costly = {name for name in archive.entries if is_costly(archive, name)}
     for name in archive.entries:
-        if is_costly(archive, name):
+        if name in costly:
             parts.append(Unscanned(name, "it is compressed, and would have to be fetched whole"))
             continue
         try:

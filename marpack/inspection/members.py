@@ -24,7 +24,7 @@ from marpack.finding_codes import (
 from marpack.findings import Finding, Severity
 from marpack.inspection.facts import ConfigFacts, LabelFacts
 from marpack.torchserve.labels import LABELS_NAME, MAX_LABELS, parse_labels
-from marpack.weights.programs import Program, named_kind, package_kind, program_kind
+from marpack.weights.kind import Program, named_kind, package_kind, program_kind
 
 # Codes for a member that differs from MAR-INF/marpack.json, and for an archive that is not the one that was built.
 UNLIKE = frozenset({DIGEST_MISMATCH.name, UNLISTED_MEMBER.name, MISSING_MEMBER.name})

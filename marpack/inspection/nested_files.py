@@ -14,7 +14,6 @@ from marpack.archive.zip_format import (
     DEFLATED,
     END,
     END_MAGIC,
-    LOCAL,
     LOCAL_MAGIC,
     TAIL,
     LargeZipError,
@@ -29,10 +28,10 @@ from marpack.inspection.pickles import (
     StrayImports,
     Unscanned,
     is_dangerous,
-    is_packed,
     judge,
 )
 from marpack.weights.contents import (
+    LEGACY_STARTS,
     Recognized,
     TorchZip,
     end_of_legacy_storages,
@@ -40,9 +39,8 @@ from marpack.weights.contents import (
     plain_members,
     read_legacy_pickles,
 )
-from marpack.weights.kind import WeightsFormat
+from marpack.weights.kind import FIRST_BYTES, Program, ProgramKind, WeightsFormat, package_kind, program_kind
 from marpack.weights.pickle import OPCODE_LIMIT, OPCODES, Arrays, OpcodeBudget, Stream
-from marpack.weights.programs import FIRST_BYTES, Program, ProgramKind, package_kind, program_kind
 from marpack.weights.tensors import is_exact_safetensors
 
 HEAD = 512  # first bytes of a file, which show whether it wraps others
@@ -101,6 +99,7 @@ class Inner(NamedTuple):
     name: str  # for messages
     file: BinaryIO
     unpickled: bool = False  # by the reader of the file around it
+    expanded: bool = False  # its bytes are in memory, and go to the reader of the file around it
 
 
 def unwrap(file: BinaryIO, head: bytes, *, limit: int) -> Iterator[Inner]:
@@ -122,7 +121,7 @@ def unwrap(file: BinaryIO, head: bytes, *, limit: int) -> Iterator[Inner]:
         out = bytearray()
         problem = _expand(file, codec, out, limit)
         if out:
-            yield Inner(codec.name, io.BytesIO(out))
+            yield Inner(codec.name, io.BytesIO(out), expanded=True)
         if problem:
             raise WrappingError(problem)
 
@@ -265,7 +264,7 @@ def _tar_members(file: BinaryIO) -> Iterator[Inner]:
         raise WrappingError(f"over {_MAX_RECORD:,} bytes follow the end of the tar inside")
     file.seek(end)
     if rest := file.read(max(0, size - end)).lstrip(b"\0"):
-        yield Inner("rest", io.BytesIO(rest))
+        yield Inner("rest", io.BytesIO(rest), expanded=True)
     if names >= _TORCH_TAR:
         raise WrappingError("torch wrote it before its version 0.2: pickles and numbers alternate in it")
 
@@ -404,7 +403,7 @@ class NestedScan:
         is_wrapped = yield from self._scan_wrapped(where, file, head, depth, claim)
         claim = Claim.NONE if is_wrapped else claim
         pickles = list(found.pickles) if found else []  # those that torch.save wrote before torch 1.6
-        if found is None and is_legacy(file, head):
+        if found is None and head.startswith(LEGACY_STARTS) and is_legacy(file):
             pickles = read_legacy_pickles(file, self.budget)
         if pickles:
             yield from self._scan_torch(where, file, pickles, depth)
@@ -423,9 +422,9 @@ class NestedScan:
         """Scan the files that a file wraps; return whether there are any."""
         found = False
         try:
-            for name, inner, is_pickle in unwrap(file, head, limit=min(EXPANDED_LIMIT, self._bytes_left)):
+            for name, inner, is_pickle, is_expanded in unwrap(file, head, limit=min(EXPANDED_LIMIT, self._bytes_left)):
                 found, inside = True, Claim.UNPICKLED if is_pickle else Claim.NONE
-                if isinstance(inner, io.BytesIO):  # expanded: as good a pickle as the file that it comes from
+                if is_expanded:  # as good a pickle as the file that it comes from
                     self._bytes_left -= inner.seek(0, io.SEEK_END)
                     inside = claim
                 yield from self.file(f"{where}!{name}", inner, depth=depth + 1, claim=inside)
@@ -440,21 +439,23 @@ class NestedScan:
         plain = plain_members(archive) | numbers
         self.unfetched += 0 if self._thorough else len(plain)
         for entry in archive.entries:
-            if entry.size == 0 or (entry in plain and not (self._thorough and may_hide_pickle(file, entry))):
+            if entry.size == 0 or (entry in plain and not self._thorough):
                 continue
             name = entry.name.removeprefix(archive.root)
             inside = f"{where}!{entry.name}"
             try:
+                inner = open_entry(file, entry)
+                if entry in plain and not _may_hide_pickle(inner.read(1)):
+                    continue
                 if entry.method == DEFLATED and entry.size > min(EXPANDED_LIMIT, self._bytes_left):
                     raise NotZipError(f"it expands to {entry.size:,} bytes")
                 self._bytes_left -= entry.size if entry.method == DEFLATED else 0
-                inner = open_entry(file, entry)
             except NotZipError as error:
                 yield Unscanned(inside, str(error))
                 continue
             if entry.encrypted:
                 yield Unscanned(inside, "it is encrypted, or its zip says so")
-            first = archive.read_already(name, entry)
+            first = archive.streams.get(name) if archive.members.get(name) is entry else None
             if first or (is_script and re.fullmatch(_SCRIPT, name)):
                 pickles = [first or self.budget.read(inner)]
                 yield from self._scan_torch(inside, inner, pickles, depth, script=is_script)
@@ -551,8 +552,9 @@ class NestedScan:
         if not stream.is_data or claim is Claim.UNPICKLED or (is_marked and claim is not Claim.NUMBERS):
             return True
         if stream.imports:
-            is_listed = claim is not Claim.NAMED and not any(is_packed(item, self._packed) for item in stream.imports)
-            return not is_listed or (stream.problem is None and any(map(is_dangerous, stream.imports)))
+            is_own = any(item.module.partition(".")[0] in self._packed for item in stream.imports)
+            is_certain = claim is Claim.NAMED or is_own
+            return is_certain or (stream.problem is None and any(map(is_dangerous, stream.imports)))
         return stream.problem is None and (is_whole or claim is Claim.NAMED)
 
     def _scan_pickle(
@@ -600,11 +602,6 @@ def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None, budget: Opcod
         return None
 
 
-def may_hide_pickle(file: BinaryIO, entry: ZipEntry) -> bool:
+def _may_hide_pickle(first: bytes) -> bool:
     """Return whether a tensor's storage may be read as something else, by its first byte."""
-    if entry.header < 0:
-        return True
-    data = read_at(file, entry.header, HEAD)
-    begin = LOCAL.size + int.from_bytes(data[26:28], "little") + int.from_bytes(data[28:30], "little")
-    first = data[begin : begin + 1]
     return not first or first[0] in OPCODES or first in _WRAPPED or first in FIRST_BYTES

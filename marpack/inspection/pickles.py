@@ -126,7 +126,7 @@ def judge(
     if not script:  # TorchScript's reader imports nothing
         reasons += ["it calls the result of another call"] if stream.indirect else []
         reasons += [f"it calls {path} with unusual arguments" for path in stream.misused]
-        own = [item for item in stream.imports if is_packed(item, packed)]
+        own = [item for item in stream.imports if item.module.partition(".")[0] in packed]
         reasons += [f"it imports {item.path} from a module in the archive" for item in own]
     runs_no_code = not (beyond or reasons or stream.problem)
     if verdict is PickleVerdict.SAFE and (not runs_no_code or (torch and names)):
@@ -141,11 +141,6 @@ def judge(
         runs_no_code=runs_no_code,
         problem=stream.problem,
     )
-
-
-def is_packed(item: Global, packed: Collection[str]) -> bool:
-    """Return whether a name may be imported from a module that the archive contains."""
-    return item.module.partition(".")[0] in packed
 
 
 def scan_of(seen: Sequence[object], *, unfetched: int = 0) -> PickleScan:

@@ -37,7 +37,7 @@ from marpack.project.schema import (
 )
 from marpack.protocol.targets import Target
 from marpack.torchserve.labels import LABELS_NAME
-from marpack.torchserve.server_modules import HandlerName, breaks_worker, never_found
+from marpack.torchserve.server_modules import NEVER_FOUND, HandlerName, breaks_worker
 from marpack.version import __version__
 
 CONFIG_NAME = "model-config.yaml"
@@ -220,7 +220,7 @@ def _add_vendored(project: Project, collector: MemberCollector, cache: Cache, ba
                 top, slash, _ = name.partition("/")
                 module, _, suffix = top.partition(".")
                 is_module = slash or suffix == "py" or suffix.endswith("so")
-                if is_module and (breaks_worker(module) or never_found(module)):
+                if is_module and (breaks_worker(module) or module in NEVER_FOUND):
                     collector.report(codes.VENDOR_SHADOWS, wheel.file, name=name)
                 if before is None:
                     collector.add(name, path, where=wheel.file, anywhere=True)  # in the cache, with the locked digest

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
-from marpack.torchserve.context import Context, RequestProcessor
+if TYPE_CHECKING:
+    from marpack.torchserve.context import Context, RequestProcessor
 
 _BY_TORCHRUN = frozenset({"pp", "tp", "pptp"})  # values of parallelType
 _SERVERS_TIMEOUT = 120.0  # seconds, for a batch and for loading alike, where the config says nothing
@@ -178,7 +179,7 @@ class Sequences(Struct, frozen=True):
         idle = config.get("sequenceMaxIdleMSec")  # ms
         return cls(stuck=not isinstance(idle, int) or isinstance(idle, bool) or idle <= 0)
 
-    def enter(self, request: RequestProcessor, context: Context) -> None:
+    def enter(self, request: "RequestProcessor", context: "Context") -> None:
         """Begin a sequence with a request that names none, as the frontend does."""
         from uuid import uuid4  # noqa: PLC0415 - few models have sequences
 

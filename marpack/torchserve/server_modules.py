@@ -188,6 +188,7 @@ UNREACHABLE = _names(
 )
 # Written in C, and built in or not as the Python goes.
 COMPILED = _names("array binascii cmath fcntl grp math mmap resource select unicodedata zlib")
+NEVER_FOUND = UNREACHABLE | COMPILED  # in the model folder: another module of that name is loaded first
 # Loaded by a worker, from files, before it loads a handler, and needed: a module of this name in the model folder comes
 # first, and no worker comes up. (Others it loads and does not use by then: calendar, gzip, locale …)
 LOADED = _names(
@@ -234,11 +235,6 @@ ASKED = ("typing-extensions>=4.8.0", "charset-normalizer>=2,<4", "idna>=2.5,<4",
 def is_standard(top: str) -> bool:
     """Return whether a top-level module belongs to the standard library of a Python that the server runs on."""
     return top in STANDARD
-
-
-def never_found(top: str) -> bool:
-    """Return whether a module of this name in the model folder is not imported because another one is loaded first."""
-    return top in UNREACHABLE or top in COMPILED
 
 
 def breaks_worker(top: str) -> bool:

@@ -13,9 +13,7 @@ from msgspec.structs import replace
 
 from marpack.archive.bytesource import read_at
 from marpack.archive.zip_format import NotZipError, ZipEntry, open_entry, read_directories
-from marpack.weights import onnx
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.onnx import ProtobufError
 from marpack.weights.pickle import (
     ALLOWED,
     Global,
@@ -30,13 +28,16 @@ from marpack.weights.tensors import (
     EXPORT_DTYPES,
     ITEM_SIZES,
     Port,
+    ProtobufError,
     ScriptMethod,
     StoredTensor,
     Tensor,
     WeightsSummary,
     in_folder,
+    is_onnx,
     is_safetensors,
     placed_tensors,
+    read_onnx,
     read_safetensors,
     storage_width,
 )
@@ -59,6 +60,7 @@ _OLD_PROGRAM = "serialized_exported_program.json"  # up to torch 2.7
 _OLD_TENSORS = ("serialized_state_dict.pt", "serialized_constants.pt")
 _MACHINES = {0x03: "x86", 0x28: "arm", 0x3E: "x86-64", 0xB7: "aarch64", 0xF3: "riscv"}
 _TYPES = {1: "object file", 2: "executable", 3: "shared object"}
+LEGACY_STARTS = (b"\x80", b"L")  # what precedes the magic number in a file that `is_legacy` accepts
 _MAGIC = 0x1950A86A20F9469CFC6C
 _COUNT = 8  # bytes before each storage: how many elements it has
 _LIBRARIES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")  # Linux, macOS
@@ -81,7 +83,7 @@ class TorchZip:
         root = f"{min(tops, default='')}/"  # torch names the one folder of all members after the file
         self.root = root if len(tops) == 1 and all(entry.name.startswith(root) for entry in entries) else ""
         self.members = {entry.name.removeprefix(self.root): entry for entry in reversed(entries)}
-        self._streams: dict[str, Stream] = {}
+        self.streams: dict[str, Stream] = {}  # the pickles that `pickle` has read, by the names of `members`
 
     def open(self, name: str) -> BinaryIO:
         """Open a member by its name without the common folder. Raises KeyError, NotZipError."""
@@ -93,13 +95,9 @@ class TorchZip:
 
     def pickle(self, name: str) -> Stream:
         """Read the first pickle of a member, at the first call. Raises KeyError, NotZipError."""
-        if name not in self._streams:
-            self._streams[name] = self._budget.read(self.open(name))
-        return self._streams[name]
-
-    def read_already(self, name: str, entry: ZipEntry) -> Stream | None:
-        """Return the pickle of a member if `pickle` has read it."""
-        return self._streams.get(name) if self.members.get(name) is entry else None
+        if name not in self.streams:
+            self.streams[name] = self._budget.read(self.open(name))
+        return self.streams[name]
 
     @property
     def kind(self) -> WeightsFormat:
@@ -306,9 +304,9 @@ def library_facts(file: BinaryIO) -> dict[str, str]:
     }
 
 
-def is_legacy(file: BinaryIO, head: bytes) -> bool:
-    """Return whether torch.save before 1.6 wrote a file that begins with `head`: its first pickle is a magic number."""
-    return head[:1] in (b"\x80", b"L") and read_pickle(file, limit=4).root == _MAGIC
+def is_legacy(file: BinaryIO) -> bool:
+    """Return whether torch.save before 1.6 wrote a file: its first pickle is a magic number."""
+    return read_pickle(file, limit=4).root == _MAGIC
 
 
 def read_legacy_pickles(file: BinaryIO, budget: OpcodeBudget) -> list[Stream]:
@@ -407,14 +405,14 @@ def recognize(file: BinaryIO, budget: OpcodeBudget | None = None) -> Recognized:
             kind = archive.kind
         except NotZipError:
             archive = None
-    elif is_legacy(file, head):
+    elif head.startswith(LEGACY_STARTS) and is_legacy(file):
         pickles = tuple(read_legacy_pickles(file, budget))
         saved = legacy_object(pickles)
         kind = saved_kind(saved) if saved else WeightsFormat.UNKNOWN
     if kind is WeightsFormat.UNKNOWN:
         if is_safetensors(file):
             kind = WeightsFormat.SAFETENSORS
-        elif onnx.looks_like(file):
+        elif is_onnx(file):
             kind = WeightsFormat.ONNX
     return Recognized(kind=kind, zip=archive, pickles=pickles)
 
@@ -450,7 +448,7 @@ def _read(file: BinaryIO, found: Recognized) -> WeightsSummary:
         case WeightsFormat.AOTI_PACKAGE, TorchZip() as archive:
             return WeightsSummary(kind=found.kind, facts=_package_facts(archive))
         case WeightsFormat.ONNX, _:
-            return onnx.read_header(file)
+            return read_onnx(file)
         case WeightsFormat.SAFETENSORS, _:
             return read_safetensors(file)
         case WeightsFormat.ELF, _:

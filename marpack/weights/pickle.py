@@ -14,8 +14,9 @@ from typing import Any, BinaryIO, ClassVar
 
 from msgspec import Struct
 
-from marpack.archive.bytesource import ByteStream, TruncatedError
+from marpack.archive.bytesource import read_at
 
+_SMALLEST, _LARGEST = 256, 16 * 1024  # bytes per read: short after a jump, longer the longer one reads on
 WRAPPER = "joblib.numpy_pickle.NumpyArrayWrapper"
 _DTYPE = "numpy.dtype"
 _RECONSTRUCTOR = "copyreg._reconstructor"
@@ -24,6 +25,79 @@ _SIZED_BY_STATE = "SUVa"  # dtypes whose size is what BUILD says
 _OBJECT_FLAGS = 63  # of numpy's dtype O
 _REFERENCE_FLAGS = 7  # the flags by which numpy takes an array's bytes for references to objects
 _DTYPE_STATE = 8  # the shortest state of a dtype: version, order, subarray, names, fields, size, alignment, flags
+
+
+class TruncatedError(Exception):
+    """The file ends in the middle of something; private to the readers of this package."""
+
+
+class ByteStream:
+    """Bytes in order, with cheap jumps over unneeded ones."""
+
+    __slots__ = ("_file", "_window", "at", "data", "start")
+
+    def __init__(self, file: BinaryIO, offset: int = 0) -> None:
+        self._file = file
+        self.start = offset  # the file position of data[0]
+        self._window = _SMALLEST
+        self.data = b""
+        self.at = 0
+        self.fill(1)
+
+    @property
+    def position(self) -> int:
+        """Bytes from the file's start to the next byte."""
+        return self.start + self.at
+
+    def fill(self, count: int) -> bool:
+        """Have `count` bytes from here on in the window; False when the file ends before."""
+        if len(self.data) - self.at >= count:
+            return True
+        self.start += self.at
+        rest = self.data[self.at :]
+        self._file.seek(self.start + len(rest))
+        self.data = rest + self._file.read(max(count - len(rest), self._window))
+        self._window = min(self._window * 2, _LARGEST)
+        self.at = 0
+        return len(self.data) >= count
+
+    def byte(self) -> int:
+        """Return the next byte. Raises TruncatedError."""
+        if self.at >= len(self.data) and not self.fill(1):
+            raise TruncatedError
+        self.at += 1
+        return self.data[self.at - 1]
+
+    def line(self, longest: int) -> bytes | None:
+        """Return the bytes before the next newline, and pass it; None when it is further than `longest` away.
+
+        A file that ends without a newline ends in a line without its last byte. Raises TruncatedError at the end.
+        """
+        size = _SMALLEST
+        while (end := self.data.find(b"\n", self.at)) < 0:
+            if size > longest:
+                return None
+            if not self.fill(size):
+                break
+            size *= 4
+        if end < 0 and (end := self.data.find(b"\n", self.at)) < 0:
+            end = len(self.data) - 1
+        if end < self.at:
+            raise TruncatedError
+        line, self.at = self.data[self.at : end], end + 1
+        return line
+
+    def skip(self, count: int) -> None:
+        """Jump over `count` bytes, reading the last of them to check that they exist. Raises TruncatedError."""
+        inside = len(self.data) - self.at
+        if count <= inside:
+            self.at += count
+            return
+        target = self.position + count - 1
+        data = read_at(self._file, target, _SMALLEST)
+        if not data:
+            raise TruncatedError
+        self.start, self._window, self.data, self.at = target, _SMALLEST, data, 1
 
 
 class BrokenPickleError(Exception):
@@ -124,11 +198,8 @@ class Stream(Struct, kw_only=True):
     storages: dict[str, tuple[str, int]] = {}  # torch's: key → class and number of elements
     protocol: int = 0  # of its last PROTO
     files: list[tuple[int, int]] = []  # begin and length of byte strings that are files of their own
-
-    @property
-    def is_data(self) -> bool:
-        """Return whether every unpickler certainly stops or fails before it calls or changes anything."""
-        return not (self.unfollowed or self.acts or self.computed)
+    is_data: bool = False  # every unpickler certainly stops or fails before it calls or changes anything
+    has_arrays: bool = False  # joblib wrote it, with raw arrays between the opcodes
 
     def does_no_more_than(self, other: "Stream") -> bool:
         """Return whether another reading of the same bytes shows all that this one would do."""
@@ -139,11 +210,6 @@ class Stream(Struct, kw_only=True):
             and self.computed <= other.computed
             and self.indirect <= other.indirect
         )
-
-    @property
-    def has_arrays(self) -> bool:
-        """Return whether joblib wrote it, with raw arrays between the opcodes."""
-        return any(item.path == WRAPPER for item in self.imports)
 
 
 def _paired(values: list[object]) -> list[tuple[object, object]]:
@@ -439,6 +505,8 @@ class _Machine(ByteStream):
         stream.end, stream.opcodes = self.start + self.at, count
         stream.codes = frozenset(code for code in range(256) if used[code])
         stream.unfollowed |= stream.end > self.framed
+        stream.is_data = not (stream.unfollowed or stream.acts or stream.computed)
+        stream.has_arrays = any(item.path == WRAPPER for item in stream.imports)
         return stream
 
     def take(self, size: int) -> bytes:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marpack.archive.bytesource import ByteStream, TruncatedError, read_at
+from marpack.archive.bytesource import read_at
+from marpack.weights.pickle import ByteStream, TruncatedError
 
 DATA = bytes(number * 7 % 251 for number in range(3000))
 

@@ -391,6 +391,7 @@ def other_zips() -> dict[str, tuple[bytes, Loader]]:
         "zip in zip in zip in zip": (deep, expanding(lambda data: unzipped(unzipped(unzipped(unzipped(data)))))),
         "zip, one byte": (zipped({"a": EVIL, **{f"b{at}": b"" for at in range(9)}}), open_first),
         "torch, a storage that is a pickle": (zipped(numbers), load_storage),
+        "torch, a deflated storage that is a pickle": (zipped(numbers, zipfile.ZIP_DEFLATED), load_storage),
         "torch, TorchScript's names": (script, load_storage),
     }
 

@@ -29,7 +29,7 @@ def unwrapped(content: bytes, limit: int = LIMIT) -> tuple[list[tuple[str, bytes
     """Return the inner files, and what was wrong."""
     found = []
     try:
-        for name, file, unpickled in unwrap(io.BytesIO(content), content[:HEAD], limit=limit):
+        for name, file, unpickled, _ in unwrap(io.BytesIO(content), content[:HEAD], limit=limit):
             file.seek(0)
             found.append((name, file.read(), unpickled))
     except WrappingError as error:

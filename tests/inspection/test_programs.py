@@ -26,7 +26,7 @@ from marpack.inspection.nested_files import NestedScan
 from marpack.inspection.pickles import PickleVerdict
 from marpack.project.plan import PlannedMember
 from marpack.weights.contents import recognize
-from marpack.weights.programs import Program, ProgramKind
+from marpack.weights.kind import Program, ProgramKind
 
 LIBRARY = Path(isal_zlib.__file__).read_bytes()[:2000]
 

@@ -34,8 +34,7 @@ from marpack.render.run import RunReport
 from marpack.runner.inputs import Input
 from marpack.runner.results import AnsweredInput, Percentiles, Result, Summary
 from marpack.torchserve.http import Part, Request
-from marpack.weights.kind import WeightsFormat
-from marpack.weights.programs import Program, ProgramKind
+from marpack.weights.kind import Program, ProgramKind, WeightsFormat
 
 HOSTILE = (
     "<script>alert(1)</script>",

@@ -26,8 +26,7 @@ from marpack.project.plan import Format
 from marpack.render.build import BuildReport, InitReport, build_page, init_page, show_warnings
 from marpack.render.console import page_lines
 from marpack.render.pages import SAFE_COVERS, diff_page, inspection_page
-from marpack.weights.kind import WeightsFormat
-from marpack.weights.programs import Program, ProgramKind
+from marpack.weights.kind import Program, ProgramKind, WeightsFormat
 from marpack.weights.tensors import Port, ScriptMethod
 
 TRUST = PickleVerdict.NEEDS_TRUST

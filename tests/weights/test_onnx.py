@@ -8,18 +8,18 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.onnx import (
+from marpack.weights.tensors import (
     BYTES,
     FIXED32,
     FIXED64,
     VARINT,
     ProtobufError,
     ProtoField,
+    WeightsSummary,
     fields,
-    looks_like,
-    read_header,
+    is_onnx,
+    read_onnx,
 )
-from marpack.weights.tensors import WeightsSummary
 
 NAMES = {
     "float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn", "float8e4m3fnuz": "float8_e4m3fnuz",
@@ -30,7 +30,7 @@ EMPTY = helper.make_graph([], "g", [], [])
 
 
 def header(model: onnx.ModelProto) -> WeightsSummary:
-    return read_header(io.BytesIO(model.SerializeToString()))
+    return read_onnx(io.BytesIO(model.SerializeToString()))
 
 
 def test_every_element_type_has_its_name() -> None:
@@ -80,7 +80,7 @@ def test_sizes_may_be_packed_into_one_field() -> None:
     dims = bytes([1, 0x80 | 44, 2, 0x80, 3])  # 1, 300, 384
     tensor = b"\x0a" + bytes([len(dims)]) + dims + b"\x10\x01" + b"\x42\x01w"
     graph = b"\x2a" + bytes([len(tensor)]) + tensor
-    found = read_header(io.BytesIO(b"\x3a" + bytes([len(graph)]) + graph))
+    found = read_onnx(io.BytesIO(b"\x3a" + bytes([len(graph)]) + graph))
     assert [(placed.tensor.name, placed.tensor.shape) for placed in found.tensors] == [("w", (1, 300, 384))]
 
 
@@ -94,7 +94,7 @@ def test_a_model_with_every_field_is_known_as_one() -> None:
     assert {field.number for field, _ in model.ListFields()} == {
         field.number for field in onnx.ModelProto.DESCRIPTOR.fields
     }
-    assert looks_like(io.BytesIO(model.SerializeToString()))
+    assert is_onnx(io.BytesIO(model.SerializeToString()))
 
 
 VERSION, GRAPH = b"\x08\x09", b"\x3a\x00"
@@ -118,7 +118,7 @@ VERSION, GRAPH = b"\x08\x09", b"\x3a\x00"
     ],
 )
 def test_a_file_is_a_model_if_all_of_it_reads_as_one(data: bytes, known: bool) -> None:
-    assert looks_like(io.BytesIO(data)) is known
+    assert is_onnx(io.BytesIO(data)) is known
 
 
 def test_fields_are_numbers_or_places() -> None:
@@ -149,4 +149,4 @@ def test_what_is_no_message_says_why(data: bytes, why: str) -> None:
 @pytest.mark.parametrize("data", [b"", VERSION, b"\x38\x01", b"\x3a\x02\x58\x01"])
 def test_a_header_without_a_graph_is_none(data: bytes) -> None:
     with pytest.raises(ProtobufError):
-        read_header(io.BytesIO(data))
+        read_onnx(io.BytesIO(data))

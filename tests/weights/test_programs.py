@@ -13,7 +13,7 @@ from isal import isal_zlib
 from lazy import torch
 
 from marpack.weights.contents import TorchZip
-from marpack.weights.programs import FIRST_BYTES, ProgramKind, named_kind, package_kind, program_kind
+from marpack.weights.kind import FIRST_BYTES, ProgramKind, named_kind, package_kind, program_kind
 
 NATIVE, BYTECODE = ProgramKind.NATIVE, ProgramKind.BYTECODE
 

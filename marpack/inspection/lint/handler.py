@@ -30,7 +30,7 @@ from marpack.inspection.lint.source import (
 )
 from marpack.protocol.targets import Target, TargetDifference
 from marpack.torchserve import server_modules as ts
-from marpack.torchserve.server_modules import MANIFEST_FILES, HandlerName, never_found
+from marpack.torchserve.server_modules import MANIFEST_FILES, NEVER_FOUND, HandlerName
 
 _MANIFEST = "MAR-INF/MANIFEST.json: model.handler"
 TEXT_HANDLER = "ts.torch_handler.text_handler.TextHandler"
@@ -258,7 +258,7 @@ def find_entry(classes: Classes, manifest: Manifest) -> Entry:
     """Find the handler of a manifest among the members and the built-ins."""
     files, name = classes.files, HandlerName.parse(manifest.model.handler)
     dotted = name.module
-    if never_found(dotted.partition(".")[0]):
+    if dotted.partition(".")[0] in NEVER_FOUND:
         return Entry(findings=(codes.HANDLER_NEVER_FOUND.at(_MANIFEST, module=dotted),))
     located = files.locate(dotted) if dotted else None
     if located is None:

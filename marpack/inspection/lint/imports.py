@@ -25,6 +25,7 @@ from marpack.inspection.lint.source import (
 from marpack.torchserve import server_modules as ts
 from marpack.torchserve.server_modules import (
     INSTALLED,
+    NEVER_FOUND,
     SERVER_LOADED,
     SINGLE_FILES,
     SUBSTITUTABLE,
@@ -34,7 +35,6 @@ from marpack.torchserve.server_modules import (
     is_known,
     is_standard,
     is_usual_file_name,
-    never_found,
     provided,
     usual_provider,
 )
@@ -89,7 +89,7 @@ def check_imports(context: LintContext) -> Iterator[Finding]:
             yield codes.IMPORT_RELATIVE.at(site.where, severity=site.severity, name=dots, member=site.module.member)
         elif top == "ts" and not context.files.locate("ts"):
             yield from _check_ts_import(site, source)
-        elif never_found(top):
+        elif top in NEVER_FOUND:
             continue
         elif context.files.locate(top):
             yield from _check_packed(context, site, source, reported)
@@ -110,7 +110,7 @@ def reach_modules(context: LintContext) -> dict[str, tuple[Module, bool]]:
         reached[module.member] = (module, sure)
         for statement in read_imports(module.tree):
             source = module.absolute(statement)
-            if statement.caught or source is None or never_found(source.partition(".")[0]):
+            if statement.caught or source is None or source.partition(".")[0] in NEVER_FOUND:
                 continue
             parts = source.split(".") + ([statement.name] if statement.name not in (None, "*") else [])
             prefixes = (".".join(map(str, parts[:end])) for end in range(1, len(parts) + 1))
@@ -236,7 +236,7 @@ def check_shadows(files: Files, manifest: Manifest) -> Iterator[Finding]:
         if f"{top}.py" in files and member != f"{top}.py":
             yield codes.MODULE_HIDDEN.at(f"{top}.py", member=member)
         is_copy = top in SUBSTITUTABLE or (located.package and top in SERVER_LOADED)  # as `pip install -t` leaves it
-        if never_found(top):
+        if top in NEVER_FOUND:
             if not is_named:  # the rules of the handler and the model file report it
                 yield codes.MODULE_NEVER_FOUND.at(member, name=top)
         elif breaks_worker(top) and (is_named or not is_copy):

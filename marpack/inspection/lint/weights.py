@@ -29,7 +29,7 @@ from marpack.inspection.lint.handler import (
 from marpack.inspection.lint.source import Broken, Module, broken_source, last_name, walk
 from marpack.protocol.targets import Target, TargetDifference
 from marpack.torchserve.labels import LABELS_NAME, MAX_LABELS, LabelsFault, json_kind, parse_labels
-from marpack.torchserve.server_modules import TOPK, built_in_of, never_found
+from marpack.torchserve.server_modules import NEVER_FOUND, TOPK, built_in_of
 from marpack.weights.contents import recognize
 from marpack.weights.kind import FORMATS, SERVED, WeightsFormat
 from marpack.weights.pickle import PickledCall, PickledDict
@@ -76,7 +76,7 @@ def check_model_file(context: LintContext) -> Iterator[Finding]:
         yield codes.MODEL_FILE_NOTEBOOK.at(_MODEL_FILE, severity=severity, hint=hint, name=name)
     elif "/" in name or name != f"{dotted}.py":
         yield codes.MODEL_FILE_NAME.at(name, severity=severity, module=dotted, name=name)
-    elif never_found(dotted):
+    elif dotted in NEVER_FOUND:
         yield codes.MODEL_FILE_NEVER_FOUND.at(name, severity=severity, module=dotted)
     elif located and isinstance(module := files.module(located), Module):
         for finding in _check_classes(context.classes, module):

@@ -24,8 +24,8 @@ from marpack.torchserve.entry_point import list_classes_from_module
 from marpack.weights.contents import TorchZip
 from marpack.weights.exported_scan import scan_exported
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.onnx import ProtobufError, read_header
 from marpack.weights.pickle import OpcodeBudget
+from marpack.weights.tensors import ProtobufError, read_onnx
 
 _ZIP = b"PK\x03\x04"
 _MAX_NAMES = 5  # of a pickle's globals in a note
@@ -281,7 +281,7 @@ def open_session(path: str, map_location: str | None) -> Any:  # Any: onnxruntim
 def _note_refusal(path: str, error: Exception) -> None:
     try:
         with Path(path).open("rb") as file:
-            facts = read_header(file).facts
+            facts = read_onnx(file).facts
     except (OSError, ProtobufError):
         return
     # ONNX Runtime's reason comes last, after its own file names and signatures.
