@@ -14,7 +14,7 @@ _ERROR, _WARNING, _NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
 _COPY_AGAIN = "Copy or download the archive again. If the finding stays, the archive was changed after it was built."
 DAMAGED_MEMBER = Code(
-    "damaged-member", _ERROR, "{reason}",
+    "damaged-member", _ERROR, "the member cannot be read: {reason}",
     _COPY_AGAIN,
 )
 DIGEST_MISMATCH = Code(
@@ -26,7 +26,7 @@ UNLISTED_MEMBER = Code(
     "unlisted-member", _ERROR, "MAR-INF/marpack.json does not list this member",
     _COPY_AGAIN,
 )
-INDEX_UNREADABLE = UNLISTED_MEMBER.saying("{reason}")
+INDEX_UNREADABLE = UNLISTED_MEMBER.saying("the list of members is not valid: {reason}")
 MISSING_MEMBER = Code(
     "missing-member", _ERROR, "MAR-INF/marpack.json lists {name}, which is not in the archive",
     _COPY_AGAIN,
@@ -53,11 +53,11 @@ ZIP64_STREAMED = Code(
 )
 _PLAIN_VALUES = "Write plain values and build the archive again: marpack build."
 LABELS_UNREADABLE = Code(
-    "labels-unreadable", _ERROR, "the labels cannot be read: {problem}",
+    "labels-unreadable", _ERROR, "the labels cannot be read: {reason}",
     _PLAIN_VALUES,
 )
 CONFIG_HOSTILE = Code(
-    "config-hostile", _ERROR, "the model config is refused: {problem}",
+    "config-hostile", _ERROR, "the model config is refused: {reason}",
     _PLAIN_VALUES,
 )
 PROGRAM = Code(
@@ -469,19 +469,19 @@ WEIGHTS_MISSING_KEY = Code(
 # Labels --------------------------------------------------------------------------------------------------------------
 
 LABELS_ENCODING = Code(
-    "labels-encoding", _ERROR, "{problem}",
+    "labels-encoding", _ERROR, "the server cannot decode the labels: {reason}",
     "Save the file as UTF-8 without a byte-order mark.",
 )
 LABELS_SYNTAX = Code(
-    "labels-syntax", _ERROR, "{problem}",
+    "labels-syntax", _ERROR, "the server cannot parse the labels: {reason}",
     "Correct the line. `python -m json.tool index_to_name.json` shows the same error.",
 )
 LABELS_SHAPE = Code(
-    "labels-shape", _ERROR, "{problem}",
+    "labels-shape", _ERROR, "the server cannot use the labels: {reason}",
     'Write {"0": "cat", "1": "dog"}.',
 )
 LABELS_UNCHECKED = Code(
-    "labels-unchecked", _NOTE, "{problem}, and was not checked",
+    "labels-unchecked", _NOTE, "the labels were not checked: {reason}",
     "Check that it is the right file.",
 )
 LABELS_VALUE = Code(
@@ -532,15 +532,15 @@ CONFIG_ENCODING = Code(
     "Save the file as UTF-8.",
 )
 CONFIG_SYNTAX = Code(
-    "config-syntax", _ERROR, "{reason}",
+    "config-syntax", _ERROR, "it is not valid YAML: {reason}",
     "Correct the line; indent with spaces, never with tabs.",
 )
 CONFIG_TAG = Code(
-    "config-tag", _ERROR, "{reason}",
+    "config-tag", _ERROR, "a tag would make an object: {reason}",
     "Write plain values, without '!' tags.",
 )
 CONFIG_BOMB = Code(
-    "config-bomb", _ERROR, "{reason}",
+    "config-bomb", _ERROR, "it expands too far: {reason}",
     "Write the values out.",
 )
 CONFIG_ROOT = Code(
@@ -634,11 +634,12 @@ PT2_OFF_EXPORT = PT2_OFF.saying("'pt2.export' does not set 'aot_compile: true', 
 # Checks --------------------------------------------------------------------------------------------------------------
 
 DOES_NOT_LOAD = Code(
-    "does-not-load", _ERROR, "{reason}",
+    "does-not-load", _ERROR, "the handler fails in {stage}: {error}",
     "Run `marpack run` to see the traceback.",
 )
+WORKER_DOES_NOT_LOAD = DOES_NOT_LOAD.saying("the worker does not load the model: {reason}")
 LACKING_HERE = Code(
-    "lacking-here", _WARNING, "{reason}",
+    "lacking-here", _WARNING, "the handler fails in {stage} on this machine: {error}",
     "Install the package, or check the archive with --env isolated.",
 )
 SAMPLE_UNREADABLE = Code(
@@ -650,44 +651,44 @@ SAMPLE_MISSING = Code(
     "Build the archive again: marpack build.",
 )
 SAMPLE_MISSED = Code(
-    "sample-missed", _ERROR, "{difference}",
-    "",
+    "sample-missed", _ERROR, "unexpected response: {difference}{cause}",
+    "Correct the handler. If the response is right, record it: marpack run --input FILE --record",
 )
 SAMPLE_RAISED = Code(
-    "sample-raised", _ERROR, "{sample} gets the expected response by an exception: {reason}",
-    "",
+    "sample-raised", _ERROR, "{sample} gets the expected response by an exception: {error}",
+    "Handle the input, or raise PredictionException if the response is meant.",
 )
 BATCH_REFUSED = Code(
     "batch-refused", _ERROR, "a batch of {size} gets {status}{reason}",
     "Handle every row of `data` by itself, or set batchSize: 1.",
 )
 BATCH_DIFFERS = Code(
-    "batch-differs", _ERROR, "{sample} in a batch of {size}: {difference}",
+    "batch-differs", _ERROR, "{sample} gets another response in a batch of {size}: {difference}",
     BATCH_REFUSED.hint,
 )
 _FORMS = "Decode bytes, text and form fields alike in `preprocess`, or refuse the other forms."
 FORM_KILLS = Code(
-    "form-kills", _ERROR, "{place}: {reason}",
+    "form-kills", _ERROR, "{sample} {form} kills the worker: {reason}",
     _FORMS,
 )
 FORM_BREAKS = Code(
-    "form-breaks", _ERROR, "{place}: {reason}",
+    "form-breaks", _ERROR, "{sample} {form} fails: {error}",
     _FORMS,
 )
 FORM_DIFFERS = Code(
-    "form-differs", _ERROR, "{place}: {difference}",
+    "form-differs", _ERROR, "{sample} {form} gets another response: {difference}",
     _FORMS,
 )
 FORM_IGNORED = Code(
-    "form-ignored", _WARNING, "{place} gets the response to an empty request",
+    "form-ignored", _WARNING, "{sample} {form} gets the response to an empty request",
     _FORMS,
 )
 FORM_NOT_ACCEPTED = Code(
-    "form-not-accepted", _NOTE, "{place} is not accepted: {reason}",
-    "",
+    "form-not-accepted", _NOTE, "{sample} {form} is not accepted: {reason}",
+    "Accept the form in `preprocess` if clients send it.",
 )
 NOT_REPEATABLE = Code(
-    "not-repeatable", _ERROR, "{sample}, sent again: {difference}",
+    "not-repeatable", _ERROR, "{sample} gets another response when sent again: {difference}",
     "Keep nothing between requests, call model.eval() and fix seeds. If responses are meant to vary, set checks:"
     " {repeatable: warning} in marpack.yaml.",
 )
@@ -708,7 +709,7 @@ MISSING_LABEL = Code(
     UNKNOWN_LABEL.hint,
 )
 COMPILED_DIFFERS = Code(
-    "compiled-differs", _ERROR, "{sample}, not compiled: {difference}",
+    "compiled-differs", _ERROR, "{sample} gets another response without compiling: {difference}",
     "Set pt2: {compile: {enable: false}}, or another backend.",
 )
 WORN_OUT = Code(
@@ -750,23 +751,23 @@ BATCH_UNPROVED = Code(
 )
 ONE_INPUT = Code(
     "one-input", _NOTE, "with one input in every row, mixed-up rows would go unnoticed",
-    "",
+    "Add a sample with another input.",
 )
 GPU_UNPROVED = Code(
     "gpu-unproved", _ERROR, "deviceType is gpu, but the model ran on the CPU",
     "Check it on a machine with a GPU.",
 )
 CPU_DIFFERS = Code(
-    "cpu-differs", _WARNING, "{sample} on the CPU: {difference}, tolerance {tolerance:g}",
-    "",
+    "cpu-differs", _WARNING, "{sample} gets another response on the CPU: {difference}, tolerance {tolerance:g}",
+    "If the difference is acceptable, raise --tolerance.",
 )
 ALLOWED_UNPROVED = Code(
     "allowed-unproved", _NOTE, "{reason} (--allow-unproved {name})",
-    "",
+    "Remove --allow-unproved to require the proof.",
 )
 NOTHING_ASKED = Code(
     "nothing-asked", _ERROR, "{reason}, so no request was sent",
-    "",
+    "Correct the failed check first.",
 )
 NO_STAND_IN = Code(
     "no-stand-in", _NOTE, "no requests were generated: {reason}",
@@ -774,22 +775,22 @@ NO_STAND_IN = Code(
 )
 STAND_IN_FAILED = Code(
     "stand-in-failed", _WARNING, "{input}, generated and sent {way}, gets {status}{reason}",
-    "",
+    "Check with a real input: --input FILE",
 )
 STAND_IN_ANSWERED = Code(
     "stand-in-answered", _NOTE, "{input}, generated, gets a 2xx {ways}",
-    "",
+    "Record a real input: marpack run --input FILE --record",
 )
 NOT_HERMETIC = Code(
     "not-hermetic", _ERROR, "the handler accesses {target} ({kind}, in {stage})",
-    "",
+    "Remove the access, or pack what the handler needs.",
 )
 ALLOWED_NEED = Code(
     "allowed-need", _NOTE, "the handler accesses {target} ({kind}, in {stage}), as marpack.yaml allows",
-    "",
+    "Make sure that the server has it.",
 )
 DIFFERS = Code(
-    "differs", _ERROR, "{sample}: {difference}",
+    "differs", _ERROR, "{sample} gets another response: {difference}",
     "If they are meant to differ, use --skip alike.",
 )
 NOT_COMPARED = Code(
@@ -991,8 +992,15 @@ OTHER_DEVICE = Code(
     "Check that the device exists, that torch supports it, and that the handler does not choose one itself.",
 )
 REQUIREMENT_UNMET = Code(
-    "requirement-unmet", _ERROR, "{message}",
+    "requirement-unmet", _ERROR, "{package} is not installed here",
     "Install the requirement, or run with --env isolated.",
+)
+REQUIREMENT_OTHER_VERSION = REQUIREMENT_UNMET.saying(
+    "{package} {version} is installed here, and the archive requires {specifier}"
+)
+REQUIREMENT_OTHER_PLATFORM = REQUIREMENT_UNMET.saying(
+    "{package} is vendored for another Python or machine: {wheel}",
+    "To try the archive here, vendor for this Python in a copy of the project: marpack build --vendor",
 )
 DATA_AS_TEXT = Code(
     "data-as-text", _WARNING, "{text} begins like JSON but is not valid, so it is sent as text/plain: {error}",
@@ -1007,40 +1015,46 @@ SEQUENCE_BATCHING = Code(
 # Sign and verify ------------------------------------------------------------------------------------------------------
 
 READABLE_KEY = Code(
-    "readable-key", _WARNING, "{message}",
+    "readable-key", _WARNING, "other users of this machine can read the private key {file}",
     "Remove the permissions of others: chmod 600 FILE.",
 )
+_NOT_CHECKED = "Do not deploy the file. Check it again: marpack check --attest FILE"
+_NOT_SIGNED = "Do not deploy the file. Get it again from the signer."
 CHECKED_FILE = Code(
     "checked-file", _ERROR, "its SHA-256 is {sha256}, and the check examined {others}",
-    "",
+    "Name the attestation of this file.",
 )
 CHECK_FAILED = Code(
-    "check-failed", _ERROR, "{message}",
-    "",
+    "check-failed", _ERROR, "the check ended with '{verdict}'",
+    _NOT_CHECKED,
 )
+CHECK_NOT_PASSED = CHECK_FAILED.saying("the check's result is {result}, not {passed}")
 CHECK_RESERVED = Code(
-    "check-reserved", _ERROR, "{message}",
-    "",
+    "check-reserved", _ERROR, "the check passed with an exception: {reason}",
+    _NOT_CHECKED,
 )
 CHECK_INCONSISTENT = Code(
-    "check-inconsistent", _ERROR, "{message}",
-    "",
+    "check-inconsistent", _ERROR, "the check passed, but {reason}",
+    _NOT_CHECKED,
 )
 SIGNED_NAME = Code(
-    "signed-name", _ERROR, "{message}",
-    "",
+    "signed-name", _ERROR, "the signature is of a file named {name}",
+    "Name the signature of this file, or rename the file.",
 )
 SIGNED_FILE = Code(
-    "signed-file", _ERROR, "{message}",
-    "",
+    "signed-file", _ERROR, "its SHA-256 is {found}; {signed} was signed",
+    _NOT_SIGNED,
 )
 SIGNED_MEMBER = Code(
-    "signed-member", _ERROR, "{message}",
-    "",
+    "signed-member", _ERROR, "the member {name} differs from the signed one",
+    _NOT_SIGNED,
 )
+SIGNED_MEMBER_MISSING = SIGNED_MEMBER.saying("the signed member {name} is missing")
+SIGNED_MEMBER_ADDED = SIGNED_MEMBER.saying("the member {name} was added")
+SIGNED_MEMBERS_UNREADABLE = SIGNED_MEMBER.saying("the archive cannot be opened: {reason}")
 SIGNED_CONTAINER = Code(
-    "signed-container", _NOTE, "{message}",
-    "",
+    "signed-container", _NOTE, "no member differs: the change is in a header, a comment or the order of members",
+    _NOT_SIGNED,
 )
 
 # Pickles --------------------------------------------------------------------------------------------------------------
@@ -1093,7 +1107,7 @@ EXPORT_STREAMING = Code(
     "On SageMaker, call InvokeEndpointWithResponseStream; on KServe, request /predictions/NAME of the predictor.",
 )
 EXPORT_QUEUE = Code(
-    "export-queue", _NOTE, "{message}",
+    "export-queue", _NOTE, "its jobQueueSize of {size} is not the only queue there",
     "Also set the platform's concurrency and timeout.",
 )
 EXPORT_OWN_ENVELOPE = Code(
@@ -1101,12 +1115,20 @@ EXPORT_OWN_ENVELOPE = Code(
     "Build the archive without the envelope.",
 )
 EXPORT_RESPONSE_HEADERS = Code(
-    "export-response-headers", _WARNING, "{message}",
-    "Put what clients need into the body, or into that header.",
+    "export-response-headers", _WARNING, "its handler sets response headers, most of which clients do not get",
+    "Put values that clients need into the body, or into X-Amzn-SageMaker-Custom-Attributes.",
+)
+EXPORT_HEADERS_DROPPED = Code(
+    "export-response-headers", _NOTE, "its handler sets response headers, which AWS's containers drop",
+    "Put values that clients need into the body.",
 )
 EXPORT_METRICS = Code(
-    "export-metrics", _NOTE, "{message}",
+    "export-metrics", _NOTE, "its handler counts metrics that SageMaker does not read",
     "Log the values instead.",
+)
+EXPORT_RAY_METRICS = EXPORT_METRICS.saying(
+    "its handler counts metrics that Ray Serve does not offer",
+    "Use ray.util.metrics in deployment.py.",
 )
 EXPORT_SLOW_ANSWERS = Code(
     "export-slow-answers", _NOTE, "its batches may take {seconds} s, and requests end after {max_sagemaker_response} s",
@@ -1117,8 +1139,8 @@ EXPORT_REQUEST_HEADERS = Code(
     "Look X-Api-Key up by that spelling; with AWS's containers, put the values into the body.",
 )
 EXPORT_PLACEHOLDER = Code(
-    "export-placeholder", _NOTE, "replace the placeholders in the files",
-    "Pass the name as an option, or edit the files.",
+    "export-placeholder", _NOTE, "the files have placeholders for {options}",
+    "Pass the options, or edit the files.",
 )
 EXPORT_BATCHES = Code(
     "export-batches", _WARNING, "its batchSize of {batch_size} becomes 1",

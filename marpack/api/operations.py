@@ -542,8 +542,7 @@ def private_key(key: Key, password: str | None, *, where: str = "key") -> tuple[
         return private, ()
     from marpack import finding_codes as codes
 
-    message = "others on this machine can read the private key"
-    return private, (codes.READABLE_KEY.at(where, hint=f"Run chmod 600 {where}.", message=message),)
+    return private, (codes.READABLE_KEY.at(where, hint=f"Remove their permissions: chmod 600 {where}", file=where),)
 
 
 def _pem(key: Key, name: str) -> tuple[bytes, str]:

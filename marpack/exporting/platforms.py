@@ -6,12 +6,11 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from msgspec.structs import replace
 
 from marpack import finding_codes as codes
 from marpack.exporting.image import image_files, render, wheel
 from marpack.exporting.plan import Content, Export, Folder
-from marpack.findings import Code, Finding, Severity
+from marpack.findings import Code, Finding
 from marpack.project.scaffold.template import templates
 from marpack.version import __version__
 
@@ -188,32 +187,20 @@ def unsupported(export: Export, to: str) -> list[Finding]:
     report(unlocked is not None, codes.EXPORT_REQUIREMENTS_UNHASHED, unlocked=unlocked)
     report(used & _SETS_STATUS and (has_proxy or is_ray), codes.EXPORT_REASON_PHRASE)
     report(used & _STREAMS and (has_proxy or is_ray), codes.EXPORT_STREAMING)
-    message = f"its jobQueueSize of {settings.queue_size} is not the only queue there"
-    report("jobQueueSize" in config and has_proxy, codes.EXPORT_QUEUE, message=message)
+    report("jobQueueSize" in config and has_proxy, codes.EXPORT_QUEUE, size=settings.queue_size)
     report(is_kserve and export.envelope, codes.EXPORT_OWN_ENVELOPE, envelope=export.envelope)
     is_batched = settings.batch_size > 1 and not export.envelope
     report(is_kserve and is_batched, codes.EXPORT_BATCHES, batch_size=settings.batch_size)
     report(is_ray and used & _READS_HEADERS, codes.EXPORT_REQUEST_HEADERS)
-    message = "its handler sets response headers, most of which clients do not get"
-    report(is_sagemaker and used & _SETS_HEADERS, codes.EXPORT_RESPONSE_HEADERS, message=message)
-    message, hint = (
-        "its handler sets response headers, which AWS's containers drop",
-        "Put the data for clients into the response body.",
-    )
-    code = replace(codes.EXPORT_RESPONSE_HEADERS, severity=Severity.NOTE)
-    report(is_ray and used & _SETS_HEADERS, code, message=message, hint=hint)
-    message = "its handler counts metrics that SageMaker does not read"
-    report(is_sagemaker and used & _COUNTS_METRICS, codes.EXPORT_METRICS, message=message)
-    message, hint = (
-        "its handler counts metrics, which Ray Serve does not offer",
-        "Use ray.util.metrics in deployment.py.",
-    )
-    report(is_ray and used & _COUNTS_METRICS, codes.EXPORT_METRICS, message=message, hint=hint)
+    report(is_sagemaker and used & _SETS_HEADERS, codes.EXPORT_RESPONSE_HEADERS)
+    report(is_ray and used & _SETS_HEADERS, codes.EXPORT_HEADERS_DROPPED)
+    report(is_sagemaker and used & _COUNTS_METRICS, codes.EXPORT_METRICS)
+    report(is_ray and used & _COUNTS_METRICS, codes.EXPORT_RAY_METRICS)
     seconds = settings.response_timeout if "responseTimeout" in config else 0
     is_slow = is_sagemaker and seconds > _MAX_RESPONSE
     report(is_slow, codes.EXPORT_SLOW_ANSWERS, seconds=seconds, max_sagemaker_response=_MAX_RESPONSE)
     missing = [
         f"--{key.replace('_', '-')}" for key in _PLACEHOLDERS.get(to, ()) if getattr(export.options, key) is None
     ]
-    report(missing, codes.EXPORT_PLACEHOLDER, hint=f"Pass {', '.join(missing)}, or edit the files.")
+    report(missing, codes.EXPORT_PLACEHOLDER, options=" and ".join(missing))
     return found

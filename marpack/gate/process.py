@@ -46,14 +46,17 @@ def check_loading(candidate: Candidate) -> CheckOutcome:
     except TorchrunError as error:  # no fault of the archive, and no proof either
         return skip(error.what, replace(problem_of(error), severity=Severity.WARNING))
     except LoadError as error:
-        place = candidate.place(error.trouble.frames)
-        if error.trouble.only_here:  # no fault of the archive, and no proof either
+        trouble = error.trouble
+        place = candidate.place(trouble.frames)
+        stage, failure = trouble.stage, f"{trouble.kind}: {trouble.message}"
+        if trouble.only_here:  # no fault of the archive, and no proof either
             return skip(
-                "the model cannot be loaded here", codes.LACKING_HERE.at(place, hint=error.hint, reason=error.what)
+                "the model cannot be loaded here",
+                codes.LACKING_HERE.at(place, hint=error.hint, stage=stage, error=failure),
             )
-        return judge("", [codes.DOES_NOT_LOAD.at(place, hint=error.hint, reason=error.what)])
+        return judge("", [codes.DOES_NOT_LOAD.at(place, hint=error.hint, stage=stage, error=failure)])
     except WorkerError as error:
-        return judge("", [codes.DOES_NOT_LOAD.at(hint=error.hint, reason=error.what)])
+        return judge("", [codes.WORKER_DOES_NOT_LOAD.at(hint=error.hint, reason=error.what)])
     findings = [
         Finding(
             code=trouble.kind,

@@ -61,13 +61,13 @@ def _judge_sample(candidate: Candidate, sample: Sample) -> list[Finding]:
     result = candidate.sample_runner.result_of(sample)
     shortfalls = find_shortfalls(sample.expected, result)
     if shortfalls:
-        why = None
+        cause, hint = "", None
         if result.troubles:
             trouble = result.troubles[0]
+            cause = f": {trouble.kind}: {trouble.message}"
             hint = find_missing_label(candidate, trouble) or trouble.hint
-            why = f"{trouble.kind}: {trouble.message}{f'; {hint}' if hint else ''}"
         where = f"{candidate.source}!{sample.name}" if sample.is_packed else sample.name
-        return [codes.SAMPLE_MISSED.at(where, hint=why, difference=sentence) for sentence in shortfalls]
+        return [codes.SAMPLE_MISSED.at(where, hint=hint, difference=sentence, cause=cause) for sentence in shortfalls]
     # An exception may cause the expected response. A handler states its response with PredictionException.
     return [
         codes.SAMPLE_RAISED.at(
@@ -75,7 +75,7 @@ def _judge_sample(candidate: Candidate, sample: Sample) -> list[Finding]:
             severity=Severity.ERROR if trouble.code_fault else Severity.NOTE,
             hint=trouble.hint,
             sample=sample.short_name,
-            reason=f"{trouble.kind}: {trouble.message}",
+            error=f"{trouble.kind}: {trouble.message}",
         )
         for trouble in result.troubles
         if trouble.frames and trouble.kind != PredictionException.__name__
@@ -223,28 +223,29 @@ def decodes(candidate: Candidate) -> set[str]:
 
 def _try_form(candidate: Candidate, sample: Sample, form: str, request: Request) -> tuple[Finding | None, str]:
     """Return the problem of a form, if it has one, and why the handler refuses it, if it does."""
-    runner, place = candidate.sample_runner, f"{sample.short_name} {form}"
+    runner = candidate.sample_runner
     (result,) = runner.send([(sample.name, request)])
     if result.restarted:
-        return codes.FORM_KILLS.at(place=place, reason=result.troubles[0].message), ""
+        return codes.FORM_KILLS.at(sample=sample.short_name, form=form, reason=result.troubles[0].message), ""
     broken = next((trouble for trouble in result.troubles if trouble.code_fault), None)
     if broken is not None:  # code that fails for every request
-        where, reason = candidate.line_of(broken.frames), f"{broken.kind}: {broken.message}"
-        return codes.FORM_BREAKS.at(where, hint=broken.hint, place=place, reason=reason), ""
+        where, error = candidate.line_of(broken.frames), f"{broken.kind}: {broken.message}"
+        code = codes.FORM_BREAKS
+        return code.at(where, hint=broken.hint, sample=sample.short_name, form=form, error=error), ""
     if not result.ok:
         trouble = next((trouble for trouble in result.troubles if trouble.frames), None)
         where = candidate.line_of(trouble.frames) if trouble else None
         line = f", {where.rpartition('!')[2]}" if where else ""
         refusal = f"{trouble.kind if trouble else result.status}{line}"
-        return codes.FORM_NOT_ACCEPTED.at(where, place=place, reason=refusal), refusal
+        return codes.FORM_NOT_ACCEPTED.at(where, sample=sample.short_name, form=form, reason=refusal), refusal
     sentences = runner.contradictions(sample, result)
     if not sentences:
         return None, ""
     (part,) = request.parts
     (empty,) = runner.send([(sample.name, replace(request, parts=(Part(part.name, b"", part.content_type),)))])
     if runner.differences(result, empty):
-        return codes.FORM_DIFFERS.at(place=place, difference=sentences[0]), ""
-    return codes.FORM_IGNORED.at(place=place), ""
+        return codes.FORM_DIFFERS.at(sample=sample.short_name, form=form, difference=sentences[0]), ""
+    return codes.FORM_IGNORED.at(sample=sample.short_name, form=form), ""
 
 
 def check_repetition(candidate: Candidate) -> CheckOutcome:

@@ -196,9 +196,9 @@ def model_config(archive: Archive) -> dict[str, Any]:  # Any: JSON
 def text_findings(labels: LabelFacts | None, config: ConfigFacts | None, source: str) -> Iterator[Finding]:
     """Yield unreadable labels and a hostile model config."""
     if labels is not None and labels.problem:
-        yield LABELS_UNREADABLE.at(f"{source}!{LABELS_NAME}", problem=labels.problem)
+        yield LABELS_UNREADABLE.at(f"{source}!{LABELS_NAME}", reason=labels.problem)
     if config is not None and config.problem and _may_be_hostile(config.text):
-        yield CONFIG_HOSTILE.at(f"{source}!{config.file}", problem=config.problem)
+        yield CONFIG_HOSTILE.at(f"{source}!{config.file}", reason=config.problem)
 
 
 # Programs

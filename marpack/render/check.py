@@ -130,7 +130,7 @@ class CheckLines(CheckProgress):
             for finding in checked.findings
             if checked.verdict is Verdict.FAILED or finding.severity is not Severity.NOTE
         ]
-        show_findings(merge_hints(findings), err=False)
+        show_findings(findings, err=False)
         sys.stdout.flush()
 
     def announce(self, what: str) -> None:

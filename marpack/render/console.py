@@ -14,6 +14,7 @@ import threading
 import time
 import unicodedata
 from contextlib import contextmanager, suppress
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,8 +98,7 @@ def error_lines(error: MarpackError) -> Iterator[str]:
     yield f"{click.style('error:', fg='red', bold=True)} {visible(error.what)}"
     if error.where:
         yield f"  {click.style('where:', dim=True)} {visible(error.where)}"
-    for finding in error.findings:
-        yield from finding_lines(finding, hints=not STDERR.quiet)
+    yield from all_finding_lines(error.findings, hints=not STDERR.quiet)
     if error.hint and not STDERR.quiet:
         yield f"  {click.style('hint:', dim=True)}  {visible(error.hint)}"
     if (link := docs_link(f"errors/#{type(error).code}")) and not STDERR.quiet:
@@ -108,8 +108,15 @@ def error_lines(error: MarpackError) -> Iterator[str]:
 def show_findings(findings: Iterable[Finding], *, err: bool = True) -> None:
     """Print findings on stderr, or stdout."""
     is_quiet = err and STDERR.quiet
-    shown = (finding for finding in findings if not is_quiet or finding.severity != "note")
-    show_lines((line for finding in shown for line in finding_lines(finding, hints=not is_quiet)), err=err)
+    shown = [finding for finding in findings if not is_quiet or finding.severity != "note"]
+    show_lines(all_finding_lines(shown, hints=not is_quiet), err=err)
+
+
+def all_finding_lines(findings: Sequence[Finding], *, hints: bool = True) -> Iterator[str]:
+    """Yield the lines of findings; of several in a row with the same hint, the last one shows it."""
+    for finding, after in zip_longest(findings, findings[1:]):
+        is_repeated = after is not None and after.hint == finding.hint
+        yield from finding_lines(finding, hints=hints and not is_repeated)
 
 
 def finding_lines(finding: Finding, *, hints: bool = True) -> Iterator[str]:
@@ -213,8 +220,7 @@ def page_lines(page: Page, width: int) -> Iterator[str]:
     if page.findings and page.verdict is None:
         yield ""
         yield click.style("findings", bold=True)
-        for finding in page.findings:
-            yield from finding_lines(finding)
+        yield from all_finding_lines(page.findings)
     if page.closing:
         yield ""
         yield page.closing

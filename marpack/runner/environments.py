@@ -22,6 +22,7 @@ from functools import partial
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -33,7 +34,7 @@ from marpack import finding_codes as codes
 from marpack.archive.index import Vendored, index_of
 from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.errors import HandlerError
-from marpack.findings import Finding, Severity
+from marpack.findings import Code, Finding, Severity
 from marpack.inspection.requirements import Line, LineKind, read_lines, read_requirements
 from marpack.runner.pip_sizes import Download
 from marpack.torchserve.server_modules import canonical
@@ -289,17 +290,14 @@ def unmet(archive: Archive, *, as_notes: bool = False) -> Iterator[Finding]:
     vendored, here = _vendored(archive), set(sys_tags())
     for package in vendored.packages if vendored else ():
         if here.isdisjoint(package.tags):
-            yield codes.REQUIREMENT_UNMET.at(
-                f"{archive.source}!{INDEX_NAME}",
-                hint="to try it here, vendor for this Python, in a copy of the project",
-                severity=severity,
-                message=f"{package.name} is vendored for another Python or machine than this: {package.file}",
-            )
+            where, file = f"{archive.source}!{INDEX_NAME}", package.file
+            yield codes.REQUIREMENT_OTHER_PLATFORM.at(where, severity=severity, package=package.name, wheel=file)
     for file, line in _lines(archive):
-        if (message := _unmet(line)) is not None:
-            isolated = ", or run with --env isolated" if as_notes and _installed(line.name) is None else ""
-            where, hint = f"{archive.source}!{file}:{line.number}", f"pip install '{line.text}'{isolated}"
-            yield codes.REQUIREMENT_UNMET.at(where, hint=hint, severity=severity, message=message)
+        if found := _unmet(line):
+            code, values = found
+            isolated = ", or run with --env isolated" if as_notes and code is codes.REQUIREMENT_UNMET else ""
+            where, hint = f"{archive.source}!{file}:{line.number}", f"Install it: pip install '{line.text}'{isolated}"
+            yield code.at(where, hint=hint, severity=severity, **values)
 
 
 def _vendored(archive: Archive) -> Vendored | None:
@@ -334,7 +332,7 @@ def _bytes_of(archive: Archive, name: str | None) -> bytes | None:
         return file.read()
 
 
-def _unmet(line: Line) -> str | None:
+def _unmet(line: Line) -> tuple[Code, dict[str, Any]] | None:  # Any: see `Code.at`
     """Return how the installed package differs from a requirement; None if it is met or does not apply."""
     if line.sort is not LineKind.REQUIREMENT or line.name is None:
         return None
@@ -344,10 +342,11 @@ def _unmet(line: Line) -> str | None:
     try:
         installed = metadata.version(line.name)
     except metadata.PackageNotFoundError:
-        return f"{line.name} is not installed here"
+        return codes.REQUIREMENT_UNMET, {"package": line.name}
     with suppress(InvalidVersion):  # no specifier can be compared with it
         if requirement is not None and not requirement.specifier.contains(Version(installed), prereleases=True):
-            return f"{requirement.name} {installed} is installed here, the model asks for {requirement.specifier}"
+            values = {"package": requirement.name, "version": installed, "specifier": requirement.specifier}
+            return codes.REQUIREMENT_OTHER_VERSION, values
     return None
 
 

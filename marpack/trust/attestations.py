@@ -203,14 +203,14 @@ def _shortfalls(
         others = ", ".join(str(each) for each in attested) or "none"
         yield codes.CHECKED_FILE.at(str(path), sha256=sha256, others=others)
     if result == _FAILED or found.verdict != GateVerdict.DEPLOYABLE:
-        yield codes.CHECK_FAILED.at(where, message=f"the check ended with {found.verdict}")
+        yield codes.CHECK_FAILED.at(where, verdict=found.verdict)
     elif result != _PASSED and not found.reservations:
-        yield codes.CHECK_FAILED.at(where, message=f"the check's result is {result}, not {_PASSED}")
-    for each in found.reservations:
-        yield codes.CHECK_RESERVED.at(where, message=each)
+        yield codes.CHECK_NOT_PASSED.at(where, result=result, passed=_PASSED)
+    for reason in found.reservations:
+        yield codes.CHECK_RESERVED.at(where, reason=reason)
     if result == _PASSED and found.verdict == GateVerdict.DEPLOYABLE and not found.reservations:
-        for message in _contradictions(predicate, found):
-            yield codes.CHECK_INCONSISTENT.at(where, message=message)
+        for reason in _contradictions(predicate, found):
+            yield codes.CHECK_INCONSISTENT.at(where, reason=reason)
 
 
 def _contradictions(predicate: _TestResult, found: _Circumstances) -> Iterator[str]:
@@ -221,15 +221,15 @@ def _contradictions(predicate: _TestResult, found: _Circumstances) -> Iterator[s
     passed = [each.name for each in found.checks if each.verdict == Verdict.PASSED]
     names = [each.name for each in found.checks]
     if found.samples < 1:
-        yield f"the result is {_PASSED}, but the number of samples is {found.samples}"
+        yield f"its number of samples is {found.samples}"
     if found.target not in set(Target):
-        yield f"the target {found.target!r} does not exist"
+        yield f"its target {found.target!r} does not exist"
     if PROOF not in passed:
-        yield f"the result is {_PASSED}, but the check {PROOF} is not among the checks that passed"
+        yield f"{PROOF} is not among the checks that passed"
     for each in found.checks:
         if each.verdict not in (Verdict.PASSED, Verdict.SKIPPED) or each.reason == LEFT_OUT:
             how = each.reason if each.reason == LEFT_OUT else each.verdict
-            yield f"the result is {_PASSED}, but the check {each.name} was {how}"
+            yield f"{each.name} was {how}"
     if len(set(names)) < len(names):
         yield "a check is listed twice"
     if list(predicate.passed_tests) != passed or predicate.warned_tests or predicate.failed_tests:

@@ -321,15 +321,13 @@ def verify(path: Path, sha256: str, signature: Path, trusted: PublicKey | Author
         resource = _signed_resource(Statement.from_json(payload))
     differences: list[Finding] = []
     if resource.name not in (_ITSELF, path.name):
-        message = f"the signature is of a file named {resource.name}"
-        differences.append(codes.SIGNED_NAME.at(str(path), message=message))
+        differences.append(codes.SIGNED_NAME.at(str(path), name=resource.name))
     if resource.digest != sha256:
-        message = f"its SHA-256 is {sha256}; {resource.digest} was signed"
-        differences.append(codes.SIGNED_FILE.at(str(path), message=message))
+        differences.append(codes.SIGNED_FILE.at(str(path), found=sha256, signed=resource.digest))
         differences += _member_differences(path, resource.annotations.get("members"))
     if differences:
         what = f"this is not the file that {signer} signed"
-        raise SignatureError(what, where=str(path), hint=SignatureError.fix, findings=tuple(differences))
+        raise SignatureError(what, where=str(path), findings=tuple(differences))
     return signer
 
 
@@ -356,13 +354,12 @@ def _member_differences(path: Path, signed: object) -> Iterator[Finding]:
         with open_archive(path) as archive:
             found = dict(digests(archive))
     except ArchiveError as error:
-        yield codes.SIGNED_MEMBER.at(str(path), message=f"the archive cannot be opened: {error.what}")
+        yield codes.SIGNED_MEMBERS_UNREADABLE.at(str(path), reason=error.what)
         return
     apart = [name for name in sorted({*signed, *found}) if found.get(name) != signed.get(name)]
     for name in apart:
-        how = "has other bytes than were signed" if name in found else "is missing"
-        how = how if name in signed else "was added"
-        yield codes.SIGNED_MEMBER.at(f"{path}!{name}", message=f"the member {name} {how}")
+        code = codes.SIGNED_MEMBER if name in found else codes.SIGNED_MEMBER_MISSING
+        code = code if name in signed else codes.SIGNED_MEMBER_ADDED
+        yield code.at(f"{path}!{name}", name=name)
     if not apart:
-        what = "no member differs: the change is around them, in a header, a comment or their order"
-        yield codes.SIGNED_CONTAINER.at(str(path), message=what)
+        yield codes.SIGNED_CONTAINER.at(str(path))

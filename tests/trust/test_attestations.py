@@ -97,23 +97,25 @@ def test_the_signer_of_a_result_counts_where_one_is_required(archive, attested, 
 
 
 @pytest.mark.parametrize(
-    ("said", "result", "messages"),
+    ("said", "result", "reasons"),
     [
-        (report(GateVerdict.REFUSED, FAILED), "FAILED", ["the check ended with refused"]),
-        (report(GateVerdict.NOT_PROVED, FAILED), "FAILED", ["the check ended with not-proved"]),
+        (report(GateVerdict.REFUSED, FAILED), "FAILED", ["refused"]),
+        (report(GateVerdict.NOT_PROVED, FAILED), "FAILED", ["not-proved"]),
         (
             report(GateVerdict.PARTIAL, reservations=("the check memory was left out",)),
             "WARNED",
-            ["the check ended with partial", "the check memory was left out"],
+            ["partial", "the check memory was left out"],
         ),
         (report(reservations=("--trust-pickle was given",)), "WARNED", ["--trust-pickle was given"]),
         (report(GateVerdict.DEPLOYABLE, WEIGHED), "WARNED", ["the check memory failed, but only counts as a warning"]),
     ],
     ids=["refused", "not proved", "partial", "with reservations", "downgraded"],
 )
-def test_a_result_that_does_not_allow_deployment(archive, attested, key, said, result, messages):
+def test_a_result_that_does_not_allow_deployment(archive, attested, key, said, result, reasons):
     assert json.loads(attested(said, None).read_bytes())["predicate"]["result"] == result
-    assert [each.message for each in refusal(archive, attested(said), key.public).findings] == messages
+    found = refusal(archive, attested(said), key.public).findings
+    assert len(found) == len(reasons)
+    assert all(reason in finding.message for finding, reason in zip(found, reasons, strict=True))
 
 
 def test_another_file(archive, attested, key, make_mar):

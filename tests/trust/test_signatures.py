@@ -169,7 +169,7 @@ def test_differences_are_named_by_container_member_or_file(signed, keys, make_ma
     make_mar(HANDLER + "\n", files={"other.bin": b"1"})
     error = refusal(archive, signature, keys[1])
     assert codes(error) == ["signed-file", "signed-member", "signed-member", "signed-member"]
-    changes = {"handler.py": "bytes", "other.bin": "added", "weights.bin": "missing"}
+    changes = {"handler.py": "differs", "other.bin": "added", "weights.bin": "missing"}
     for finding, (name, change) in zip(error.findings[1:], changes.items(), strict=True):
         assert finding.where == f"{archive}!{name}"
         assert change in finding.message.split()

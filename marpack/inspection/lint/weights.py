@@ -306,15 +306,15 @@ def check_labels(context: LintContext) -> Iterator[Finding]:
         return
     data = files.read(LABELS_NAME, MAX_LABELS)
     if data is None:
-        yield codes.LABELS_UNCHECKED.at(LABELS_NAME, problem="it cannot be read")
+        yield codes.LABELS_UNCHECKED.at(LABELS_NAME, reason="the file cannot be read")
         return
     labels = parse_labels(data)
     if labels.fault is LabelsFault.SIZE:
-        yield codes.LABELS_UNCHECKED.at(LABELS_NAME, problem=labels.problem)
+        yield codes.LABELS_UNCHECKED.at(LABELS_NAME, reason=labels.problem)
         return
     if labels.fault is not None:
         where = LABELS_NAME if labels.line is None else f"{LABELS_NAME}:{labels.line}"
-        yield _FAULTS[labels.fault].at(where, severity=loader.severity, problem=labels.problem)
+        yield _FAULTS[labels.fault].at(where, severity=loader.severity, reason=labels.problem)
         return
     for key in labels.duplicates[:10]:
         yield codes.LABELS_DUPLICATE_KEY.at(LABELS_NAME, severity=loader.warning, key=key[:40])
