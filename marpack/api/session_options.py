@@ -297,10 +297,17 @@ class ServeOptions(_ServeArguments, frozen=True, kw_only=True):
     ] = None
     metrics_port: Annotated[_Port | None, _Addresses("Port of Prometheus metrics.", default="8082")] = None
     enable_model_api: Annotated[bool, _Addresses("Allow requests that register and unregister models.")] = False
+    store_roots: Annotated[
+        Sequence[str],
+        _Addresses("Further folder from which models may be registered by their path.", ("--store-root",), "DIR"),
+    ] = ()
     token: Annotated[
         str | None,
-        _Addresses("Require the tokens of this key_file.json; created if missing.", metavar="FILE", daily=True),
+        _Addresses(
+            "Require the tokens of this file, now and after restarts; created if missing.", metavar="FILE", daily=True
+        ),
     ] = None
+    rotate_token: Annotated[bool, _Addresses("Replace all tokens of the --token file at the start.")] = False
     allowed_hosts: Annotated[
         Sequence[str], _Addresses("Additional host name of this server.", ("--allowed-host",), "HOST")
     ] = ()
@@ -366,7 +373,7 @@ class ServeOptions(_ServeArguments, frozen=True, kw_only=True):
         _TorchServe("Models of the store to load: FILE, NAME=FILE, lists or all.", ("--models",), "NAMES…", daily=True),
     ] = ()
     ts_config: Annotated[str | None, _TorchServe("A config.properties file.", metavar="FILE", daily=True)] = None
-    disable_token_auth: Annotated[bool, _TorchServe("Do not require tokens, even with --token.")] = False
+    disable_token_auth: Annotated[bool, _TorchServe("Do not require tokens, whatever the config says.")] = False
     start: Annotated[bool, Option("Has no effect.", hidden=True)] = False
     foreground: Annotated[bool, Option("Has no effect.", hidden=True)] = False
     no_snapshots: Annotated[bool, Option("Has no effect.", ("--no-config-snapshots", "--ncs"), hidden=True)] = False

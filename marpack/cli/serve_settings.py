@@ -66,10 +66,14 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         token_file = Path(options.token) if options.token and not options.disable_token_auth else None
         store = Path(options.model_store) if options.model_store else config.model_store
         has_model_api = bool(options.enable_model_api or config.enable_model_api)
-        if config.disable_token_authorization is False and not token_file:
+        if config.disable_token_authorization is False and not token_file and not options.disable_token_auth:
             hint = "Add --token key_file.json, which is created if it is missing, or set it to true."
             where = "disable_token_authorization=false"
             raise UsageError("the config requires tokens, and the token file is not set", where=where, hint=hint)
+        if options.rotate_token and not options.token:
+            raise UsageError("--rotate-token has no effect without --token", hint="Add --token FILE.")
+        if options.store_roots and not has_model_api:
+            raise UsageError("--store-root has no effect without --enable-model-api", hint="Add --enable-model-api.")
         if options.trust_native and not options.require_safe:
             raise UsageError("--trust-native has no effect without --require-safe", hint="Add --require-safe.")
         if store is not None and not store.is_dir():
@@ -157,16 +161,21 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             open_inference=bool(config.ts_open_inference_protocol),
             sample_seconds=None if config.disable_system_metrics else config.metric_time_interval or 60,
             log_requests=options.log_requests,
-            model_api=None
-            if self.store is None or not self.has_model_api
-            else ModelApi(
-                store=ModelStore(self.store), loader=loader, default_workers=config.default_workers_per_model or 0
-            ),
-            tokens=None if file is None else Tokens(file, config.token_expiration_min or 60),
+            model_api=self._model_api(loader),
+            tokens=None
+            if file is None
+            else Tokens(file, config.token_expiration_min or 60, rotate=options.rotate_token),
             page=None if options.no_page or file is not None else page_renderer(),
             allowed_hosts=tuple(options.allowed_hosts),
             origins=tuple(options.cors_origins),
         )
+
+    def _model_api(self, loader: ModelLoader) -> ModelApi | None:
+        """Return how requests register models; None if they cannot."""
+        if self.store is None or not self.has_model_api:
+            return None
+        store = ModelStore(self.store, tuple(Path(root) for root in self.options.store_roots))
+        return ModelApi(store=store, loader=loader, default_workers=self.config.default_workers_per_model or 0)
 
     def metrics(self) -> ServerMetrics:
         """Return the server's metrics, without values."""

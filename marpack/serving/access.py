@@ -59,19 +59,24 @@ class Tokens:
     """The keys of a key file."""
 
     def __init__(
-        self, file: Path, minutes: float = 60, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        file: Path,
+        minutes: float = 60,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        rotate: bool = False,
     ) -> None:
         """Read a key_file.json that only its owner can read, and renew expired keys; create it if it is missing.
 
-        A new key is valid for `minutes`. The API key, and a key without an expiration time, never expires. Raises
-        UsageError for an invalid file or one that others can read; OutputError.
+        A new key is valid for `minutes`. The API key, and a key without an expiration time, never expires. With
+        `rotate`, all keys are replaced. Raises UsageError for an invalid file or one that others can read; OutputError.
         """
         self._file = file
         self._validity = timedelta(minutes=minutes)
         self._clock = clock
         with located(str(file)):
             keys = _read_keys(file)
-            if keys is None:
+            if keys is None or rotate:
                 api = _Key(key=secrets.token_urlsafe(_RANDOM))
                 keys = _KeyFile(management=self._new_key(), inference=self._new_key(), api=api)
                 _write_keys(file, keys)

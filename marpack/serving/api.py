@@ -250,6 +250,14 @@ class Api:
         return call.json(openapi_document(self.routes))
 
 
+async def about(core: ServingCore, call: Call) -> Reply:
+    """Return the server's name and version, and the models' names; not on TorchServe."""
+    if core.compat:
+        raise method_not_allowed()
+    names = sorted({model.name for model in core.registry})
+    return call.json({"name": "marpack", "version": __version__, "models": names})
+
+
 def check_escapes(target: str) -> None:
     """Raise RequestError (403) for an invalid percent escape in a path or a query."""
     bad = BAD_ESCAPE.search(target)

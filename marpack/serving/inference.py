@@ -9,7 +9,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.serving.access import Admission
-from marpack.serving.api import Api, Call, Route, ServingCore, bad_request, check_escapes, not_found, openapi_document
+from marpack.serving.api import (
+    Api,
+    Call,
+    Route,
+    ServingCore,
+    about,
+    bad_request,
+    check_escapes,
+    not_found,
+    openapi_document,
+)
 from marpack.serving.http import Reply
 from marpack.serving.jobs import StreamedResponse
 from marpack.serving.models import ModelState, ServedModel
@@ -52,6 +62,7 @@ class InferenceApi(Api):
         )
         versioned = "/v2/models/{model_name}/versions/{model_version}"
         models = (  # not on TorchServe
+            Route("/", partial(about, core), frozenset({"GET"}), summary="Return the server and its models."),
             Route("/v1/models", self.v1_models),
             Route("/v1/models/{model_name}", self.model_ready),
             Route("/v2/models/{model_name}", self.v2_model),

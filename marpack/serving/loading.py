@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import logging
 import re
 import threading
 import time
@@ -35,6 +36,7 @@ from marpack.torchserve.server_modules import BUILT_INS, HandlerName
 
 T = TypeVar("T")
 
+_LOG = logging.getLogger(__name__)
 _SUFFIXES = (".mar", ".model", ".tar.gz", ".tgz")
 _SCHEME = re.compile(r"(?:https?|file):", re.IGNORECASE)
 _MAX_SHOWN = 1024  # characters of a url in a message
@@ -42,16 +44,18 @@ _FIRST_VERSION = "1.0"  # of an archive without a version
 
 
 class ModelStore(Struct, frozen=True):
-    """A folder of archives."""
+    """A folder of archives, and other folders from which models may be registered."""
 
     folder: Path
+    roots: tuple[Path, ...] = ()  # the other folders
 
     def find(self, url: str) -> Path:
-        """Return the archive or model folder with a bare name; raise RequestError for any other url.
+        """Return the real path of an archive or model folder by its name in the store, or by its path below a root.
 
-        Addresses, paths and links out of the store, which TorchServe follows, get its messages for missing models.
+        Raises RequestError with TorchServe's messages for missing models for any other url, and for a link to a file
+        outside the store and the roots.
         """
-        shown, place = url[:_MAX_SHOWN], self.folder / url
+        shown, is_path = url[:_MAX_SHOWN], url.startswith("/")
         message = f"Model not found at: {shown}"
         if not url:
             message = "empty url"
@@ -59,10 +63,13 @@ class ModelStore(Struct, frozen=True):
             message = f"Relative path is not allowed in url: {shown}"
         elif _SCHEME.match(url):
             message = f"Given URL {shown} does not match any allowed URL(s)"
-        elif url.isprintable() and not {*url} & {*"/\\"}:
-            with suppress(OSError, RuntimeError):  # the name is too long, or a link to itself
-                if place.exists() and self.folder.resolve() in place.resolve().parents:
+        elif url.isprintable() and "\\" not in url and (is_path or "/" not in url):
+            with suppress(OSError, RuntimeError):  # it does not exist, the name is too long, or a link to itself
+                place = (self.folder / url).resolve(strict=True)
+                folders = self.roots if is_path else (self.folder, *self.roots)
+                if any(folder.resolve() in place.parents for folder in folders):
                     return place
+                _LOG.warning("%s is neither in the model store nor in a folder of --store-root", quoted(shown))
         raise RequestError(message, status=404, kind="ModelNotFoundException")
 
     def all_models(self) -> list[Path]:
@@ -179,6 +186,7 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()  # of the archive's inspection
     gpus: tuple[int, ...] = ()  # for its workers in turn; empty: the GPU of `prepared.load`
     is_default: bool = False  # answers requests without a version, also when another version was first
+    url: str = ""  # from which it was registered; empty: the name of its file
 
 
 _NO_TUNING = ModelTuning()

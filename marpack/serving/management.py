@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.archive.protocol import quoted
 from marpack.errors import ArchiveError, MarpackError, OutputError, UsageError, first_line
@@ -115,7 +116,7 @@ def describe_model(model: ServedModel) -> dict[str, Any]:  # Any: JSON
     return {
         "modelName": model.name,
         "modelVersion": model.version,
-        "modelUrl": url_of(model),
+        "modelUrl": model.url,
         "runtime": prepared.archive.manifest.runtime,
         "minWorkers": settings.min_workers,
         "maxWorkers": settings.max_workers,
@@ -149,11 +150,6 @@ def describe_model(model: ServedModel) -> dict[str, Any]:  # Any: JSON
             "pendingRequests": len(model.queue),
         },
     }
-
-
-def url_of(model: ServedModel) -> str:
-    """Return the name of a model's file in the store, which hides its path."""
-    return model.prepared.resolved.path.name
 
 
 _MODEL, _VERSION = "/models/{model_name}", "/models/{model_name}/{model_version}"
@@ -210,7 +206,7 @@ class ManagementApi(Api):
         limit = asked.limit if 0 <= asked.limit <= _PAGE else _PAGE
         start = max(0, asked.next_page_token)
         names = sorted({model.name for model in registry})
-        page = [{"modelName": name, "modelUrl": url_of(registry.find(name))} for name in names[start : start + limit]]
+        page = [{"modelName": name, "modelUrl": registry.find(name).url} for name in names[start : start + limit]]
         token = {"nextPageToken": str(start + limit)} if start + limit <= len(names) else {}
         return call.json({**token, "models": page})
 
@@ -302,7 +298,7 @@ class ManagementApi(Api):
                 raise RequestError(error.what, status=400, kind="InvalidModelException") from None
             raise RequestError(error.what, status=500, kind="InternalServerException") from None
         try:
-            return self._add_model(plan)
+            return self._add_model(replace(plan, url=url))
         except RequestError:
             plan.prepared.archive.close()
             raise

@@ -370,6 +370,7 @@ class ServedModel:
         self.version = plan.version
         self.label = f"{plan.name} {plan.version}"  # for messages
         self.prepared = plan.prepared
+        self.url = plan.url or plan.prepared.resolved.path.name  # a file's name hides its path
         self.settings = settings = plan.settings
         self.spawn = plan.spawn
         self.is_silent = is_silent

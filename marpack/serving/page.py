@@ -17,7 +17,7 @@ from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input, type_of
 from marpack.runner.results import AnsweredInput, Result, results_of
 from marpack.serving.access import Admission, TokenKind
-from marpack.serving.api import JSON, Call, Route, ServingCore, method_not_allowed, not_found
+from marpack.serving.api import JSON, Call, Route, ServingCore, about, not_found
 from marpack.serving.http import Reply
 from marpack.serving.jobs import StreamedResponse
 from marpack.serving.loading import run_in_loading_thread
@@ -137,9 +137,9 @@ class PageApi:
         )
 
     async def index(self, call: Call) -> Reply:
-        """Answer a browser with the page, and other clients as TorchServe does."""
+        """Answer a browser with the page, and other clients with the names of the server and its models."""
         if "text/html" not in (call.request.header("accept") or ""):
-            raise method_not_allowed()
+            return await about(self._core, call)
         self.admission.check(call)
         return _page_reply(call, "text/html; charset=utf-8", self._renderer.index(self._state().models))
 

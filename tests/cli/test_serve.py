@@ -126,7 +126,29 @@ def test_a_token_is_asked_for(project):
         assert server.request("/predictions/echo", b"a", ours)[2] == b"echo a"
         assert server.request("/predictions/echo", b"a", others)[0] == 403
         assert server.request("/ping")[0] == 200
-        assert server.request("/", headers={"Accept": "text/html"})[0] == 405  # no page: it could carry no token
+        assert server.request("/", headers={"Accept": "text/html"})[0] == 401  # no page: it could carry no token
+        assert json.loads(server.request("/", headers=ours)[2])["models"] == ["echo"]
+
+
+def test_tokens_last_until_they_are_rotated(project):
+    def keys():
+        return json.loads((project / "keys.json").read_text())
+
+    with serving("--token", "keys.json", cwd=project):
+        first = keys()
+    with serving("--token", "keys.json", cwd=project) as server:
+        assert keys() == first
+        given = {"Authorization": f"Bearer {first['inference']['key']}"}
+        assert server.request("/predictions/echo", b"a", given)[0] == 200
+    with serving("--token", "keys.json", "--rotate-token", cwd=project) as server:
+        assert all(keys()[kind]["key"] != first[kind]["key"] for kind in ("inference", "management", "API"))
+        assert server.request("/predictions/echo", b"a", given)[0] == 401
+
+
+def test_the_command_line_turns_tokens_off_whatever_the_config_says(project):
+    (project / "c.properties").write_text("disable_token_authorization=false\n")
+    with serving("--ts-config", "c.properties", "--disable-token-auth", cwd=project) as server:
+        assert server.request("/predictions/echo", b"a")[0] == 200
 
 
 def taken_port():
@@ -161,6 +183,8 @@ REFUSED = {  # words → exit code
     "--models x.mar": 2,
     "x.mar --enable-model-api": 2,
     "x.mar --trust-native": 2,
+    "x.mar --rotate-token": 2,
+    "x.mar --store-root .": 2,
     "--stop": 2,
     "x.mar --token text.mar": 2,
 }

@@ -105,6 +105,7 @@ def served(
     loader: ModelLoader = LOADER,
     loaded: bool = True,
     model_store: Path | None = None,
+    store_roots: tuple[Path, ...] = (),
     default_workers: int = 0,
     **options: Any,
 ) -> Iterator[Served]:
@@ -113,7 +114,9 @@ def served(
     http = HttpSettings(max_request_size=65_536, max_connections=100, drain=2.0)
     given = {"inference": ANYWHERE, "management": Address("127.0.0.2", 0), "metrics": Address("127.0.0.3", 0)} | options
     if model_store is not None:
-        given["model_api"] = ModelApi(store=ModelStore(model_store), loader=loader, default_workers=default_workers)
+        given["model_api"] = ModelApi(
+            store=ModelStore(model_store, store_roots), loader=loader, default_workers=default_workers
+        )
     plans = [loader.plan(ResolvedSource(path=path)) for path in archives]
     loops: list[asyncio.AbstractEventLoop] = []
     errors: list[BaseException] = []

@@ -60,7 +60,7 @@ def test_documents_are_valid() -> None:
 
 INFERENCE = {
     "get": [
-        *("/api-description", "/ping", "/v1/models", "/v1/models/{model_name}", "/v2", "/v2/health/live"),
+        *("/", "/api-description", "/ping", "/v1/models", "/v1/models/{model_name}", "/v2", "/v2/health/live"),
         *("/v2/health/ready", "/v2/models/{model_name}", "/v2/models/{model_name}/ready"),
         "/v2/models/{model_name}/versions/{model_version}",
         "/v2/models/{model_name}/versions/{model_version}/ready",

@@ -241,13 +241,39 @@ def test_any_other_url_is_refused_with_the_originals_message(store: ModelStore, 
 
 def test_all_models_are_the_archives_and_the_folders(store: ModelStore, tmp_path: Path) -> None:
     for name in ("a.mar", "b.tar.gz", "unpacked", "in.mar", "notes.txt"):
-        assert store.find(name) == store.folder / name
+        assert store.find(name) == (store.folder / name).resolve()
     names = [path.name for path in store.all_models()]
     assert names == sorted(names)
     assert {"a.mar", "b.tar.gz", "c.model", "unpacked", "sub", "out.mar"} <= set(names)
     assert not {"notes.txt", ".hidden.mar", ".git"} & set(names)
     with pytest.raises(UsageError, check=has_code("unreadable-model-store")):
         ModelStore(tmp_path / "gone").all_models()
+
+
+def test_a_folder_of_store_root_is_a_source_by_its_path_and_for_links(store: ModelStore, tmp_path: Path) -> None:
+    root = tmp_path / "roots" / "models"
+    (root / "id" / "model").mkdir(parents=True)
+    (tmp_path / "roots" / "models-beside").mkdir()
+    (root / "away").symlink_to(tmp_path / "secret.mar")
+    (root / "beside").symlink_to(tmp_path / "roots" / "models-beside")
+    (root / "here").symlink_to(root / "id")
+    (store.folder / "linked").symlink_to(root / "id" / "model")
+    (tmp_path / "link-to-root").symlink_to(root)
+    rooted = ModelStore(store.folder, (tmp_path / "link-to-root",))
+    for url in (str(root / "id" / "model"), "linked", str(tmp_path / "link-to-root" / "here" / "model")):
+        assert rooted.find(url) == root / "id" / "model"
+    assert rooted.find("a.mar") == store.folder / "a.mar"
+    refused = ["out.mar", "up.mar", "id/model", "id", "/etc/passwd", "/", f"{root}\0", f"{root}\\id", "//etc/passwd"]
+    refused += [str(root), str(root.parent), f"{root}-beside", f"{root}/away", f"{root}/beside", f"{root}/id/none"]
+    refused += [f"{root}/../models-beside", f"{root}/id/../../../secret.mar", str(store.folder / "a.mar")]
+    refused += [f"file://{root}/id/model", f"http://host{root}/id"]
+    for url in refused:
+        with pytest.raises(RequestError) as error:
+            rooted.find(url)
+        assert error.value.status == 404
+    for url in ("linked", str(root / "id" / "model")):
+        with pytest.raises(RequestError):
+            store.find(url)
 
 
 START_WORDS = [

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -435,6 +436,28 @@ def test_one_address_for_all(store: Path, compat: bool) -> None:
         assert server.manage("GET", "/models/probe/1.0")[0] == (404 if compat else 200)
         assert server.manage("PUT", "/models/probe/1.0/set-default")[0] == 200
         assert b"Requests2XX" in server.request("GET", "/metrics")[2]
+
+
+def test_folders_of_a_multi_model_endpoint(store: Path, tmp_path: Path) -> None:
+    root = tmp_path / "ml" / "models"
+    with zipfile.ZipFile(store / "probe.mar") as archive:
+        archive.extractall(root / "id7" / "model")
+    everything = dict.fromkeys(("inference", "management"), free_address())
+    options = {"model_store": Path("/"), "store_roots": (root,), "default_workers": 1, **everything}
+    with served(**options) as server:
+        url = str(root / "id7" / "model")
+        body = json.dumps({"model_name": "id7", "url": url}).encode()
+        code, _ = server.manage("POST", "/models", body, Content_Type="application/json")
+        assert code == 200
+        assert server.manage("POST", "/models", body, Content_Type="application/json")[0] == 409
+        assert server.manage("GET", "/models") == (200, {"models": [{"modelName": "id7", "modelUrl": url}]})
+        assert server.manage("GET", "/models/id7")[1][0]["modelUrl"] == url
+        assert server.request("POST", "/models/id7/invoke", b"x")[::2] == (200, b"1")
+        assert server.manage("DELETE", "/models/id7")[0] == 200
+        assert server.request("POST", "/models/id7/invoke", b"x")[0] == 404
+        assert (root / "id7" / "model" / "handler.py").is_file()
+        outside = json.dumps({"model_name": "x", "url": str(store / "probe.mar")}).encode()
+        assert server.manage("POST", "/models", outside, Content_Type="application/json")[0] == 404
 
 
 @pytest.mark.parametrize("shares", [False, True])

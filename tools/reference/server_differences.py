@@ -117,6 +117,13 @@ class ServerDifference(Enum):
         "KServe's clients request them first",
         True,
     )
+    ROOT = (
+        "`GET /` on the inference port",
+        "405",
+        "the page for a browser; for other clients, the server's name and version and the models' names",
+        "a client sees which server it has reached",
+        True,
+    )
     CLOSED_MANAGEMENT = (
         "management port by default",
         "8081, without registration",
@@ -126,8 +133,32 @@ class ServerDifference(Enum):
     STORE_ONLY = (
         "registering a model",
         "from any URL and any folder of the machine",
-        "by its file name in the model store",
+        "by its file name in the model store, or by its path in a folder of `--store-root`",
         "otherwise everyone who reaches the port can run code",
+    )
+    STORE_LINKS = (
+        "registering a link of the model store",
+        "followed",
+        "followed within the store and the folders of `--store-root`, otherwise 404; at the start, all are followed",
+        "otherwise everyone who can write to the store can load any file of the machine",
+    )
+    UNKNOWN_HANDLER = (
+        "registering with a `handler` that is neither built in nor in the archive, such as `os` or `../x.py:f`",
+        "200 without workers, otherwise 500",
+        "400",
+        "the error is found before the model is registered",
+    )
+    ZERO_TIMEOUT = (
+        "registering with `startup_timeout=0`",
+        "500, and the model stays registered without workers",
+        "counts as missing",
+        "no model loads in 0 seconds",
+    )
+    NEGATIVE_WORKERS = (
+        "scaling with `min_worker=-1`",
+        "500 IndexOutOfBoundsException, and the model loses its workers",
+        "400",
+        "a mistake does not change the model",
     )
     STRANGERS = (
         "management and page requests from other sites",
