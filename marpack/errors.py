@@ -301,7 +301,7 @@ def convert_os_errors(
     """Raise an OSError as an error of a kind: "the report cannot be written: Permission denied".
 
     `failure` is the first half of that sentence. Without `where`, it is the file that the system names; without `hint`,
-    the remedy for a full disk or too many open files.
+    the remedy follows from the reason and the kind.
     """
     try:
         yield
@@ -309,7 +309,9 @@ def convert_os_errors(
         if hint is None and is_disk_full(error):
             hint = "Free some space, or choose a folder on another disk."
         elif hint is None and error.errno in {errno.EMFILE, errno.ENFILE}:
-            hint = "Raise the limit of open files: ulimit -n 65536."
+            hint = "Raise the limit of open files: ulimit -n 65536"
+        elif hint is None and issubclass(kind, UsageError | ProjectError):
+            hint = "Check the path and its permissions."
         where = where or (None if error.filename is None else str(error.filename))
         raise kind(f"{failure}: {describe_os_error(error)}", where=where, hint=hint, code=code) from error
 

@@ -173,7 +173,7 @@ def _examine_cache(*, clear: bool) -> tuple[HealthLine, str, dict[str, int], int
         return HealthLine("cache", what, Health.BROKEN, hint), root, sizes, None
     kinds = f"{root}: " + ", ".join(f"{name} {_size_text(size)}" for name, size in sizes.items())
     if freed is None:
-        return HealthLine("cache", kinds, hint="marpack doctor --clear-cache"), root, sizes, None
+        return HealthLine("cache", kinds, hint="To free its space, run marpack doctor --clear-cache"), root, sizes, None
     return HealthLine("cache", f"{kinds}; {_size_text(freed)} freed, files in use were kept"), root, sizes, freed
 
 

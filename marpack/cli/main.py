@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from marpack.cli.interrupts import INTERRUPTS
-from marpack.errors import ExitCode, InterruptError, MarpackError, OutputError, UsageError, describe_os_error, nearest
+from marpack.errors import (
+    ExitCode,
+    InterruptError,
+    MarpackError,
+    OutputError,
+    UsageError,
+    describe_os_error,
+    nearest,
+)
 from marpack.version import __version__, docs_link
 
 if TYPE_CHECKING:
@@ -78,8 +86,8 @@ class LazyGroup(click.Group):
         """Find the command, or suggest a similar one."""
         if args[0] not in COMMANDS and not ctx.resilient_parsing:  # completion shows no messages
             near = nearest(args[0], COMMANDS)
-            tip = f" Did you mean '{near}'?" if near else ""
-            ctx.fail(f"No such command '{args[0]}'.{tip}")
+            hint = f"Did you mean marpack {near}?" if near else "Run marpack --help"
+            raise UsageError(f"no such command: {args[0]}", hint=hint)
         if (
             sys.platform == "win32"
             and args[0] in _NOT_ON_WINDOWS
@@ -144,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         code = end.exit_code
     except getattr(click.exceptions, "NoArgsIsHelpError", ()) as error:  # which click before 8.2 does not have
         error.show()
-        code = _finish(UsageError("missing command"), words)
+        code = _finish(UsageError("missing command", hint="Run marpack --help"), words)
     except click.ClickException as error:
         code = _fail(_usage_error(error), words)
     except (click.Abort, KeyboardInterrupt):
@@ -160,15 +168,15 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 def _usage_error(error: click.ClickException) -> UsageError:
     """Return click's error as one of marpack's."""
-    what, where, context = " ".join(error.format_message().split()), None, getattr(error, "ctx", None)
+    what, where, tip, context = " ".join(error.format_message().split()), None, None, getattr(error, "ctx", None)
     if isinstance(error, click.NoSuchOption) and context is not None:
         visible = [each for each in context.command.get_params(context) if not getattr(each, "hidden", False)]
-        names = [name for each in visible for name in each.opts if name.startswith("-")]
-        near = nearest(error.option_name, names, cutoff=0.7)
-        what = error.message + (f" Did you mean '{near}'?" if near else "")
+        names = [name.removeprefix("--") for each in visible for name in each.opts if name.startswith("--")]
+        near = nearest(error.option_name.lstrip("-"), names, cutoff=0.7)
+        what, tip = error.message, f"Did you mean --{near}?" if near else None
     elif isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter) and error.param:
         what, where = error.message, error.param.opts[0]
-    hint = f"Run '{context.command_path} --help'." if context is not None else None
+    hint = tip or (f"Run {context.command_path} --help" if context is not None else None)
     return UsageError(what[:1].lower() + what[1:].removesuffix("."), where=where, hint=hint)
 
 
@@ -195,6 +203,7 @@ def _fail(error: Exception, words: Sequence[str]) -> int:
     """Show an error, and return the exit code. The traceback of an error that is not marpack's own goes to a file."""
     from marpack.render.console import STDERR, close_stdout, show_error
 
+    STDERR.quiet |= not STDERR.verbose and not {"-q", "--quiet"}.isdisjoint(words)  # words that were not parsed
     if isinstance(error, BrokenPipeError) or getattr(error, "errno", None) in _FULL:
         close_stdout()
     if isinstance(error, BrokenPipeError):
@@ -210,7 +219,7 @@ def _fail(error: Exception, words: Sequence[str]) -> int:
         if STDERR.verbose:
             traceback.print_exception(error)
         what = f"marpack itself failed, which is a bug: {type(error).__name__}: {error}"
-        error = MarpackError(what, hint=f"Please report it with the traceback in {file.name}.")
+        error = MarpackError(what, hint=f"Report it with the traceback in {file.name}.")
     show_error(error)
     return _finish(error, words)
 

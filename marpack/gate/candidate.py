@@ -48,7 +48,7 @@ def held_inputs(inputs: Iterable[Input]) -> tuple[Input, ...]:
         held.append(each)
         size += sum(len(part.value) for part in each.request.parts)
         if size > _HELD:
-            hint = "name fewer inputs that represent the others; marpack run takes any number"
+            hint = "Name fewer inputs that represent the others. marpack run takes any number."
             raise UsageError(f"the inputs have over {_HELD >> 20} MB, and each is sent many times", hint=hint)
     return tuple(held)
 
@@ -199,7 +199,7 @@ class Candidate:
         except UnconfirmedDownloadError:
             raise
         except MarpackError as error:
-            what = f"there is nothing to compare with: {error.what}"
+            what = f"the other archive cannot be compared: {error.what}"
             raise HandlerError(what, where=self.old.source, hint=error.hint) from error
 
     @property

@@ -73,19 +73,21 @@ def select_checks(only: Iterable[str] = (), skip: Iterable[str] = (), further: C
     known = [each.name for each in CHECKS if each.name not in COMPARISONS or each.name in further]
     for name in (*kept, *sorted(left_out)):
         if name not in known:
-            hint = did_you_mean(name.lower(), known) or f"the checks are {', '.join(known)}"
+            hint = did_you_mean(name.lower(), known) or f"Choose from {', '.join(known)}."
             raise UsageError(f"unknown check {name!r}", hint=hint, code="unknown-check")
     both = sorted(left_out.intersection(kept))
     if both:
-        raise UsageError(f"{both[0]} is both selected and left out", hint="name it with --only or with --skip")
+        raise UsageError(
+            f"{both[0]} is both selected and skipped", hint="Name it with --only or with --skip, not with both."
+        )
     names = frozenset((*(kept or DEFAULT_CHECKS), *further))
     if HERMETIC in names:
         if {HERMETIC, PROOF} & left_out:
-            what = f"hermetic implies {PROOF}, and one of them is left out"
-            raise UsageError(what, hint="skip neither", code="hermetic-without-proof")
+            what = f"{HERMETIC} requires {PROOF}, and one of them is skipped"
+            raise UsageError(what, hint=f"Remove {HERMETIC} and {PROOF} from --skip.", code="hermetic-without-proof")
         names |= {PROOF}
     if not names - left_out:
-        raise UsageError("every check is left out", hint="skip fewer of them")
+        raise UsageError("all checks are skipped", hint="Skip fewer of them.")
     return names - left_out
 
 

@@ -199,7 +199,7 @@ def check_memory(candidate: Candidate) -> CheckOutcome:
         enough = requests_to_notice(wavering) * (_WINDOWS + 1)
         why = f"{load.seconds:g} s are too short for the {enough} requests that show it"
         patience = max(1.5 * load.pace * enough, load.seconds + 1)
-    return _undecided(why, hint=f"give it more time: --patience {math.ceil(patience)}")
+    return _undecided(why, hint=f"Give it more time: --patience {math.ceil(patience)}")
 
 
 def requests_to_verdict(windows: list[Window], count: int, wavering: int) -> int:
@@ -230,9 +230,11 @@ def judge_windows(windows: list[Window], count: int, wavering: int, sent: int) -
     Returns None while it is not clear: a leak grows in every window, everything else stops growing.
     """
     if len({window.restarts for window in windows}) > 1:
-        return _undecided("the worker was started again meanwhile", hint="marpack run --logs shows why it ended")
+        return _undecided("the worker was started again meanwhile", hint="Find out why it ended: marpack run --logs")
     if any(window.resident is None for window in windows):
-        return _undecided("this system does not report a process's memory", hint="check it on a system with /proc")
+        return _undecided(
+            "this system does not report a process's memory", hint="Check it on a system with /proc, such as Linux."
+        )
     if len(windows) <= _WINDOWS:
         return None
     growth, least = _growth(windows), max(wavering, _LEAK * count)

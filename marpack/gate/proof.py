@@ -82,7 +82,7 @@ def _find_unproved(candidate: Candidate) -> Iterator[Finding]:
         bool(find_status_shortfalls(sample.expected.status, runner.result_of(sample))) for sample in runner.samples
     )
     name = shlex.quote(str(candidate.resolved.project.folder if candidate.resolved.project else candidate.source))
-    hint = f"marpack check {name} --input FILE; or marpack run {name} --input FILE --record, which keeps it as a sample"
+    hint = f"Name an input, or record one as a sample: marpack run {name} --input FILE --record"
     if not total:
         yield codes.NO_INPUTS.at(hint=hint)
     elif missed:

@@ -221,7 +221,7 @@ class NewProject:
         """Plan the project; the archive must stay open. Raises UsageError if its folder exists."""
         self._rebuilt = read_project(archive)
         name = self._rebuilt.name
-        hint = f"if that is the project, record into it: marpack run {name} --record"
+        hint = f"If that is the project, record into it: marpack run {name} --record"
         self.folder = new_folder(Path(name), hint=hint)
         self.findings = self._rebuilt.findings  # what of the archive the project cannot express
         self.done: list[RecordingSummary] = []

@@ -148,7 +148,8 @@ class _Meter:
                     if not 200 <= response.status < 300 or response.reset:
                         why = append_cause(outcome.troubles)
                         what = f"{sample.short_name} gets {response.status} while it is measured{why}"
-                        raise HandlerError(what, where=self._both[side].source)
+                        hint = "Correct the handler, or compare with inputs that get a 2xx each time."
+                        raise HandlerError(what, where=self._both[side].source, hint=hint)
         asked = passes * len(self._samples)
         return (pool.cpu_seconds() - cpu) / asked, (time.perf_counter() - start) / asked
 

@@ -26,6 +26,7 @@ LABEL_SUFFIXES = (".json", ".yaml", ".yml", ".txt", ".csv")
 _INDEX_WORDS = frozenset({"index", "id", "idx", "class", "class_id", "class_index", "label_id", "#", ""})
 _MAX_LABELS = 16 << 20  # bytes of a labels file, as for the static checks
 _MAX_SCAN = 1 << 20  # bytes of a file that may be labels
+_LABEL_FORM = 'Write a list of labels, or a mapping of index to label: {"0": "cat"}.'
 _WORDS: dict[type, str] = {
     str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a mapping",
     types.StrType: "text", types.BoolType: "true or false", types.IntType: "a number",
@@ -41,14 +42,15 @@ def read_text_file(path: Path, *, limit: int = MAX_BYTES) -> str:
     with unreadable, path.open("rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
-        raise ProjectError(f"it is larger than {limit // 1024} KiB", where=str(path))
+        hint = "Check that it is the right file, or shorten it."
+        raise ProjectError(f"it is larger than {limit // 1024} KiB", where=str(path), hint=hint)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
         what = "this is not a text file in UTF-8"
-        raise ProjectError(what, where=str(path), hint="save it as UTF-8 text", code="not-utf8")
+        raise ProjectError(what, where=str(path), hint="Save it as UTF-8 text.", code="not-utf8")
     return text
 
 
@@ -65,19 +67,21 @@ def parse_document(text: str, *, file: str, as_text: bool = False) -> YamlDocume
     read = read_yaml(text, as_text=as_text)
     for key in read.duplicates:
         message = f"the key {key.name} is repeated; its first line is {key.first}"
-        raise ProjectError(message, where=f"{file}:{key.line}", hint="keep one of them")
+        raise ProjectError(message, where=f"{file}:{key.line}", hint="Keep one of them.")
     problem = read.problem
     if problem is None:
         return read
     where = f"{file}:{problem.line}" if problem.line else file
     if problem.fault is YamlFault.EXCESS:
-        raise ProjectError(f"the document is too large to expand: {problem.reason}", where=where)
+        hint = "Write the values out, without aliases, or shorten the document."
+        raise ProjectError(f"the document is too large to expand: {problem.reason}", where=where, hint=hint)
     if problem.fault is YamlFault.VALUE:
-        raise ProjectError(f"this is not a plain YAML value: {problem.reason}", where=where)
-    hint = problem.hint or "correct this line, or the one before it"
+        hint = "Remove the tag, or write the value in quotes."
+        raise ProjectError(f"this is not a plain YAML value: {problem.reason}", where=where, hint=hint)
+    hint = problem.hint or "Correct this line, or the one before it."
     rest = text.splitlines()[problem.seen - 1 :] if problem.seen else []
     if rest and rest[0].lstrip(" ").startswith("\t"):
-        where, hint = f"{file}:{problem.seen}", "indent with spaces: YAML does not allow tabs"
+        where, hint = f"{file}:{problem.seen}", "Indent with spaces: YAML does not allow tabs."
     what = f"this is not valid YAML: {problem.reason} {problem.context}".rstrip()
     raise ProjectError(what, where=where, hint=hint, code="invalid-yaml")
 
@@ -180,19 +184,20 @@ def load_project(folder: Path) -> Project:
     """
     file = folder / FILE_NAME if folder.is_dir() else folder
     if not folder.exists():
-        raise NoProjectError("the folder does not exist", where=str(folder), code="source-not-found")
+        hint = f"Check the path, and name a folder with a {FILE_NAME}."
+        raise NoProjectError("the folder does not exist", where=str(folder), hint=hint, code="source-not-found")
     if file.name != FILE_NAME or (file.exists() and not file.is_file()):
         what = f"this is not a project: a project is a folder with a {FILE_NAME}, or that file"
-        raise NoProjectError(what, where=str(file))
+        raise NoProjectError(what, where=str(file), hint="Name the project's folder.")
     if not file.exists():
         others = (name for name in ("marpack.yml", "Marpack.yaml", "marpack.json") if (folder / name).is_file())
-        hints = (f"rename {name} to {FILE_NAME}" for name in others)
-        hint = next(hints, "run marpack init; or use torch-model-archiver's flags")
+        hints = (f"Rename {name} to {FILE_NAME}." for name in others)
+        hint = next(hints, "Run marpack init, or pass the options of torch-model-archiver: --model-name, --handler.")
         raise NoProjectError(f"this folder has no {FILE_NAME}", where=str(folder), hint=hint)
     document = read_document(file)
     if not isinstance(document.value, dict):
         actual = "is empty" if document.value is None else "is not a mapping of keys to values"
-        hint = "it needs at least name, version and handler, each as 'key: value'"
+        hint = "Write at least name, version and handler, each as 'key: value'."
         raise ProjectError(f"the project file {actual}", where=str(file), hint=hint, code="not-a-mapping")
     reader = SchemaReader(document, str(file))
     found = reader.read(ProjectFile, document.value)
@@ -249,12 +254,12 @@ def declared_metrics(file: Path | None) -> tuple[Declared, ...]:
 def _read_metrics(file: Path, *sections: Section) -> dict[Section, _MetricsByType]:
     """Return the metrics of some sections of a metrics file; a section that is missing is left out."""
     if not file.is_file():
-        what, hint = "the metrics file does not exist", "name the YAML file of the server's metrics_config"
+        what, hint = "the metrics file does not exist", "Name the YAML file of the server's metrics_config."
         raise ProjectError(what, where=str(file), hint=hint, code="metrics-file-not-found")
     document = read_document(file)
     models = document.value.get(Section.MODELS) if isinstance(document.value, dict) else None
     if not isinstance(models, dict) or not models:
-        hint = "it needs model_metrics, with lists of name, unit and dimensions under counter, gauge or histogram"
+        hint = "Add model_metrics with counter, gauge or histogram: lists of name, unit and dimensions."
         raise ProjectError("the file declares no model_metrics", where=str(file), hint=hint, code="no-model-metrics")
     reader, found = SchemaReader(document, str(file)), dict[Section, _MetricsByType]()
     for section in sections:
@@ -274,7 +279,8 @@ def labels_member(path: Path) -> Path | bytes:
     """
     suffix = path.suffix.lower()
     if suffix not in LABEL_SUFFIXES:
-        raise ProjectError(f"labels come as {' '.join(LABEL_SUFFIXES)}, not as {path.name}", where=str(path))
+        hint = f"Save them as one of {', '.join(LABEL_SUFFIXES)}."
+        raise ProjectError(f"{path.name} is not a labels file", where=str(path), hint=hint)
     text = read_text_file(path, limit=_MAX_LABELS)
     if suffix == ".csv":
         entries: Iterable[_Label] = _read_rows(path, text)
@@ -289,17 +295,17 @@ def labels_member(path: Path) -> Path | bytes:
     labels: dict[int, Any] = {}  # Any: see _Label
     for index, label, where in entries:
         if not str(index).isdecimal():
-            raise ProjectError(f"'{index}' is not an index", where=where, hint="write the index, then the label")
+            raise ProjectError(f"'{index}' is not an index", where=where, hint="Write the index, then the label.")
         if int(index) in labels:
-            raise ProjectError(f"the index {int(index)} is repeated", where=where)
+            raise ProjectError(f"the index {int(index)} is repeated", where=where, hint="Keep one of the labels.")
         # The server takes the last item of a list.
         is_list = isinstance(label, list) and bool(label) and all(isinstance(item, str) for item in label)
         if not is_list and not isinstance(label, str):
-            hint = "put it in quotes" if label is not None else "write a label on each line"
+            hint = "Put it in quotes." if label is not None else "Write a label on each line."
             raise ProjectError(f"the label of {index} is not text", where=where, hint=hint)
         labels[int(index)] = label
     if not labels:
-        raise ProjectError("the file contains no labels", where=str(path))
+        raise ProjectError("the file contains no labels", where=str(path), hint="Write a label on each line.")
     return _encode(dict(sorted(labels.items())))
 
 
@@ -315,11 +321,12 @@ def _read_value(path: Path, text: str) -> Any:  # Any: JSON, or YAML as text
         is_json = path.suffix.lower() == ".json"
         value = json.loads(text) if is_json else parse_document(text, file=str(path), as_text=True).value
     except RecursionError:
-        raise ProjectError("the labels are nested too deeply", where=str(path)) from None
+        raise ProjectError("the labels are nested too deeply", where=str(path), hint=_LABEL_FORM) from None
     except json.JSONDecodeError as error:
-        raise ProjectError(f"this is not valid JSON: {error.msg}", where=f"{path}:{error.lineno}") from None
+        where, hint = f"{path}:{error.lineno}", "Correct this line, or the one before it."
+        raise ProjectError(f"this is not valid JSON: {error.msg}", where=where, hint=hint) from None
     if not isinstance(value, list | dict):
-        raise ProjectError("labels are a list, or a mapping of index to label", where=str(path))
+        raise ProjectError("the labels are neither a list nor a mapping", where=str(path), hint=_LABEL_FORM)
     return value
 
 
@@ -329,7 +336,8 @@ def _read_rows(path: Path, text: str) -> Iterator[_Label]:
     try:
         rows = [(f"{path}:{reader.line_num}", [cell.strip() for cell in row]) for row in reader if any(row)]
     except csv.Error as error:
-        raise ProjectError(f"this is not CSV: {error}", where=f"{path}:{reader.line_num}") from None
+        where, hint = f"{path}:{reader.line_num}", "Correct the quotes in this line."
+        raise ProjectError(f"this is not CSV: {error}", where=where, hint=hint) from None
     if rows and all(len(row) == 1 for _, row in rows):
         labels = rows[1:] if rows[0][1][0].lower() in {"label", "name", "labels"} else rows
         yield from ((index, row[0], where) for index, (where, row) in enumerate(labels))
@@ -339,7 +347,7 @@ def _read_rows(path: Path, text: str) -> Iterator[_Label]:
     column = next((number for number, name in enumerate(names) if name in _INDEX_WORDS), 0)
     for where, row in rows[has_header:]:
         if len(row) < 2:
-            raise ProjectError("this row has an index and no label", where=where)
+            raise ProjectError("this row has an index and no label", where=where, hint="Write the label beside it.")
         yield row[column], row[1 if column == 0 else 0], where
 
 

@@ -298,8 +298,11 @@ class MemberCollector:
         try:
             mode = path.stat().st_mode
         except FileNotFoundError:
-            siblings = (each for each in path.parent.glob("*") if each != path and each.suffix not in _ARCHIVES)
-            near = nearest(path.name, [each.name for each in siblings])
+            # Only a file that would work: no archive, and Python code only in place of Python code.
+            unlike = {*_ARCHIVES, ".py"} - {path.suffix}
+            beside = path.parent.glob("*.py" if path.suffix == ".py" else "*")
+            names = [each.name for each in beside if each.suffix not in unlike and os.path.isfile(each)]  # noqa: PTH113
+            near = nearest(path.name, names)
             code = codes.MISSING_FILE_LINK if path.is_symlink() else codes.MISSING_FILE
             self.report(code, where, hint=f"Did you mean {path.parent / near}?" if near else None, file=path)
         except OSError as error:

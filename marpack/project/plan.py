@@ -110,7 +110,7 @@ def choose_output(output: str | Path | None, chosen: Format | None, *, name: str
         form = Format.TGZ
     if not path.name.endswith(form.suffix) or (not form.suffix and path.suffix == ".mar"):
         what = f"the output of format {form} ends in {form.suffix or 'no suffix'}, not {path.name}"
-        hint = "name a .mar, a .tar.gz or a folder"
+        hint = "Name a .mar, a .tar.gz or a folder."
         raise UsageError(what, where=f"--output {text}", hint=hint, code="wrong-suffix")
     return path, form
 
@@ -135,7 +135,7 @@ def check_output(plan: Plan) -> None:
     elif not is_model_folder and not output.is_file():
         what = "the output is a folder or a special file; an archive is a regular file"
     if what:
-        raise ProjectError(what, where=str(output), hint="choose another output")
+        raise ProjectError(what, where=str(output), hint="Choose another output.")
     if not plan.replace:
         raise OutputExistsError("the output exists", where=str(output), hint="Pass --force to replace it.")
 
@@ -188,18 +188,18 @@ def _stat(path: Path) -> os.stat_result:
     with _reading(str(path)):
         status = path.stat()
     if not S_ISREG(status.st_mode):
-        raise BuildError("it is not a regular file", where=str(path), hint="pack files only")
+        raise BuildError("it is not a regular file", where=str(path), hint="Pack regular files only.")
     return status
 
 
 def _reading(where: str) -> AbstractContextManager[None]:
     """Return a context in which an OSError becomes a BuildError about a file to pack."""
-    what, hint = "the file cannot be read", "check the path and its permissions"
+    what, hint = "the file cannot be read", "Check the path and its permissions."
     return convert_os_errors(BuildError, what, where=where, hint=hint, code="unreadable-file")
 
 
 def _changed(where: str) -> BuildError:
-    hint = "build again when no program writes to it"
+    hint = "Build again when no program writes to it."
     return BuildError("the file changed while it was being packed", where=where, hint=hint, code="changed-file")
 
 
@@ -215,7 +215,7 @@ def pack(plan: Plan, progress: Progress | None = None) -> Built:
     check_member_names([*(member.name for member in plan.members), MANIFEST_NAME, INDEX_NAME])
     if plan.output.exists() and (source := _replaced_source(plan)):
         what = f"the output would replace {source}, which goes into it"
-        raise OutputExistsError(what, where=str(plan.output), hint="choose another output")
+        raise OutputExistsError(what, where=str(plan.output), hint="Choose another output.")
     is_folder = plan.format is Format.NO_ARCHIVE
     staged: AbstractContextManager[Path | BinaryIO] = (staged_folder if is_folder else staged_file)(
         plan.output, replace=plan.replace
@@ -230,9 +230,9 @@ def pack(plan: Plan, progress: Progress | None = None) -> Built:
                 writer = ZipWriter(place, copier)
             digest = _write(plan, writer, progress)
     except OSError as error:
-        hint = "choose another output, or change its permissions"
+        hint = "Choose another output, or change its permissions."
         if is_disk_full(error):
-            hint = f"free about {plan.size / 1e6:,.1f} MB, or choose another output"
+            hint = f"Free about {plan.size / 1e6:,.1f} MB, or choose another output."
         what = f"the output cannot be written: {describe_os_error(error)}"
         raise BuildError(what, where=str(plan.output), hint=hint, code="unwritable-output") from error
     written: Iterable[Path] = plan.output.rglob("*") if plan.output.is_dir() else [plan.output]

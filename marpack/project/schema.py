@@ -316,7 +316,7 @@ def metadata_mistakes(given: ProjectMetadata) -> Iterator[MetadataMistake]:
         if text is not None and (problem := _problem(key, text.strip())):
             yield key, *problem
     if len(given.authors) > _MAX_AUTHORS:
-        yield "authors", f"there are {len(given.authors)} authors, and {_MAX_AUTHORS} is the most", "name a team"
+        yield "authors", f"there are {len(given.authors)} authors, and {_MAX_AUTHORS} is the most", "Name a team."
 
 
 def recorded_metadata(given: ProjectMetadata) -> Metadata | UnsetType:
@@ -371,21 +371,21 @@ def _problem(key: str, text: str) -> tuple[str, str] | None:
     """Return the problem of a text, and a hint."""
     maximum = _MAX_LENGTHS[key.partition("[")[0]]
     if not text:
-        return f"metadata.{key} is empty", "give it a value, or remove it"
+        return f"metadata.{key} is empty", "Give it a value, or remove it."
     if len(text) > maximum:
-        return f"metadata.{key} has {len(text):,} characters, and {maximum:,} is the most", "shorten it"
+        return f"metadata.{key} has {len(text):,} characters, and {maximum:,} is the most", "Shorten it."
     plain = text.translate({ord("\n"): " ", ord("\t"): " "}) if key == "description" else text
     if any(unicodedata.category(letter) in _BROKEN for letter in plain):
-        return f"metadata.{key} has a line break or another control character", "write it as plain text"
+        return f"metadata.{key} has a line break or another control character", "Write it as plain text."
     shown = f"'{shortened(text, 60)}'"
     if key == "license" and canonical_license(text) is None:
         return f"{shown} is not an SPDX licence expression", did_you_mean(text, _USUAL) or (
-            "use an identifier of spdx.org/licenses, join several with AND or OR, or name your own LicenseRef-NAME"
+            "Use an identifier of spdx.org/licenses, join several with AND or OR, or name your own LicenseRef-NAME."
         )
     if key.startswith("authors") and contact(text) is None:
-        return f"{shown} is not an author", "write Name, or Name <name@host>"
+        return f"{shown} is not an author", "Write Name, or Name <name@host>."
     if key == "homepage" and _USER.match(text):
-        return "the homepage contains a user or a password, which would be public", "remove it from the address"
+        return "the homepage contains a user or a password, which would be public", "Remove it from the address."
     if key == "homepage" and not is_web_address(text):
-        return f"{shown} is not the address of a page", "write it in full: https://example.com/model"
+        return f"{shown} is not the address of a page", "Write it in full: https://example.com/model"
     return None

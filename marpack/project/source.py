@@ -84,22 +84,22 @@ def resolve(  # noqa: PLR0913 - each has a default
     if source is not None and "://" in source and not path.exists():
         return _resolve_address(source, bar, cache, most, trusted=trust_url)
     if path.is_file() and path.suffix in _WEIGHTS:
-        hint = f"build one: marpack init --weights {path} begins a project around it"
-        what = "this is a file of weights, not an archive"
+        hint = f"Start a project with it, and build an archive: marpack init --weights {path}"
+        what = "this is a weights file, not an archive"
         raise UsageError(what, where=source, hint=hint, code="weights-not-archive")
     if path.is_file() and is_archive(path):
         return ResolvedSource(path=path)  # and no module that only projects need is imported
     from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as the docstring says
 
     if not path.exists():
-        hint = "name a .mar, a .tar.gz or a project"
+        hint = "Check the path: name a .mar, a .tar.gz or a project."
         raise UsageError("the file or folder does not exist", where=source, hint=hint, code="source-not-found")
     if path.name == FILE_NAME or (path.is_dir() and (path / FILE_NAME).is_file()):
         return _resolve_project(path, bar, cache, allow_outside=allow_outside, build_in=build_in)
     if source is not None and (path.is_file() or (path / MANIFEST_NAME).is_file()):
         return ResolvedSource(path=path)
     what = f"this folder is neither a project (no {FILE_NAME}) nor a model folder (no {MANIFEST_NAME})"
-    raise NoProjectError(what, where=str(path), hint="name an archive, or go to the project's folder")
+    raise NoProjectError(what, where=str(path), hint="Name an archive, or go to the project's folder.")
 
 
 def find_project(folder: Path, home: Path) -> Path | None:
@@ -137,13 +137,13 @@ def _resolve_address(
     where, scheme = public_address(address), address.partition("://")[0].lower()
     if scheme not in _SCHEMES:
         what = f"archives are run from https, s3 and oci addresses, not from {shortened(scheme, 20)}:"
-        raise UsageError(what, where=where, hint="download it, and name the file")
-    hint = f"name the file's SHA-256: {where}#sha256=…"
+        raise UsageError(what, where=where, hint="Download it, and name the file.")
+    hint = f"Name the file's SHA-256: {where}#sha256=…"
     if sha256 is None and is_exposed(address):
-        raise UsageError("over plain http anyone on the way could send another archive", where=where, hint=hint)
+        raise UsageError("plain http does not protect the archive from changes", where=where, hint=hint)
     if sha256 is None and not trusted:
-        hint += "" if trusted is None else "; or accept any content: --trust-url"
-        what = "the file at an address may change, and its code would be run"
+        hint += "" if trusted is None else ". Or accept any content: --trust-url"
+        what = "the content of the address can change, and its code would run"
         raise UsageError(what, where=where, hint=hint, code="unpinned-address")
     path = fetch_whole(address, cache or Cache(), sha256=sha256, maximum=maximum, bar=bar)
     return ResolvedSource(path=path, reference=f"{where}#sha256={sha256}" if sha256 else where)
@@ -231,7 +231,7 @@ def unpacked(
         yield ResolvedSource(path=path)
         return
     if path.is_file() and path.name != FILE_NAME:
-        what, hint = "--unpacked requires a project or a model folder", "name a folder, or leave --unpacked out"
+        what, hint = "--unpacked requires a project or a model folder", "Name a folder, or leave out --unpacked."
         raise UsageError(what, where=source, hint=hint, code="source-not-a-folder")
     project = load_project(path)
     planned = plan_project(project, cache=cache, allow_outside=allow_outside)

@@ -52,8 +52,8 @@ sys.exit(main(sys.argv[2:]))
 _BLOCK = 1 << 20  # bytes
 _MAX_WHEEL = 4 << 30  # bytes of a wheel of unknown size
 _SHARED_LIBRARY = re.compile(r"\.(so(\.\d+)*|pyd|dylib)$")
-_RESOLVE_AGAIN = "marpack build --vendor writes a new one"
-_HEAD = f"# The wheels that marpack build unpacks into the archive; {_RESOLVE_AGAIN}.\n"
+_RESOLVE_AGAIN = "Write a new lock: marpack build --vendor"
+_HEAD = "# The wheels that marpack build unpacks into the archive; marpack build --vendor writes a new one.\n"
 _TARGET = re.compile(r"for (?P<python>3\.\d+) (?P<platform>linux_x86_64|linux_aarch64|any) from sha256:(?P<digest>\w+)")
 _WHEEL = re.compile(
     r"(?P<name>[a-z0-9-]+)==(?P<version>\S+) (?P<file>[^\s/]+\.whl) (?P<url>(?:https?|file)://\S+)"
@@ -195,7 +195,7 @@ def _unpack(opened: ZipArchive, wheel: LockedWheel, folder: Path, progress: Prog
 
 
 def _unsound(wheel: LockedWheel, what: str) -> ProjectError:
-    hint = "require another version, then run marpack build --vendor"
+    hint = "Require another version, then run marpack build --vendor"
     return ProjectError(f"the wheel cannot be vendored: {what}", where=wheel.file, hint=hint)
 
 
@@ -233,7 +233,7 @@ def read_lock(project: Project) -> VendorLock:
     try:
         lock = VendorLock.parse(path.read_text("utf-8", "replace"), str(path))
     except FileNotFoundError:
-        hint = "marpack build --vendor resolves the requirements and writes it"
+        hint = "Resolve the requirements and write it: marpack build --vendor"
         where = project.place("vendor")
         raise ProjectError(f"{LOCK_NAME} is missing", where=where, hint=hint) from None
     spec = project.vendor or VendorSpec(python=lock.python, platform=VendorPlatform(lock.platform))
@@ -253,14 +253,16 @@ def make_lock(project: Project, spec: VendorSpec, cache: Cache, bar: Bar) -> Non
         version = inputs.installed.get(canonical(requirement.name)) if inputs.applies(requirement, {""}) else None
         if version and not requirement.specifier.contains(version, prereleases=True):
             what = f"'{requirement}' excludes the server's {requirement.name}, which is {version}"
-            raise ProjectError(what, where=where, hint="change it, or name the server's version: vendor.installed")
+            raise ProjectError(what, where=where, hint="Change it, or name the server's version: vendor.installed")
     try:
         with bar("resolving with pip", 0):
             packages = _resolve(inputs)
             needed, server = _follow(inputs, packages)
     except UnresolvedError as error:
         what = f"no wheels for Python {spec.python} on {spec.platform} meet the requirements: {error}"
-        raise ProjectError(what, where=str(inputs.path), hint="require other versions") from None
+        raise ProjectError(
+            what, where=str(inputs.path), hint="Require other versions, or change vendor.python or vendor.platform."
+        ) from None
     wheels = []
     for name in sorted(needed):
         package, parts = packages[name], urlsplit(packages[name].url)
@@ -301,18 +303,20 @@ def lock_inputs(project: Project, spec: VendorSpec) -> LockInputs:
     """Return what a lock is resolved from; raises ProjectError for requirements that no lock can hold."""
     first, where = project.requirements, project.place("vendor")
     if first is None:
-        hint = "name their file in marpack.yaml: requirements: requirements.txt"
+        hint = "Name their file in marpack.yaml: requirements: requirements.txt"
         raise ProjectError("vendoring needs requirements", where=where, hint=hint)
     if not re.fullmatch(r"3\.\d{1,2}", spec.python):
-        raise ProjectError(f"{spec.python} is not a version of Python 3", where=where, hint='write it as "3.9"')
+        raise ProjectError(f"{spec.python} is not a version of Python 3", where=where, hint='Write it as "3.9".')
     sources: dict[str, bytes] = {}
 
     def read(name: str) -> bytes:
-        path, hint = project.folder / name, "create the file, or correct its name"
+        path, hint = project.folder / name, "Create the file, or correct its name."
         with convert_os_errors(ProjectError, "it cannot be read", where=str(path), hint=hint):
             sources[name] = path.read_bytes()
         if b"--hash" in sources[name]:
-            raise ProjectError("vendor.lock replaces hashes in requirements", where=str(path), hint="remove --hash")
+            raise ProjectError(
+                "vendor.lock replaces hashes in requirements", where=str(path), hint="Remove --hash from each line."
+            )
         return sources[name]
 
     lines, requirements = [], []
@@ -323,7 +327,7 @@ def lock_inputs(project: Project, spec: VendorSpec) -> LockInputs:
         is_option = line.sort is LineKind.OPTION and _INDEX_OPTION.match(line.text)
         if not is_option and (line.sort is not LineKind.REQUIREMENT or "://" in line.text):
             what = f"'{shortened(line.text, 60)}' cannot be met by wheels of an index"
-            raise ProjectError(what, where=place, hint="name a released version: NAME==VERSION")
+            raise ProjectError(what, where=place, hint="Name a released version: NAME==VERSION")
         lines.append(line.text)
         if line.name:
             requirements.append((Requirement(line.text), place))
@@ -350,7 +354,7 @@ def _server_packages(spec: VendorSpec, where: str) -> dict[str, str]:
                 raise ValueError
             installed[canonical(stated.name)] = str(Version(pin.version))
         except (InvalidRequirement, ValueError):
-            what, hint = f"'{shortened(text, 60)}' is not NAME==VERSION", "copy it from pip freeze on the server"
+            what, hint = f"'{shortened(text, 60)}' is not NAME==VERSION", "Copy it from pip freeze on the server."
             raise ProjectError(what, where=where, hint=hint) from None
     return installed
 
@@ -400,7 +404,7 @@ def _follow(inputs: LockInputs, packages: Mapping[str, PipPackage]) -> tuple[set
         if name not in inputs.installed and name in packages:
             version = packages[name].version
         if version is None or requirement.url or not requirement.specifier.contains(version, prereleases=True):
-            raise UnresolvedError(f"nothing certain meets '{requirement}', required by {by}")
+            raise UnresolvedError(f"no package certainly meets '{requirement}', required by {by}")
         if name in inputs.installed:
             server.add(f"{name}{requirement.specifier}")
         else:

@@ -76,7 +76,7 @@ def with_samples(text: str, samples: Mapping[str, Expected], *, file: str) -> st
     except (YAMLError, ProjectError) as error:
         why = first_line(error)
     if why:
-        hint = "change the samples by hand"
+        hint = "Change the samples by hand."
         raise ProjectError(f"the samples cannot be written: {why}", where=file, hint=hint, code="unsafe-edit")
     return changed.replace("\n", "\r\n") if "\r\n" in text else changed
 

@@ -292,7 +292,8 @@ def expect_writable(path: str | None, *, option: str) -> None:
     except (OSError, ValueError) as error:
         why = describe_os_error(error)
     if why is not None:
-        raise UsageError(f"the result cannot be written: {why}", where=f"{option} {path}".strip(), code="output")
+        what, hint = f"the result cannot be written: {why}", "Name a file in a folder that you may write to."
+        raise UsageError(what, where=f"{option} {path}".strip(), hint=hint, code="output")
 
 
 def write_whole(path: str, data: bytes, *, option: str) -> None:

@@ -27,7 +27,8 @@ class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def of(cls, error: BaseException, archive: str | None = None) -> Self:
         """Return the result for an error; one outside of marpack's own tree is a bug."""
         if not isinstance(error, MarpackError):
-            error = MarpackError(f"marpack itself failed, which is a bug: {type(error).__name__}: {error}")
+            what = f"marpack itself failed, which is a bug: {type(error).__name__}: {error}"
+            error = MarpackError(what, hint="Report it with its traceback.")
         return cls(
             error=str(error),
             code=error.code,

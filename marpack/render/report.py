@@ -53,7 +53,7 @@ class HtmlReport:
         """Take the file's name; raises UsageError unless it is that of an HTML file."""
         if Path(path).suffix.lower() not in {".html", ".htm"}:
             raise UsageError(
-                "the report is an HTML page", where=f"--report {path}", hint="name it report.html", code="not-html"
+                "the report is an HTML page", where=f"--report {path}", hint="Name it report.html.", code="not-html"
             )
         self._path = Path(path)
         self._stack = ExitStack()

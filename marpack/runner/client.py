@@ -12,7 +12,7 @@ from typing import Any, Self
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from marpack.errors import DeviceUnavailableError, HandlerError, MarpackError, WorkerError
+from marpack.errors import DeviceUnavailableError, HandlerError, MarpackError, WorkerError, shortened
 from marpack.json_text import legible
 from marpack.protocol.messages import (
     MAX_MESSAGE,
@@ -35,7 +35,7 @@ from marpack.runner.process import WorkerProcess
 from marpack.torchserve.http import Request, Response, ResponseChunk, death_response
 from marpack.torchserve.response import assemble
 
-_FOREIGN_HINT = "let the handler, and the libraries it uses, write to no descriptor that they did not open"
+_FOREIGN_HINT = "Write only to file descriptors that the handler, or a library that it uses, has opened."
 _PIECE = 1 << 16  # bytes read at once
 _MAX_BYTES = 1 << 20  # bytes kept per batch: its beginning and its end
 
@@ -184,7 +184,7 @@ class Worker:
     def begin(self, load: Load) -> None:
         """Begin to load a model; `finish` waits for it. Raises WorkerError for a folder that no message can name."""
         if legible(load.model_dir) != load.model_dir:
-            hint = "rename it, or set MARPACK_CACHE_DIR to one whose name is"
+            hint = "Rename it, or set MARPACK_CACHE_DIR to a folder whose name is UTF-8."
             raise WorkerError("the model's folder has a name that is not UTF-8", where=load.model_dir, hint=hint)
         self.since = time.monotonic()
         self._load = load
@@ -204,8 +204,9 @@ class Worker:
                 raise load_error(message, self.logs, self._load)
             if not isinstance(message, Loaded):
                 last = self.logs.strip().rpartition("\n")[2]
-                hint = _FOREIGN_HINT if self._foreign else f"its last words: {last}" if last else None
+                hint = _FOREIGN_HINT if self._foreign else None
                 what = f"the worker {self._describe_end()} while loading the model"
+                what += f": {shortened(last)}" if last and not self._foreign else ""
                 raise WorkerError(what, where=self._load.model_dir, hint=hint)
             undo.pop_all()
         if message.pid is not UNSET:
@@ -320,10 +321,10 @@ class Worker:
         if dying is not None:
             trouble = dying.trouble
         elif timed_out:
-            hint = "give it more time with --timeout, or look where it hangs with --in-process"
+            hint = "Give it more time with --timeout, or find the line where it hangs with --in-process."
             if loses_answers:
-                hint = "under asyncCommunication the server would wait without end: give it more time with --timeout"
-            message = "the handler did not answer in time and its worker was killed"
+                hint = "Give it more time with --timeout. Under asyncCommunication the server waits without end."
+            message = "the handler did not respond in time and its worker was killed"
             trouble = Trouble(kind="timeout", message=message, stage="handle", hint=hint)
         else:
             message = f"the worker {self._describe_end()}"

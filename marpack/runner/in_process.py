@@ -143,7 +143,7 @@ class InProcessPool:
     kill = close
 
 
-_NO_WORKER = "a worker would have died here and been started again; without --in-process it is"
+_NO_WORKER = "Run it without --in-process: this ends a worker, which is then started again."
 
 
 class _Logs(logging.StreamHandler[TextIO]):

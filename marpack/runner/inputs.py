@@ -109,15 +109,13 @@ def received(
 def refused(name: str, error: RequestError, request: Request, batch: str | None = None) -> Input:
     """Return an input that the frontend refuses, so that it responds by itself."""
     kind, message = "refused-form", f"the frontend refuses this form: {error.message}"
-    hint = "send a form that is whole, with named fields, in UTF-8"
+    hint = "Send a complete form with named fields, in UTF-8."
     if isinstance(error, TooLargeError):
         kind, message = "request-too-large", error.message
-        hint = (
-            "send less, or raise max_request_size in the server's config.properties, and here with --max-request-size"
-        )
+        hint = "Send less, or raise the limit: --max-request-size here, max_request_size in config.properties."
     elif isinstance(error, HeadError):
         kind, message = "refused-head", "the frontend refuses these headers"
-        hint = "send less than 8,192 bytes of them, under ASCII names without blanks"
+        hint = "Send less than 8,192 bytes of headers, with ASCII names without spaces."
     return Input(name, request, batch, error.response, Trouble(kind=kind, message=message, stage="receive", hint=hint))
 
 
@@ -187,7 +185,7 @@ def form_input(fields: Iterable[str], shape: RequestDefaults) -> Input:
         name, equals, value = field.partition("=")
         where, is_file = f"--form {field}", value.startswith("@")
         if not equals or not name:
-            raise UsageError("a form field is given as name=value or name=@file", where=where)
+            raise UsageError("not a form field", where=where, hint="Write NAME=VALUE or NAME=@FILE.")
         data = read_input(value[1:]) if is_file else os.fsencode(value)
         parts.append(Part(as_utf8(name, where), data, type_of(value[1:], data) if is_file else ""))
     return shape.form("form", 0, parts)
@@ -196,7 +194,11 @@ def form_input(fields: Iterable[str], shape: RequestDefaults) -> Input:
 def as_utf8(text: str, where: str) -> str:
     """Return a text for a request; raises UsageError if it is not UTF-8."""
     if legible(text) != text:
-        raise UsageError("this is not UTF-8", where=where, hint="only values, bodies and files may be other bytes")
+        raise UsageError(
+            "this is not UTF-8",
+            where=where,
+            hint="Write it in UTF-8. Only values, bodies and files may contain other bytes.",
+        )
     return text
 
 
@@ -217,8 +219,8 @@ def read_input(path: str, *, maximum: int | None = None) -> bytes:
 def read_file(path: str, *, maximum: int | None = None) -> bytes:
     """Return the bytes of a file; raises as `read_input` does."""
     if "\0" in path:
-        what = "the input cannot be read: a file's name cannot contain a zero byte"
-        raise UsageError(what, where=path, code="invalid-file-name")
+        what, hint = "the file's name contains a zero byte", "Check the path."
+        raise UsageError(what, where=path, hint=hint, code="invalid-file-name")
     try:
         # Thousands of files a second: as few system calls as possible, and no Path for each.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -238,7 +240,7 @@ def read_file(path: str, *, maximum: int | None = None) -> bytes:
             os.close(descriptor)
     except OSError as error:
         what = f"the input cannot be read: {describe_os_error(error)}"
-        hint = "check the name, and that you may read it"
+        hint = "Check the path and its permissions."
         raise UsageError(what, where=path, hint=hint, code="unreadable-input") from error
 
 
@@ -266,7 +268,7 @@ NameFilter = Callable[[str], bool]  # says of a file in a folder whether it is a
 _GLOB = set("*?[")
 _AT_ONCE = 1 << 16  # names sorted in memory; the others wait in temporary files
 _END = b"\0"  # after a name in such a file: the one byte that no name holds
-_NO_INPUT = "name a file, a folder or a glob in quotes"
+_NO_INPUT = "Check the path. Name a file, a folder or a glob in quotes."
 
 
 def paths_of(sources: Iterable[str], *, name_filter: NameFilter | None = None, strict: bool = True) -> Iterator[str]:
@@ -282,7 +284,7 @@ def paths_of(sources: Iterable[str], *, name_filter: NameFilter | None = None, s
         if source.startswith("@"):
             yield from paths_of(_listed(source[1:]), name_filter=name_filter, strict=False)
             continue
-        what, code, hint = "the folder holds no such files", "no-matching-input", f"List the files: ls {source}"
+        what, code, hint = "no file in the folder is an input", "no-matching-input", f"List the files: ls {source}"
         paths: Iterator[str] = iter(())
         try:
             mode = os.stat(source).st_mode  # noqa: PTH116 - a Path for each of a million is slow
@@ -332,8 +334,9 @@ def _listed(path: str) -> Iterator[str]:
                 if (name := line.strip()) and not name.startswith("#"):
                     yield name
     except (OSError, UnicodeDecodeError) as error:
-        what = f"the list of inputs cannot be read: {error}"
-        raise UsageError(what, where=path, code="unreadable-input-list") from error
+        what = f"the list of inputs cannot be read: {describe_os_error(error)}"
+        hint = "Name a UTF-8 text file with a path on each line."
+        raise UsageError(what, where=path, hint=hint, code="unreadable-input-list") from error
 
 
 def _below(folder: str, name_filter: NameFilter | None) -> Iterator[str]:
@@ -414,7 +417,7 @@ class RecordedRequest(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 _DECODER = msgspec.json.Decoder(RecordedRequest)
-_HINT = "each line is one JSON object: docs/requests.md shows its keys"
+_HINT = "Write one JSON object on each line. docs/requests.md shows its keys."
 
 
 def recorded_inputs(path: str, *, limit: int = MAX_BODY) -> Iterator[Input]:
@@ -435,7 +438,7 @@ def check_requests(path: str) -> None:
     for number, line in _numbered_lines(path):
         _recorded_input(path, number, line, MAX_BODY)
         return
-    raise UsageError("the file holds no requests", where=path, hint=_HINT)
+    raise UsageError("the file has no requests", where=path, hint=_HINT)
 
 
 def _numbered_lines(path: str) -> Iterator[tuple[int, bytes]]:
@@ -463,7 +466,7 @@ def _recorded_input(path: str, number: int, line: bytes, limit: int) -> Input:
         else:
             content = body or _recorded_bytes(recorded, recorded.body, folder)
     except RecursionError:
-        hint = 'give a body that deep as text, under "body", or as a file, under "file"'
+        hint = 'Give the body as text, under "body", or as a file, under "file".'
         raise UsageError("this line is nested too deeply to be read", where=where, hint=hint) from None
     except (msgspec.DecodeError, binascii.Error, ValueError) as error:
         raise UsageError(f"this line is not a request: {error}", where=where, hint=_HINT) from error

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from marpack.errors import ScaffoldError, WorkerError
+from marpack.errors import ScaffoldError, WorkerError, convert_os_errors
 
 _GRACE = 2.0  # seconds for a worker to end by itself
 _REAPING = 5.0  # seconds for a supervisor to end a worker and everything that it started
@@ -223,20 +223,18 @@ class WorkerProcess:
         marker = secrets.token_hex(8)
         words = [marker, str(max_memory or 0), str(os.getpid())]
         words += [*(["preload"] if preload else []), *(["offline"] if offline else [])]
-        with ExitStack() as always, ExitStack() as on_error:
-            try:
-                ours, theirs = socket.socketpair()
-                on_error.callback(ours.close)
-                always.callback(theirs.close)
-                logs, log_end = os.pipe()
-                on_error.callback(os.close, logs)
-                always.callback(os.close, log_end)
-                forked = None
-                if zygote is not None and python == sys.executable:
-                    forked = zygote.fork(words, theirs.fileno(), log_end, environment)
-                process = forked or _start_child(python, theirs.fileno(), words, log_end, environment)
-            except OSError as error:  # such as no descriptors left
-                raise WorkerError(f"the worker process could not be started: {error}", where=python) from error
+        failing = convert_os_errors(WorkerError, "the worker process cannot be started", where=python)
+        with failing, ExitStack() as always, ExitStack() as on_error:
+            ours, theirs = socket.socketpair()
+            on_error.callback(ours.close)
+            always.callback(theirs.close)
+            logs, log_end = os.pipe()
+            on_error.callback(os.close, logs)
+            always.callback(os.close, log_end)
+            forked = None
+            if zygote is not None and python == sys.executable:
+                forked = zygote.fork(words, theirs.fileno(), log_end, environment)
+            process = forked or _start_child(python, theirs.fileno(), words, log_end, environment)
             on_error.pop_all()
         return cls(process, ours, logs, f"\x1e{marker}\x1e".encode(), supervised=sys.platform == "linux")
 
@@ -260,7 +258,7 @@ class WorkerProcess:
     def how_it_ended(self) -> str:
         """Return the end of a sentence that begins with "the worker"."""
         if not self.ended(within=0.1):
-            return "did not answer in time"
+            return "did not respond in time"
         if self.signal is None:
             return f"ended with exit code {self._process.returncode}"
         try:
@@ -334,6 +332,6 @@ def convert_safetensors(source: Path, target: Path) -> None:
     )
     if done.returncode:
         reason = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
-        hint = "check the file, or leave it as it is for marpack's own runtime: --target marpack"
+        hint = "Check the file, or keep it as it is for marpack's own server: --target marpack"
         what = f"it cannot be converted to a state_dict: {reason}"
         raise ScaffoldError(what, where=str(source), hint=hint, code="conversion-failed")

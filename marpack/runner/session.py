@@ -231,7 +231,8 @@ def target_of(resolved: ResolvedSource, archive: Archive) -> Target:
         return Target.TORCHSERVE
     if index.target not in set(Target):
         what = f"the index of members names the unknown target {index.target!r}"
-        raise DamagedArchiveError(what, where=f"{archive.source}!{INDEX_NAME}", code="unknown-target")
+        where, hint = f"{archive.source}!{INDEX_NAME}", "Update marpack, or build the archive again."
+        raise DamagedArchiveError(what, where=where, hint=hint, code="unknown-target")
     return Target(index.target)
 
 
@@ -244,7 +245,7 @@ def refuse_as_server(archive: Archive) -> None:
         raise ArchiveError(
             "a stock server starts no worker for the runtime LSP: its C++ backend is in no package and no image",
             where=f"{archive.source}!{MANIFEST_NAME}",
-            hint="build it with --runtime python, or try it on a server built with that backend",
+            hint="Build it with --runtime python, or try it on a server that has that backend.",
             code="unsupported-runtime",
         )
 

@@ -36,7 +36,7 @@ class Watch:
             for some, recursive in places
             if (existing := [place for place in some if place.exists()])
         ]  # fmt: skip
-        hint = "raise fs.inotify.max_user_watches, or set WATCHFILES_FORCE_POLLING=true"
+        hint = "Raise fs.inotify.max_user_watches, or set WATCHFILES_FORCE_POLLING=true."
         with convert_os_errors(UsageError, "the files cannot be watched", hint=hint):
             self.changed()
 

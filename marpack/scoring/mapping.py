@@ -23,7 +23,7 @@ INPUT, ROW = "input", "row"
 _SOURCES = ("body", "text", "json", "json_object", "path", "url")
 _LEADING_KEY = re.compile(r"[^.\[\]:\"']+")
 _STEP = re.compile(r"""\.([^.\[\]:"']+)|\[(-?\d{1,9})\]|\["([^"]*)"\]|\['([^']*)'\]""")
-_PATH = 'write a path such as label, probs[0], $.a.b or ["any key"], with :TYPE unless it is a text'
+_PATH = 'Write a path such as label, probs[0], $.a.b or ["any key"], and :TYPE after it if it is not a text.'
 _INT64 = range(-(1 << 63), 1 << 63)
 _MAX_MESSAGE = 300  # letters of a row's error
 ANSWER, ENCODING, STATUS, ERROR = "answer", "answer_encoding", "status", "error"
@@ -58,7 +58,7 @@ class AnswerField(Struct, frozen=True):
             steps.append(int(found[2]) if found[2] else next(each for each in found.groups() if each is not None))
             rest = rest[found.end() :]
         if (rest and not rest.startswith(":")) or rest == text:
-            raise UsageError("not a path into an answer", where=where, hint=_PATH, code="invalid-answer-path")
+            raise UsageError("not a path into a JSON response", where=where, hint=_PATH, code="invalid-answer-path")
         return cls(tuple(steps), field_type(rest[1:], where) if rest else FieldType.TEXT)
 
     def find(self, value: Any) -> Any:  # Any: JSON
@@ -99,7 +99,7 @@ def field_type(name: str, where: str) -> FieldType:
     """Return the type of a name; raise UsageError for an unknown one."""
     if name in set(FieldType):
         return FieldType(name)
-    hint = did_you_mean(name, FieldType) or f"types are {', '.join(FieldType)}"
+    hint = did_you_mean(name, FieldType) or f"Choose from {', '.join(FieldType)}."
     raise UsageError(f"{name!r} is not a type", where=where, hint=hint, code="unknown-type")
 
 
@@ -273,20 +273,20 @@ class RowMapping(Struct, frozen=True, kw_only=True):
                 raise UsageError(first_line(error), where=field.name, hint=hint) from None
         given = [name for name in _SOURCES if getattr(self, name)]
         if len(given) != 1:
-            what = f"give exactly one of {', '.join(_SOURCES)} for a row's request"
-            raise UsageError(f"{what}, not {' and '.join(given) or 'none'}")
+            what = f"{' and '.join(given)} exclude each other" if given else "no column for a row's request"
+            raise UsageError(what, hint=f"Give exactly one of {', '.join(_SOURCES)}.")
         if self.root is not None and self.path is None:
-            what = "root is the folder of a path column's files, and no path column is given"
-            raise UsageError(what, where=self.root)
+            raise UsageError("root requires path", where=self.root, hint="Name the column of paths: path.")
         if self.encode_binary and self.select:
-            raise UsageError("base64 is for whole answers, not for values that are selected from JSON")
+            hint = "Leave one of them out: selected values are JSON, which has no binary values."
+            raise UsageError("encode_binary and select exclude each other", hint=hint)
         for name in self.types:
             if name not in self.json_columns:
-                what = "a type is for a column that is sent as JSON, and this one is not"
-                raise UsageError(what, where=name, hint=did_you_mean(name, self.json_columns))
+                hint = did_you_mean(name, self.json_columns) or "Remove its type, or send the column as JSON."
+                raise UsageError("a column with a type is not sent as JSON", where=name, hint=hint)
         names = [INPUT, ROW, *self.keep, *(field.name for field in self.answers.fields)]
         if repeated := [name for place, name in enumerate(names) if name in names[:place]]:
-            hint = "give the selected column another name, or do not keep the other one"
+            hint = "Give the selected column another name, or do not keep the other one."
             what = f"two columns of the output would have the name {repeated[0]}"
             raise UsageError(what, where=repeated[0], hint=hint)
 
@@ -329,11 +329,11 @@ class RowMapping(Struct, frozen=True, kw_only=True):
                 kind = kind.value_type
             is_bytes, is_text = (any(check(kind) for check in checks) for checks in (_IS_BYTES, _IS_TEXT))
             if self.json_columns:
-                fits, what, hint = not is_bytes, "JSON cannot represent", "--body sends bytes"
+                fits, what, hint = not is_bytes, "JSON cannot represent", "Send bytes with --body."
             else:  # in a column of nulls, each row has an error of its own
                 fits = is_text or pa.types.is_null(kind) or (self.source == "body" and is_bytes)
                 what = "is neither bytes nor text" if self.source == "body" else "is not text"
-                hint = _HINTS.get(self.source, "name a column of texts")
+                hint = _HINTS.get(self.source, "Name a column of texts.")
             if not fits:
                 raise UsageError(f"the column {name} is of type {kind}, which {what}", where=where, hint=hint)
 
@@ -341,15 +341,16 @@ class RowMapping(Struct, frozen=True, kw_only=True):
         """Raise UsageError for a missing or a repeated column; see `check`."""
         for name in self.needed:
             if name not in names:
-                hint = did_you_mean(name, names) or f"its columns are {', '.join(names[:20])}"
+                hint = did_you_mean(name, names) or f"Choose from {', '.join(names[:20])}."
                 raise UsageError(f"the column {name} does not exist", where=where, hint=hint, code="column-not-found")
             if list(names).count(name) > 1:
-                raise UsageError(f"there is more than one column {name}", where=where, code="duplicate-column")
+                hint = "Rename one of them in the table."
+                raise UsageError(f"there are several columns {name}", where=where, hint=hint, code="duplicate-column")
 
 
 _HINTS = {
-    "body": "--json sends a value of any other type",
-    "text": "--body sends bytes, --json a value of any other type",
+    "body": "Send a value of another type with --json.",
+    "text": "Send bytes with --body, and a value of another type with --json.",
 }
 _IS_BYTES = (
     *(pa.types.is_binary, pa.types.is_large_binary),

@@ -41,7 +41,7 @@ _NAME = re.compile(r"part-\d{5,}-\d{12,}\.(parquet|jsonl)")
 _TEMPORARY = ".*part-*.marpack-tmp"  # of parts and of records
 # The folder is swept when it is opened and closed.
 _staged = partial(staged_file, replace=True, durable=True, sweep=False)
-_ANOTHER = "name another folder"
+_ANOTHER = "Name another folder."
 _REDO = "Remove it and run the same command with --resume: its rows are then scored again."
 
 
@@ -205,14 +205,14 @@ class OutputFolder:
                 pq.write_table(plan.schema.empty_table(), io.BytesIO())
             except pa.ArrowException as error:
                 what = f"Parquet cannot contain the kept columns: {first_line(error)}"
-                raise UsageError(what, hint="remove them from --keep", code="unsupported-column") from None
+                raise UsageError(what, hint="Remove them from --keep.", code="unsupported-column") from None
         folder = Path(path)
         failure = "the folder cannot be created"
         with convert_os_errors(OutputError, failure, where=str(path), code="uncreatable-folder"):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except FileExistsError as error:
-                hint = "name a folder that does not exist"
+                hint = "Name a folder that does not exist."
                 raise UsageError("not a folder", where=str(path), hint=hint, code="not-a-folder") from error
         opened = cls(folder, plan, _lock(folder))
         with ExitStack() as undo:
@@ -221,7 +221,7 @@ class OutputFolder:
             names = sorted(each.name for each in folder.iterdir() if not each.name.startswith("."))
             if names and not resume:
                 what = f"the folder has files already, such as {names[0]}"
-                hint = f"resume the run: --resume; or {_ANOTHER}"
+                hint = f"Resume the run with --resume. Otherwise: {_ANOTHER}"
                 raise UsageError(what, where=str(folder), hint=hint, code="folder-not-empty")
             for part in (folder / name for name in names if name.endswith((".parquet", ".jsonl"))):
                 if (record := _read_record(part)) is not None:

@@ -125,7 +125,7 @@ class ErrorBound(Struct, frozen=True):
             bound = cls(rows=-1)
         if rest or (bound.rows or 0) < 0 or not 0 <= (bound.percent or 0) <= 100:
             what = f"{text!r} is neither a number of rows nor a percentage"
-            hint = "100 stops at the 101st row that fails, 5% once more than a twentieth of them do"
+            hint = "Write a number of failed rows, such as 100, or a share of all rows, such as 5%."
             raise UsageError(what, where="--max-errors", hint=hint, code="invalid-error-bound")
         return bound
 

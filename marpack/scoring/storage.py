@@ -15,14 +15,16 @@ from msgspec import Struct
 from marpack.archive.addresses import is_http, public_address
 from marpack.archive.http import HttpClient, HttpError, WaitBudget, split_credentials
 from marpack.archive.remote import check_address, from_file_system
-from marpack.errors import UsageError, convert_os_errors, describe_os_error, did_you_mean
+from marpack.errors import UsageError, convert_os_errors, describe_os_error, nearest
 from marpack.torchserve.http import TooLargeError
 
 _WEB = ("http", "https")
 _SECONDS = 30.0  # that one address may take
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # an IPv4 address at the end
 _LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")  # of one's own network (RFC 8215)
-_OUTSIDE = "only files below {root} are read: absolute paths, `..` and links to other places are not followed"
+_OUTSIDE = "Name a file below {root}, without `..` and links out of it."
+
+_CHECK = "Check the address and your access to it."
 
 
 class FileState(Struct, frozen=True, array_like=True):
@@ -60,7 +62,8 @@ def find(word: str) -> FoundFiles:
         paths = list(filter(os.path.isfile, glob.glob(word, recursive=True)))  # noqa: PTH207
     else:
         beside = Path(word).parent
-        hint = did_you_mean(Path(word).name, (each.name for each in beside.iterdir())) if beside.is_dir() else None
+        near = nearest(Path(word).name, (each.name for each in beside.iterdir())) if beside.is_dir() else None
+        hint = f"Did you mean {beside / near}?" if near else "Check the path. Put a pattern in quotes."
         raise UsageError("the file or folder does not exist", where=word, hint=hint, code="input-not-found")
     return _visible(root, (Path(os.path.relpath(path, root)).as_posix() for path in paths), word)
 
@@ -88,7 +91,8 @@ def _visible(root: str, names: Iterable[str], where: str) -> FoundFiles:
     kept = (name for name in sorted(names) if not any(part.startswith(("_", ".")) for part in name.split("/")))
     found = FoundFiles(root, tuple(kept))
     if not found.names:
-        raise UsageError("nothing matches this, or the folder has no files", where=where, code="no-files")
+        hint = "Check the path. Names that start with a dot or an underscore are ignored."
+        raise UsageError("no files match", where=where, hint=hint, code="no-files")
     return found
 
 
@@ -127,7 +131,9 @@ def open_file(path: str) -> BinaryIO:
 
 def _errors(path: str) -> AbstractContextManager[None]:
     where = shown(path)
-    return from_file_system(path, lambda text: UsageError(text, where=where), "it cannot be read", "the files")
+    return from_file_system(
+        path, lambda text: UsageError(text, where=where, hint=_CHECK), "it cannot be read", "the files"
+    )
 
 
 class FileFolder:
@@ -145,7 +151,8 @@ class FileFolder:
         elif Path(self._root).is_dir():
             self._base = os.path.realpath(self._root)
         else:
-            raise UsageError("the root is not a folder", where=self._root, code="root-not-found")
+            hint = "Name the folder that the paths are relative to."
+            raise UsageError("the root is not a folder", where=self._root, hint=hint, code="root-not-found")
 
     def read(self, name: str, max_bytes: int) -> bytes:
         """Return a file's bytes.
@@ -220,7 +227,7 @@ class UrlFetcher:
                 data = response.read_up_to(self._max_bytes + 1)
         except HttpError as error:
             is_private = error.code == "forbidden-address"
-            hint = "pass --allow-private to fetch from your own network" if is_private else None
+            hint = "Pass --allow-private to fetch from your own network." if is_private else None
             raise UsageError(error.what, where=public_address(url), hint=hint, code=error.code) from None
         if len(data) > self._max_bytes:
             raise TooLargeError(len(data), self._max_bytes)

@@ -141,10 +141,10 @@ def batch_of(rows: Any, mapping: RowMapping) -> RowBatch:  # Any: of any library
         mapping.check_names(list(rows))
         counts = {len(values) for values in rows.values()}
         if len(counts) > 1:
-            raise UsageError("the columns have different lengths", where="rows")
+            raise UsageError("the columns have different lengths", where="rows", hint="Give each one value per row.")
         return RowBatch(0, max(counts, default=0), rows)
     if not (hasattr(rows, "columns") and hasattr(rows, "assign")):
-        hint = "give a dict of columns, an Arrow table or a pandas DataFrame"
+        hint = "Pass a dict of columns, an Arrow table or a pandas DataFrame."
         raise UsageError(f"not a table, but of type {type(rows).__name__}", where="rows", hint=hint)
     mapping.check_names(list(rows.columns))
     columns = {}
@@ -233,7 +233,7 @@ def _between(batches: Iterator[Any], first: int, start: int, stop: int | None) -
 def _csv_head(file: BinaryIO, name: str) -> TableHead:
     header = next(_csv_records(file, name), None)
     if not header:
-        raise UsageError("the file has no header, so its columns have no names", where=name)
+        raise UsageError("the file has no header", where=name, hint="Write the columns' names into the first line.")
     return TableHead(names=tuple(header))
 
 
@@ -266,10 +266,10 @@ def _jsonl_head(file: BinaryIO, name: str) -> TableHead:
             names |= dict.fromkeys(_DECODE(line))
         except _INVALID_JSON as error:
             if number == 0:
-                what = f"not JSONL, whose lines are JSON objects: {first_line(error)}"
-                raise UsageError(what, where=name) from None
+                what = f"the first line is not a JSON object: {first_line(error)}"
+                raise UsageError(what, where=name, hint="Write one JSON object on each line.") from None
     if not names:
-        raise UsageError("the file has no rows", where=name)
+        raise UsageError("the file has no rows", where=name, hint="Name a file with at least one JSON object.")
     return TableHead(names=tuple(names))
 
 
@@ -295,7 +295,8 @@ def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
         opened = igzip.open(file)  # type: ignore[no-untyped-call]  # isal names no types
     for line in iter(partial(opened.readline, _MAX_LINE), b""):
         if len(line) == _MAX_LINE:
-            raise TableError(f"a line is longer than {_MAX_LINE:,} bytes", code="line-too-long")
+            hint = "Check that the file is text, or split the line."
+            raise TableError(f"a line is longer than {_MAX_LINE:,} bytes", hint=hint, code="line-too-long")
         yield line
 
 
@@ -380,7 +381,8 @@ class TableInput(Struct, frozen=True, kw_only=True):
 
     def _check_state(self) -> None:
         if state_of(self.name) != self.state:
-            raise TableError("the table was changed since the run began", code="changed-table")
+            hint = "Start a new run with another output folder, and do not change its tables."
+            raise TableError("the table was changed since the run began", hint=hint, code="changed-table")
 
 
 class Tables(NamedTuple):
@@ -399,14 +401,15 @@ def plan_tables(words: Sequence[str], mapping: RowMapping) -> Tables:
     inputs: dict[str, TableInput] = {}
     for table, head in (each for word in words for each in _tables(find(word))):
         if table.name in inputs:
-            raise UsageError("the same table is named twice", where=table.shown, code="duplicate-table")
+            hint = "Name each table once."
+            raise UsageError("the same table is named twice", where=table.shown, hint=hint, code="duplicate-table")
         inputs[table.name] = table
         if table.kind is TableKind.FILES and (mapping.source, *mapping.request_columns) not in {
             ("body", BODY),
             ("path", PATH),
         }:
             what = "these files are not tables: each is a row with the columns path and body"
-            raise UsageError(what, where=table.shown, hint="send them by --body body", code="not-a-table")
+            raise UsageError(what, where=table.shown, hint="Send their contents with --body body.", code="not-a-table")
         if head.schema is None:
             mapping.check_names(head.names, table.shown)
         else:
@@ -415,7 +418,7 @@ def plan_tables(words: Sequence[str], mapping: RowMapping) -> Tables:
             field = pa.field(name, pa.string() if head.schema is None else head.schema.field(name).type)
             if kept.setdefault(name, field).type != field.type:
                 what = f"the column {name} is of type {field.type}, and {kept[name].type} in the tables before"
-                hint = "do not keep it, or score the tables apart"
+                hint = "Do not keep it, or score the tables separately."
                 raise UsageError(what, where=table.shown, hint=hint, code="column-type-mismatch")
     return Tables(tuple(inputs.values()), tuple(kept[name] for name in mapping.keep))
 
@@ -426,14 +429,14 @@ def _tables(found: FoundFiles) -> Iterator[tuple[TableInput, TableHead]]:
     others = [name for name in found.names if kinds[name] is TableKind.FILES]
     if others and len(others) < len(kinds):
         what = f"the folder has tables and other files, such as {others[0]}"
-        hint = "name the tables by a pattern, such as 'folder/*.parquet'"
+        hint = "Name the tables by a pattern, such as 'folder/*.parquet'."
         raise UsageError(what, where=found.root, hint=hint, code="mixed-folder")
     if others:
         digest, size = hashlib.blake2b(digest_size=16), 0
         for name in others:
             if legible(name) != name:
                 what = "the file's name is not UTF-8, and no column can contain it"
-                raise UsageError(what, where=f"{found.root}/{legible(name)}")
+                raise UsageError(what, where=f"{found.root}/{legible(name)}", hint="Rename the file.")
             state = state_of(found.path(name))
             size += state.size
             digest.update(f"{name}\0{state.size}\0{state.version}\0".encode())
@@ -448,7 +451,8 @@ def _tables(found: FoundFiles) -> Iterator[tuple[TableInput, TableHead]]:
             with open_file(path) as file:
                 head = _FORMATS[kind][0](file, path)
         except _ERRORS as error:
-            raise UsageError(f"the file cannot be read as {kind}: {first_line(error)}", where=shown(path)) from None
+            what, hint = f"the file cannot be read as {kind}: {first_line(error)}", "Fix it, or fetch it again."
+            raise UsageError(what, where=shown(path), hint=hint) from None
         except MarpackError as error:
             code = vars(error).get("code")
             raise UsageError(error.what, where=shown(path), hint=error.hint, code=code) from None

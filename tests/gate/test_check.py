@@ -98,9 +98,9 @@ def test_checks_are_chosen_by_name():
     [
         (["sampels"], [], "unknown check 'sampels'", "Did you mean samples?"),
         ([], ["Memory!"], "unknown check 'Memory!'", "Did you mean memory?"),
-        (["xyz"], [], "unknown check 'xyz'", "the checks are safe-to-open, digests,"),
-        (["samples"], ["samples"], "samples is both selected and left out", "--only or with --skip"),
-        ([], [each.name for each in CHECKS if not each.optional], "every check is left out", "skip fewer"),
+        (["xyz"], [], "unknown check 'xyz'", "Choose from safe-to-open, digests,"),
+        (["samples"], ["samples"], "samples is both selected and skipped", "--only or with --skip"),
+        ([], [each.name for each in CHECKS if not each.optional], "all checks are skipped", "Skip fewer"),
     ],
 )
 def test_a_wrong_choice_is_said(only: list[str], skip: list[str], what: str, hint: str):

@@ -126,7 +126,7 @@ def test_no_project_here(tmp_path: Path) -> None:
     assert "marpack init" in str(refused(tmp_path).hint)
     assert refused(tmp_path / "nowhere").where == str(tmp_path / "nowhere")
     (tmp_path / "marpack.yml").touch()
-    assert refused(tmp_path).hint == "rename marpack.yml to marpack.yaml"
+    assert refused(tmp_path).hint == "Rename marpack.yml to marpack.yaml."
     assert refused(tmp_path / "marpack.yml").where == str(tmp_path / "marpack.yml")
     (tmp_path / "marpack.yaml").mkdir()
     assert refused(tmp_path).where == str(tmp_path / "marpack.yaml")

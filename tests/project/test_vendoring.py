@@ -116,11 +116,11 @@ UNRESOLVED = {
     "an option": ("--no-binary :all:\n", "", "'--no-binary :all:' cannot be met by wheels"),
     "no requirement": ("till==\n", "", "'till==' cannot be met by wheels"),
     "a file that does not exist": ("-r other.txt\n", "", "it cannot be read: No such file"),
-    "hashes": (f"till==2.5 --hash=sha256:{'0' * 64}\n", "", "remove --hash"),
+    "hashes": (f"till==2.5 --hash=sha256:{'0' * 64}\n", "", "Remove --hash"),
     "Python 2": ("till\n", 'vendor: {python: "2.7"}\n', "2.7 is not a version of Python"),
     "a range": ("till\n", "vendor: {installed: ['numpy>=1']}\n", "'numpy>=1' is not NAME==VERSION"),
     "no package": ("till\n", "vendor: {installed: ['?']}\n", "'?' is not NAME==VERSION"),
-    "extras of the server's": ("torch[opt]\n", "", "nothing certain meets 'torch[opt]'"),
+    "extras of the server's": ("torch[opt]\n", "", "no package certainly meets 'torch[opt]'"),
     "nothing of that name": ("absent\n", "", "pip says: No matching distribution found for absent"),
     "sources alone": ("till==4\n", "", "No matching distribution found for till==4"),
 }

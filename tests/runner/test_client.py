@@ -182,7 +182,7 @@ def test_failures_cost_one_batch_and_name_their_reason(worker: Worker, word: str
         ("scribbles ffffffff", 500, "a message of 4,294,967,295 bytes was announced"),
         (f"scribbles {framed(ANSWERS).hex()}", 500, "2 responses were written to a batch of 1"),
         (f"scribbles {framed(LAST).hex()}", 500, "2 responses were written to a batch of 1"),
-        ("=time.sleep(60)", 500, "did not answer in time"),
+        ("=time.sleep(60)", 500, "did not respond in time"),
         ("mute", 500, "no words"),
         ("=os.closerange(0, 100)", 500, "ended"),
         ("=self.context.set_response_header(0, 'X', 1)", 500, "X"),
@@ -262,7 +262,7 @@ def test_a_worker_that_dies_or_hangs_while_loading_is_told(make_folder):
     folder = make_folder("import os\nprint('last words', flush=True)\nos._exit(9)\n")
     with pytest.raises(WorkerError, match="exit code 9") as caught:
         started(Load(model_dir=str(folder)))
-    assert "last words" in str(caught.value.hint)
+    assert "last words" in caught.value.what
     (folder / "handler.py").write_text("import time\ntime.sleep(60)\n")
     start = time.monotonic()
     with pytest.raises(WorkerError, match="in time"):

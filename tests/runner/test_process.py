@@ -294,7 +294,7 @@ def test_onnxruntime_works_in_a_fork(zygote: Zygote, folder: str):
 
 @pytest.mark.parametrize(
     ("word", "reason"),
-    [("exit", "exit code 7"), ("segfault", "SIGSEGV"), ("kill", "SIGKILL"), ("hang", "did not answer in time")],
+    [("exit", "exit code 7"), ("segfault", "SIGSEGV"), ("kill", "SIGKILL"), ("hang", "did not respond in time")],
 )
 def test_how_a_forked_worker_ended_is_known(zygote: Zygote, folder: str, word: str, reason: str):
     with Worker.spawn(environment=ENVIRONMENT, zygote=zygote) as worker:

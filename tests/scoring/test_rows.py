@@ -44,16 +44,16 @@ def reason(item: Input) -> str:
 @pytest.mark.parametrize(
     ("mapping", "message"),
     [
-        ({}, "not none"),
-        ({"text": "a", "body": "b"}, "not body and text"),
-        ({"text": "a", "root": "x"}, "no path column"),
-        ({"json": ("a",), "types": {"b": FieldType.INT}}, "is sent as JSON"),
+        ({}, "no column"),
+        ({"text": "a", "body": "b"}, "body and text exclude each other"),
+        ({"text": "a", "root": "x"}, "requires path"),
+        ({"json": ("a",), "types": {"b": FieldType.INT}}, "not sent as JSON"),
         *(({"text": "a", "keep": (name,)}, f"name {name}") for name in ("status", "answer", "row", "input")),
         ({"text": "a", "keep": ("id", "id")}, "would have the name id"),
         ({"text": "a", "keep": ("x",), "select": {"x": "y"}}, "would have the name x"),
         ({"text": "a", "select": {"error": "y"}}, "would have the name error"),
         ({"text": "a", "select": {"x": "y:thing"}}, "is not a type"),
-        ({"text": "a", "select": {"x": "y"}, "encode_binary": True}, "base64"),
+        ({"text": "a", "select": {"x": "y"}, "encode_binary": True}, "exclude each other"),
     ],
 )
 def test_a_mapping_that_contradicts_itself_is_refused(mapping: dict[str, Any], message: str) -> None:
@@ -79,9 +79,9 @@ SCHEMA = pa.schema(
     ("mapping", "message", "hint"),
     [
         ({"text": "tt"}, "x.parquet: the column tt", "Did you mean t?"),
-        ({"text": "t", "keep": ("zzzz",)}, "the column zzzz", "its columns are t, b, d, n"),
-        ({"text": "n"}, "the column n is of type int64, which is not text", "--body sends bytes"),
-        ({"body": "n"}, "neither bytes nor text", "--json sends"),
+        ({"text": "t", "keep": ("zzzz",)}, "the column zzzz", "Choose from t, b, d, n."),
+        ({"text": "n"}, "the column n is of type int64, which is not text", "bytes with --body"),
+        ({"body": "n"}, "neither bytes nor text", "with --json"),
         ({"json_object": ("b",)}, "fixed_size_binary.3., which JSON cannot represent", "--body"),
         ({"json": ("n", "b")}, "fixed_size_binary.3., which JSON cannot represent", "--body"),
         ({"path": "b"}, "is not text", "texts"),
@@ -259,7 +259,7 @@ def test_files_elsewhere_are_read_by_fsspec() -> None:
     near, outside, gone = rows(mapping, p=["a.txt", "../secret", "none"])
     assert body(near) == b"far away"
     assert "memory://bucket/in" in outside.why.hint
-    assert gone.why.hint is None
+    assert "memory://" not in gone.why.hint
 
 
 def test_rows_that_are_given_up_wait_for_no_fetch() -> None:

@@ -176,13 +176,13 @@ def test_a_folder_of_other_files_is_one_table_of_a_row_each(tmp_path: Path) -> N
         ("a.arrow", b"ARROW1\0\0xxxx", "cannot be read as arrow"),
         ("a.csv", b"", "has no header"),
         ("a.csv", b"a,b\n1,2\n", "the column t"),
-        ("a.csv", b"t,t\n1,2\n", "more than one column t"),
+        ("a.csv", b"t,t\n1,2\n", "several columns t"),
         ("a.csv.gz", b"t\n1\n", "cannot be read as csv"),
         ("a.jsonl", b"", "has no rows"),
         ("a.jsonl", b"\n \n", "has no rows"),
-        ("a.jsonl", b"[1]\n", "not JSONL"),
-        ("a.jsonl", b'"t"', "not JSONL"),
-        ("a.jsonl", b"t\n", "not JSONL"),
+        ("a.jsonl", b"[1]\n", "not a JSON object"),
+        ("a.jsonl", b'"t"', "not a JSON object"),
+        ("a.jsonl", b"t\n", "not a JSON object"),
         ("a.jsonl", b'{"u": 1}', "the column t"),
         ("a.jsonl.gz", gzip.compress(b'{"t": 1}', mtime=0)[:-9], "cannot be read as jsonl"),
         ("none", b"hello", "these files are not tables"),
@@ -199,7 +199,7 @@ def test_words_that_stand_for_nothing_are_told(tmp_path: Path) -> None:
     text(tmp_path / "table.csv")
     error = refused(tmp_path / "tabel.csv")
     assert error.code == "input-not-found"
-    assert " table.csv?" in str(error.hint)
+    assert "table.csv?" in str(error.hint)
     (tmp_path / "empty").mkdir()
     assert refused(tmp_path / "empty").code == "no-files"
     assert refused(tmp_path / "*.jsonl").code == "no-files"

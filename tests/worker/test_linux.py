@@ -107,7 +107,7 @@ def test_detached_processes_end_with_a_parent_that_is_killed(folder: Path, where
 
 @pytest.mark.parametrize(
     ("word", "ending"),
-    [("hang", "did not answer in time"), ("exit", "ended with exit code 3"), ("group", "was killed by SIGKILL")],
+    [("hang", "did not respond in time"), ("exit", "ended with exit code 3"), ("group", "was killed by SIGKILL")],
 )
 def test_detached_processes_end_with_a_worker_that_ends_early(folder: Path, word: str, ending: str):
     with Worker.spawn() as worker:

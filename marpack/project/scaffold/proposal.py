@@ -124,7 +124,7 @@ def propose(folder: Path, found: FolderScan, answers: Answers) -> Proposal:
         if answers.weights:
             what = "is for ONNX models" if template.name == "onnx" else "is not for ONNX models"
             what = f"the template {template.name} {what}, and {weights.name} is {weights.kind}"
-            raise UsageError(what, where="--template")
+            raise UsageError(what, where="--template", hint="Leave out --template, and marpack chooses one.")
         weights = None
     is_toy = weights is None and own is None
     handler = own.entry if own else answers.handler or template.handler
@@ -173,7 +173,7 @@ def _choose_handler(folder: Path, found: FolderScan, answers: Answers) -> OwnHan
     file = EntryPoint.parse(entry, folder).file
     if file is None or not file.is_file():
         near = near_built_in(entry)
-        hint = f"did you mean {near}?" if near else "leave --handler out, and marpack writes one"
+        hint = f"Did you mean {near}?" if near else "Leave out --handler, and marpack writes one."
         what = f"{entry} is neither a built-in handler nor a file in {folder}"
         raise UsageError(what, where="--handler", hint=hint)
     return read_handler(folder, found.names, entry)
@@ -188,7 +188,7 @@ def _choose_weights(folder: Path, found: FolderScan, answers: Answers, own: OwnH
     if answers.weights is not None:
         weights = read_weights(_existing(folder, answers.weights, "--weights"), answers.weights)
         if weights is None or (weights.kind is WeightsFormat.UNKNOWN and not loads):
-            hint = "save a model with torch.jit.save, torch.onnx.export or torch.save(model.state_dict(), …)"
+            hint = "Save the model with torch.jit.save, torch.onnx.export or torch.save(model.state_dict(), …)."
             raise UsageError(f"unknown weights format: {answers.weights}", where="--weights", hint=hint)
         return weights
     choice = (*found.weights, *(found.foreign if loads else ()))
@@ -220,7 +220,8 @@ def _choose_labels(
 def _existing(folder: Path, name: str, flag: str) -> Path:
     path = Path(os.path.normpath(folder / name))  # the project's folder itself may not exist yet
     if not path.is_file():
-        raise UsageError(f"{path} does not exist, or is not a file", where=flag)
+        hint = "Check the path: it is relative to the project's folder."
+        raise UsageError(f"{path} does not exist, or is not a file", where=flag, hint=hint)
     return path
 
 

@@ -72,10 +72,10 @@ def _exists(folder: Path, name: str) -> bool:
     for place in path.parents[: name.count("/")]:
         if os.path.lexists(place) and not place.is_dir():
             what = f"{place.name} is a file, and {name} needs a folder there"
-            raise ScaffoldError(what, where=str(place), hint="move it away", code="not-a-folder")
+            raise ScaffoldError(what, where=str(place), hint="Move it away.", code="not-a-folder")
     if path.is_dir():
         what = f"{name} is a folder, and init writes a file of that name"
-        raise ScaffoldError(what, where=str(path), hint="move it away", code="not-a-file")
+        raise ScaffoldError(what, where=str(path), hint="Move it away.", code="not-a-file")
     return os.path.lexists(path)
 
 

@@ -42,7 +42,7 @@ _PIECE = 64 << 20  # bytes of an archive that are sent at once
 RETRIES = 5  # of a part whose actor died or cannot be reached
 _STORE = 128 << 20  # bytes of the object store of a cluster started here: figures are all that goes through it
 _CONNECT_SECONDS = 5.0
-_RESUME = "whole parts are kept: run the same command with --resume"
+_RESUME = "Complete parts are kept: run the same command with --resume."
 
 
 class ActorModel(Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class ActorModel(Struct, frozen=True, kw_only=True):
             return self.path
         if not self.pieces:
             what = "the archive is missing on this node, or another one"
-            hint = "put it where every node finds it under this name, or score from a .mar"
+            hint = "Put it in a folder that every node can read, or score from a .mar."
             raise UsageError(what, where=self.path, hint=hint, code="archive-not-found")
         copy = self.cache() / "copies" / f"{self.digest.rpartition(':')[2]}.mar"
         if not _has_digest(copy, self.digest):
@@ -93,11 +93,11 @@ class ActorJob(Struct, frozen=True, kw_only=True):
         """Go to the run's folder; raise UsageError on a node that differs from the driver's."""
         if self.version != __version__:
             what = f"marpack {__version__} is installed on this node, and {self.version} on the driver's"
-            raise UsageError(what, hint="install the same version on all nodes", code="version-mismatch")
+            raise UsageError(what, hint="Install the same version on all nodes.", code="version-mismatch")
         with suppress(OSError):  # files below it are then reported as missing
             os.chdir(self.folder)
         if not Path(self.output).is_dir():
-            what, hint = "the output folder does not exist on this node", "name one that every node can reach"
+            what, hint = "the output folder does not exist on this node", "Name a folder that every node can reach."
             raise UsageError(what, where=self.output, hint=hint, code="output-folder-not-found")
 
 
@@ -149,11 +149,13 @@ def _room_for(cluster: ClusterOptions, parts: int) -> tuple[int, int]:
 
     most = sum(map(fitting, nodes))
     if not most:
-        raise UsageError(f"no node of the cluster has {needs} for an actor", hint="see --workers and --device")
+        raise UsageError(
+            f"no node of the cluster has {needs} for an actor", hint="Reduce --workers, use --device cpu, or add nodes."
+        )
     actors = cluster.actors or min(most, max(1, fitting(ray.available_resources())))
     if actors > most:
-        what = f"the cluster has room for {most} actors of {needs} each: others would wait for ever"
-        raise UsageError(what, where=f"--actors {cluster.actors}", hint="ask for fewer, or add nodes first")
+        what = f"the cluster has resources for {most} actor{'s' if most > 1 else ''} with {needs} each"
+        raise UsageError(what, where=f"--actors {cluster.actors}", hint=f"Use --actors {most}, or add nodes first.")
     return min(actors, parts), int(has_gpu)
 
 
@@ -206,7 +208,7 @@ def _check_visible(output: OutputFolder, scored: ScoredRows) -> None:
     for name in scored.parts:
         if not (output.path / name).is_file():
             what = f"an actor wrote the part {name} to another folder of this name, on its own node"
-            hint = "name an output folder that every node can reach"
+            hint = "Name an output folder that every node can reach."
             raise UsageError(what, where=str(output.path), hint=hint, code="part-not-found")
 
 
@@ -268,20 +270,21 @@ def _connected(cluster: ClusterOptions) -> Iterator[None]:
             ray.init(address or "local", log_to_driver=False, logging_level=logging.CRITICAL, **start)
         except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             if address is None:
-                raise ClusterError(f"Ray cannot be started on this machine: {first_line(error)}") from error
-            hint = "name the HOST:PORT of a head node; without --address Ray is started on this machine"
+                what, hint = f"Ray cannot be started on this machine: {first_line(error)}", "Read the logs in /tmp/ray."
+                raise ClusterError(what, hint=hint) from error
+            hint = "Name the HOST:PORT of a head node, or leave out --address to start Ray on this machine."
             what = f"no Ray cluster responds: {first_line(error)}"
             raise UsageError(what, where=f"--address {address}", hint=hint) from error
         signal.signal(signal.SIGTERM, on_sigterm)  # Ray replaced the command's handler by its own
         yield
     except ray.exceptions.RayActorError as error:
         what = f"a part was tried {RETRIES + 1} times, and each time its actor died or could not be reached"
-        hint = f"look at the nodes' memory and at Ray's logs; {_RESUME}"
+        hint = f"Check the nodes' memory and Ray's logs. {_RESUME}"
         raise ClusterError(what, hint=hint, code="actor-lost") from error
     except ray.exceptions.RayError as error:
         last = str(error).strip().rpartition("\n")[2]  # after the traceback of another process
         reason = first_line(Exception(last)) if last else type(error).__name__
-        raise ClusterError(f"Ray failed: {reason}", hint=f"look at Ray's logs; {_RESUME}") from error
+        raise ClusterError(f"Ray failed: {reason}", hint=f"Read Ray's logs. {_RESUME}") from error
     finally:
         ray.shutdown()
 
@@ -292,7 +295,7 @@ def _check_address(address: str | None) -> None:
         return
     if "://" in address:
         what = "Ray's client mode is not supported: parts are planned and counted on the node of the output folder"
-        hint = "start marpack on a node of the cluster with --address auto, or name its HOST:PORT"
+        hint = "Run marpack on a node of the cluster with --address auto, or name its HOST:PORT."
         raise UsageError(what, where=f"--address {address}", hint=hint)
     host, _, port = address.rpartition(":")
     if port.isdecimal() and host:
