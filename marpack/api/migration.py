@@ -71,8 +71,9 @@ def migrate(options: MigrateOptions, bar: Bar) -> Migration:
 def _move(model: DeployedModel, folder: Path, temporary: str, bar: Bar) -> MovedModel:
     """Write the project of one model."""
     label = model.name or model.file
-    if model.source is None and not model.flags:
-        return MovedModel(name=label, archive=model.file, problem="the archive is not in the deployment's folder")
+    if model.missing or (model.source is None and not model.flags):
+        what = f"{model.missing or 'the archive'} is not in the deployment's folder"
+        return MovedModel(name=label, archive=model.file, problem=what, hint="Copy it there, and migrate again.")
     try:
         with ExitStack() as stack, bar(f"moving {model.file}", 0):
             source = model.source

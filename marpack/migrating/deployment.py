@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.errors import UsageError, convert_os_errors
 from marpack.inspection.yaml_document import MAX_BYTES, read_yaml
@@ -31,6 +32,10 @@ _SECRET_ADDRESS = re.compile(r"(?<=://)[^/@\s]+@")
 _VARIABLE = re.compile(r"\$\$[^$]{2,}\$\$")
 _NOT_EXPORTED = re.compile(r"PATH|HOME|LANG|TEMP|LC_\w+|\w+_HOME|\w+_PATH|DEBIAN_FRONTEND|PYTHON\w+|PIP_\w+|DOCKER\w*")
 _PLATFORM_KEYS = "it belongs to the platform; marpack export --to docker or --to kserve writes a new definition"
+_READ_KEYS = {  # of a service, and of a predictor
+    *("image", "build", "volumes", "environment", "env_file", "command", "entrypoint"),
+    *("pytorch", "model", "modelFormat", "storageUri", "protocolVersion", "env"),
+}
 _REASONS = {  # options of torchserve without an effect → the reason
     "--start": "marpack serve starts in the foreground",
     "--foreground": "marpack serve starts in the foreground",
@@ -76,6 +81,7 @@ class DeployedModel(Struct, frozen=True, kw_only=True):
     source: Path | None  # its archive; None if it is missing, or if `flags` build it
     name: str | None = None  # as the start line names it; None: by its manifest
     flags: dict[str, str] = {}  # of torch-model-archiver, with local paths
+    missing: str = ""  # a file of the flags that is not in the deployment's folder
     file: str = ""  # the archive's name in the deployment
     at_start: bool = True  # loaded at the start
 
@@ -182,24 +188,18 @@ class Deployment:
             if dockerfile.is_file():
                 self._read_dockerfile(dockerfile, context)
         for volume in _list(service.get("volumes")):
-            local, inside = (
-                (volume.get("source"), volume.get("target"))
+            named = (
+                volume
                 if isinstance(volume, dict)
-                else str(volume).split(":")[:2]
-                if ":" in str(volume)
-                else (None, None)
+                else dict(zip(("source", "target"), str(volume).split(":"), strict=False))
             )
-            if local and inside:
-                self._mounts[PurePosixPath(str(inside))] = path.parent / str(local)
+            if "source" in named and "target" in named:
+                self._mounts[PurePosixPath(str(named["target"]))] = path.parent / str(named["source"])
         self._note_environment(path.name, _pairs(service.get("environment")))
         for file in _list(service.get("env_file")):
             reason = "it may hold secrets; export its variables where you start marpack serve"
             self._note(path.name, "env_file", str(file), Outcome.DECISION, reason)
-        for name in service.keys() - {"image", "build", "volumes", "environment", "env_file", "command", "entrypoint"}:
-            reason = _PLATFORM_KEYS
-            if name == "ports":
-                reason = "marpack serve listens on the addresses of config.properties; map its ports as before"
-            self._note(path.name, name, "", Outcome.NO_EFFECT, reason)
+        self._note_others(path.name, service)
         command = [*_words(service.get("entrypoint")), *_words(service.get("command"))]
         self._read_command(path.name, command)
         if command or "torchserve" in str(service.get("image", "")) or self.kind:
@@ -230,9 +230,12 @@ class Deployment:
         version = str(model.get("protocolVersion", "v1"))
         self._note(path.name, "protocolVersion", version, Outcome.KEPT, f"it becomes service_envelope={envelope}")
         self._note_environment(path.name, _pairs(model.get("env")))
-        for name in (model.keys() | predictor.keys()) - {"pytorch", "model", "storageUri", "protocolVersion", "env"}:
-            if name != "modelFormat":
-                self._note(path.name, name, "", Outcome.NO_EFFECT, _PLATFORM_KEYS)
+        self._note_others(path.name, model | predictor)
+
+    def _note_others(self, origin: str, mapping: dict[str, Any]) -> None:  # Any: YAML
+        for name in mapping:
+            if name not in _READ_KEYS:
+                self._note(origin, str(name), "", Outcome.NO_EFFECT, _PLATFORM_KEYS)
 
     def _read_dockerfile(self, path: Path, context: Path | None = None) -> None:
         context = context or path.parent
@@ -262,9 +265,8 @@ class Deployment:
         self._read_command(path.name, started)
 
     def _mount_copies(self, origin: str, context: Path, words: list[str]) -> None:
-        flags, words = [word for word in words if word.startswith("--")], [w for w in words if not w.startswith("--")]
-        *sources, target = words if len(words) > 1 else ["", ""]
-        if any(flag.startswith("--from") for flag in flags):
+        *sources, target = [word for word in words if not word.startswith("--")] or [""]
+        if any(word.startswith("--from") for word in words):
             reason = "the files come from another image; copy them into the folder"
             self._note(origin, "COPY --from", " ".join(sources), Outcome.DECISION, reason)
             return
@@ -273,10 +275,8 @@ class Deployment:
             relative = pattern.lstrip("/") or "."
             found = sorted(context.glob(relative)) if set(relative) & {*"*?["} else [context / relative]
             for place in found:
-                whole = place.is_dir() or not (
-                    target.endswith("/") or len(sources) > 1 or len(found) > 1 or target == "."
-                )
-                self._mounts[inside if whole else inside / place.name] = place
+                into = target.endswith(("/", ".")) or len(sources) > 1 or len(found) > 1
+                self._mounts[inside / place.name if into and not place.is_dir() else inside] = place
 
     def _read_run(self, origin: str, line: str) -> None:
         """Read the packages and the archives that a RUN line makes."""
@@ -284,13 +284,18 @@ class Deployment:
             reason = "add the packages that the handlers need to the requirements.txt of their projects"
             self._note(origin, "pip install", _shown(packages.strip()), Outcome.DECISION, reason)
         for text in _ARCHIVER.findall(line):
-            words, flags = _split(text), {}
+            words, flags, missing = _split(text), {}, ""
             for word, value in zip(words, [*words[1:], "-"], strict=True):
                 name = _ARCHIVER_FLAGS.get(word, word[2:].replace("-", "_"))
-                if name in Flags.__struct_fields__ and name != "export_path" and not value.startswith("-"):
-                    places = [str(self._locate(each) or each) for each in value.split(",")]
-                    flags[name] = ",".join(places) if name in _ARCHIVER_FILES else value
-            self._built.append(DeployedModel(source=None, flags=flags, file=f"{flags.get('model_name')}.mar"))
+                if name not in Flags.__struct_fields__ or name == "export_path" or value.startswith("-"):
+                    continue
+                flags[name] = value
+                if name in _ARCHIVER_FILES and (name != "handler" or value.endswith(".py")):
+                    places = [(each, self._locate_own(each)) for each in value.split(",")]
+                    missing = missing or next((each for each, place in places if place is None), "")
+                    flags[name] = ",".join(str(place) for _, place in places)
+            model = DeployedModel(source=None, flags=flags, missing=missing, file=f"{flags.get('model_name')}.mar")
+            self._built.append(model)
 
     def _read_script(self, path: Path) -> None:
         text = re.sub(r"\\\s*\n", " ", read_text_file(path, limit=MAX_BYTES))
@@ -321,11 +326,9 @@ class Deployment:
         for name, given in values.items():
             value, reason, outcome = " ".join(given), "", Outcome.NO_EFFECT
             if name == "--ts-config" and given:
-                self._config, outcome = self._locate(given[0]), Outcome.CHANGED
-                reason = (
-                    "it becomes config.properties" if self._config else "the file is not in the deployment's folder"
-                )
-                outcome = outcome if self._config else Outcome.DECISION
+                self._config, outcome, reason = self._locate(given[0]), Outcome.CHANGED, "it becomes config.properties"
+                if self._config is None:
+                    outcome, reason = Outcome.DECISION, "the file is not in the deployment's folder"
             elif name == "--model-store" and given:
                 self._store, outcome, reason = given[0], Outcome.CHANGED, "the models are projects in this folder"
             elif name == "--models":
@@ -386,8 +389,8 @@ class Deployment:
             reason = "marpack does not serve TLS: it listens on this machine only, and needs a proxy that ends TLS"
             return Outcome.DECISION, reason, f"http://127.0.0.1:{port[1] if port else 8080}"
         if key == "metrics_config":
-            found = self._locate(text)
-            if found is None or not found.is_file() or self._root.resolve() not in found.resolve().parents:
+            found = self._locate_own(text)
+            if found is None or not found.is_file():
                 return Outcome.DECISION, "the file is not in the deployment's folder", None
             self.files["metrics.yaml"] = found
             return Outcome.CHANGED, "the file is copied", "metrics.yaml"
@@ -418,11 +421,11 @@ class Deployment:
                 named.update(stored)
                 continue
             found = stored.get(bare, DeployedModel(source=None, file=_shown(file)))
-            yield DeployedModel(source=found.source, name=name or None, flags=found.flags, file=found.file)
+            yield replace(found, name=name or None)
             named.add(bare)
         for file, model in stored.items():
             if file not in named:
-                yield DeployedModel(source=model.source, flags=model.flags, file=file, at_start=not self._words)
+                yield replace(model, at_start=not self._words)
 
     def _stored(self) -> Iterator[Path]:
         """Yield the archives and model folders of the store."""
@@ -445,6 +448,11 @@ class Deployment:
                 return found
         own = [self._root / text.strip(), self._root / inside.name]
         return next((path for path in own if path.exists()), None)
+
+    def _locate_own(self, text: str) -> Path | None:
+        """Return what `_locate` does if it is in the deployment's folder: other files are not copied."""
+        found = self._locate(text)
+        return found if found is not None and self._root.resolve() in found.resolve().parents else None
 
     def _note(self, origin: str, name: str, value: str, outcome: Outcome, reason: str) -> None:
         self.settings.append(Setting(origin=origin, name=name, value=value, outcome=outcome, reason=reason))

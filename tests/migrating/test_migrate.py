@@ -235,6 +235,18 @@ def test_files_outside_the_deployment_are_not_copied(tmp_path):
         assert not [path for path in output.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 
+@pytest.mark.parametrize("named", ["/etc/hostname", "../secret.txt", "link.txt", "src/../../secret.txt"])
+def test_an_image_packs_no_files_from_outside_the_deployment(tmp_path, named):
+    shutil.copytree(DEPLOYMENTS / "dockerfile-archiver", tmp_path / "old")
+    (tmp_path / "secret.txt").write_text(SECRET)
+    (tmp_path / "old" / "link.txt").symlink_to(tmp_path / "secret.txt")
+    dockerfile = tmp_path / "old" / "Dockerfile"
+    dockerfile.write_text(dockerfile.read_text().replace("src/words.txt", named))
+    found = migrate(tmp_path / "old", tmp_path / "new", code=1)
+    assert named in found["models"][0]["problem"]
+    assert not [path for path in (tmp_path / "new").rglob("*") if path.suffix in {".txt", ".yaml"}]
+
+
 def test_hostile_values_stay_values(tmp_path):
     """Values of a deployment are neither commands of the script nor Markdown of the report."""
     marker = tmp_path / "ran"
