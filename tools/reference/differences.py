@@ -8,7 +8,7 @@ LEFT_OUT = (
     (
         "a malformed form: a field without a name, a broken escape, an empty boundary, base64 sections",
         "500 or 403 with a Java exception",
-        "400 BadRequestException with the reason",
+        "400 `BadRequestException` with the reason",
     ),
     ("the charset of a form, or of one of its fields", "500 or 403 for a charset that Java does not know", "ignored"),
     ("`multipart/mixed` sections within a form", "read", "400 with the reason"),
@@ -27,8 +27,8 @@ LEFT_OUT = (
     ("the reason phrase of a status without a standard one", "invented, such as `Client Error (499)`", "empty"),
     (
         "`sequenceBatching` without `sequenceMaxIdleMSec`",
-        "500 NullPointerException",
-        "500 InternalServerException that names the key",
+        "500 `NullPointerException`",
+        "500 `InternalServerException` that names the key",
     ),
 )
 

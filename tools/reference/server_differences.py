@@ -224,15 +224,15 @@ def server_differences() -> str:
         "# `marpack serve` and TorchServe",
         "Before you replace a TorchServe, check this table: it lists all differences of `marpack serve`. Routes,"
         " statuses, bodies, headers, batches, command line, config.properties and model store are those of TorchServe"
-        " 0.12. `--compat torchserve` restores the behavior of some rows, except behavior that is unsafe.",
+        " 0.12. `--compat torchserve` restores TorchServe's behavior in rows that are marked with (\\*).",
         _table(),
         "[Conformance](../conformance.md) describes the comparison with a real server. " + NOTE,
     )
 
 
 def _table() -> str:
-    rows = ["| behavior | TorchServe 0.12 | `marpack serve` | reason | `--compat` |", "|---|---|---|---|---|"]
+    rows = ["| behavior | TorchServe 0.12 | `marpack serve` | reason |", "|---|---|---|---|"]
     for each in ServerDifference:
-        restored = "restores it" if each.is_restored else ""
-        rows.append(f"| {each.behavior} | {each.original} | {each.ours} | {each.reason} | {restored} |")
+        ours = f"{each.ours} (\\*)" if each.is_restored else each.ours
+        rows.append(f"| {each.behavior} | {each.original} | {ours} | {each.reason} |")
     return "\n".join(rows)
