@@ -19,7 +19,7 @@ from serving.forked import ForkedServer
 START_SECONDS = 60.0
 REGISTER_SECONDS = 60.0
 HOST = "127.0.0.1"
-_PORTS = range(61_000, 65_536)
+_PORTS = range(61_000, 65_535)  # TorchServe refuses 65535
 _DOORS = ("inference", "management", "metrics", "grpc_inference", "grpc_management")
 
 
