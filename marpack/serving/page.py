@@ -138,9 +138,9 @@ class PageApi:
 
     async def index(self, call: Call) -> Reply:
         """Answer a browser with the page, and other clients with the names of the server and its models."""
+        self.admission.check(call)
         if "text/html" not in (call.request.header("accept") or ""):
             return await about(self._core, call)
-        self.admission.check(call)
         return _page_reply(call, "text/html; charset=utf-8", self._renderer.index(self._state().models))
 
     async def asset(self, call: Call, name: str) -> Reply:

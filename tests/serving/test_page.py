@@ -82,6 +82,7 @@ def test_pages_of_other_sites_get_and_try_nothing(server, header, value):
         status, _, body = server.request(path, headers=HTML | stranger)
         assert status == 403
         assert json.loads(body)["type"] == "ForbiddenException"
+    assert server.request("/", headers=stranger)[0] == 403
     assert server.request("/page/try/digits/1.0", b"x", stranger)[0] == 403
 
 
