@@ -1,6 +1,6 @@
-"""The pictures of docs/pictures/: terminals, as SVG by rich's recorder, and a report, as Chromium shows it.
+"""Make docs/pictures/: terminals as SVG, and a report as PNG, which needs Chromium. Every command is run.
 
-All of them are of commands that are really run. From the repository's root: python -m tools.pictures [FOLDER]
+From the repository's root: python -m tools.pictures [FOLDER]
 """
 
 import io
@@ -24,17 +24,17 @@ from rich.text import Text
 ROOT = Path(__file__).parents[1]
 COLUMNS = 84
 SECONDS = 300
-_FETCHED_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # a picture should need nothing but itself
-_CONTROLS = re.compile(r"(\n|\r|\x1b\[1A|\x1b\[2K|\x1b\[\?\w+)")  # what moves the cursor, clears a line, hides it
+_FETCHED_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # a picture fetches nothing
+_CONTROLS = re.compile(r"(\n|\r|\x1b\[1A|\x1b\[2K|\x1b\[\?\w+)")  # move the cursor, clear a line, hide the cursor
 _FONTS = "DejaVu Sans Mono, Menlo, Consolas, Liberation Mono, monospace"
 
 
 class Scene(NamedTuple):
-    """One picture: where it is taken, and the commands that are typed."""
+    """The commands of one picture, run in a copy of an example."""
 
-    project: str  # an example
+    project: str
     commands: tuple[str, ...]
-    before: str = ""  # typed by nobody
+    before: str = ""  # commands that the picture does not show
 
 
 SCENES = {
@@ -48,7 +48,7 @@ SCENES = {
     "init": Scene(
         "image_classifier",
         ("ls", "marpack init", "marpack build"),
-        before="rm -rf samples marpack.yaml README.md train.py",
+        before="rm -rf marpack.yaml README.md train.py samples/[!cs]*",
     ),
     "mistakes": Scene(
         "digits",
@@ -59,20 +59,20 @@ SCENES = {
 
 
 def main(folder: Path = ROOT / "docs" / "pictures") -> None:
-    """Take every picture."""
+    """Write every picture."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, scene in SCENES.items():
         (folder / f"{name}.svg").write_text(picture(scene))
         print(folder / f"{name}.svg")
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
-        sys.exit("report.png needs Chromium, which is not here")
+        sys.exit("Chromium is not installed; report.png needs it")
     report(browser, folder / "report.png")
     print(folder / "report.png")
 
 
 def picture(scene: Scene) -> str:
-    """Return the terminal after a scene's commands."""
+    """Return the terminal after a scene's commands as SVG."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), highlight=False)
     with tempfile.TemporaryDirectory() as home:
         project = copy_of(scene.project, Path(home))
@@ -80,14 +80,14 @@ def picture(scene: Scene) -> str:
         subprocess.run(["bash", "-c", scene.before], cwd=project, env=environment, check=True, capture_output=True)
         for command in scene.commands:
             console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
-            said = settled(typed(command, project, environment)).replace(home, "~")
-            console.print(Text.from_ansi(said), soft_wrap=True)
+            output = screen(run_in_terminal(command, project, environment)).replace(home, "~")
+            console.print(Text.from_ansi(output), overflow="fold")
     svg = console.export_svg(title=f"~/{scene.project}", theme=MONOKAI, unique_id=scene.project)
     return _FETCHED_FONT.sub("", svg).replace("Fira Code, monospace", _FONTS)
 
 
 def report(browser: str, file: Path) -> None:
-    """Take a picture of the page that `marpack run --report` writes, without what it says of this machine."""
+    """Take a screenshot of the page of `marpack run --report`, without the name of this machine's system."""
     with tempfile.TemporaryDirectory() as home:
         project, page = copy_of("object_detector", Path(home)), Path(home, "report.html")
         command = ["marpack", "run", "--input", "samples/", "--report", str(page)]
@@ -105,7 +105,7 @@ def copy_of(example: str, home: Path) -> Path:
 
 
 def environment_of(home: Path) -> dict[str, str]:
-    """Return an environment in which `marpack` is this one, on a terminal with colours."""
+    """Return an environment for a terminal with colors, in which `marpack` is this checkout's."""
     programs = home / "bin"
     programs.mkdir()
     (programs / "marpack").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -W ignore -m marpack "$@"\n')
@@ -122,30 +122,30 @@ def environment_of(home: Path) -> dict[str, str]:
     }
 
 
-def typed(command: str, folder: Path, environment: dict[str, str]) -> str:
-    """Run a command on a terminal and return everything that it writes."""
+def run_in_terminal(command: str, folder: Path, environment: dict[str, str]) -> str:
+    """Run a command on a terminal and return its output."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         ["bash", "-c", command], cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
     )
     os.close(theirs)
-    said = b""
+    output = b""
     while select.select([ours], [], [], SECONDS)[0]:
         try:
             part = os.read(ours, 65536)
         except OSError:
             break
-        said += part
+        output += part
     process.wait(SECONDS)
     os.close(ours)
-    return said.decode().replace("\r\n", "\n").rstrip("\n")
+    return output.decode().replace("\r\n", "\n").rstrip("\n")
 
 
-def settled(said: str) -> str:
-    """Return what is left on the screen: spinners and bars go over their own lines again and again."""
+def screen(output: str) -> str:
+    """Return the screen after the output, in which spinners and bars overwrite their own lines."""
     lines = [""]
     row = 0
-    for part in _CONTROLS.split(said):
+    for part in _CONTROLS.split(output):
         if part == "\n":
             row += 1
             lines += [""] * (row == len(lines))
