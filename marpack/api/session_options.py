@@ -301,6 +301,9 @@ class ServeOptions(_ServeArguments, frozen=True, kw_only=True):
         Sequence[str],
         _Addresses("Further folder from which models may be registered by their path.", ("--store-root",), "DIR"),
     ] = ()
+    allow_remote_register: Annotated[
+        bool, _Addresses("Allow requests to register archives from the allowed_urls of the config.")
+    ] = False
     token: Annotated[
         str | None,
         _Addresses(

@@ -20,6 +20,8 @@ _REPOSITORY = re.compile(rf"{_PART}(?:/{_PART})*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _MAX_PORT = 65535
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # an IPv4 address at the end
+_LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")  # of one's own network (RFC 8215)
 _MAX_NAME = 255  # characters of host and repository together, the limit of many registries
 _HUB, _HUB_API = "docker.io", "registry-1.docker.io"
 _HUB_CREDENTIALS = "https://index.docker.io/v1/"  # the key under which `docker login` stores Docker Hub's credentials
@@ -38,6 +40,19 @@ def is_loopback(host: str | None) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def is_public(address: str) -> bool:
+    """Return whether an IP address is one of the public internet, as well as the IPv4 address that it may embed."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if not ip.is_global or ip.is_multicast or ip in _LOCAL_NAT64:
+        return False
+    if isinstance(ip, ipaddress.IPv4Address):
+        return True
+    inner = [ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())]
+    if ip in _NAT64:
+        inner.append(ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF))
+    return all(is_public(str(each)) for each in inner if each is not None)
 
 
 def is_exposed(address: str) -> bool:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import cache, cached_property
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -38,6 +38,9 @@ from marpack.errors import (
     convert_os_errors,
 )
 from marpack.findings import Finding
+
+if TYPE_CHECKING:
+    from marpack.archive.http import HttpClient
 
 # Writes all members into a folder, and returns the findings of reading them.
 Extract = Callable[[Path, Progress | None], tuple[Finding, ...]]
@@ -302,11 +305,20 @@ def _boot() -> str:
     return ""
 
 
-def fetch_whole(address: str, cache: Cache, *, sha256: str | None, maximum: int, bar: Bar = no_progress) -> Path:
+def fetch_whole(
+    address: str,
+    cache: Cache,
+    *,
+    sha256: str | None,
+    maximum: int,
+    bar: Bar = no_progress,
+    client: "HttpClient | None" = None,
+) -> Path:
     """Return a remote file of up to `maximum` bytes as one of the cache; fetch it if the cache does not have it.
 
     `sha256` is of its bytes, lower-case hex. With None, any bytes are accepted, and fetched again once the server's
-    version changes. The address is of http, https or s3, or of another kind that fsspec reads.
+    version changes. The address is of http, https or s3, or of another kind that fsspec reads. For `client`, see
+    `open_whole`.
 
     Raises NotAnArchiveError for a file that cannot be fetched, DamagedArchiveError for other bytes or too few,
     LimitExceededError, MissingExtraError; ExtractionError if the cache cannot be written.
@@ -323,7 +335,7 @@ def fetch_whole(address: str, cache: Cache, *, sha256: str | None, maximum: int,
         name = _UNNAMED
     if sha256 is not None and (path := find_kept(cache, sha256, name)):
         return path
-    with open_whole(address) as download:
+    with open_whole(address, client) as download:
         check_size(download.size or 0, maximum, where)
         version = (address.partition("#")[0], download.size, download.version)
         key = sha256 or hashlib.sha256(repr(version).encode()).hexdigest()

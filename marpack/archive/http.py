@@ -57,7 +57,7 @@ _CERTIFICATES = "Set REQUESTS_CA_BUNDLE to a file with the certificate of the se
 _FINAL = "Use the address that the file has without redirects."
 _BROKEN = (HTTPError, OSError, http.client.HTTPException, ValueError)  # raised by urllib3 and the modules below it
 
-IsAllowed = Callable[[str], bool]  # an IP address → whether a connection to it is allowed
+IsAllowed = Callable[[str], bool]  # an IP address, or the address of a redirect → whether it is allowed
 
 
 class HttpError(MarpackError):
@@ -251,9 +251,12 @@ class HttpResponse:
 class HttpClient:
     """Requests over kept connections; several threads may share a client. Close it, or use it in a `with`."""
 
-    def __init__(self, *, proxies: bool = True, is_allowed: IsAllowed | None = None) -> None:
+    def __init__(
+        self, *, proxies: bool = True, is_allowed: IsAllowed | None = None, may_redirect: IsAllowed | None = None
+    ) -> None:
         self._proxies = proxies
         self._is_allowed = is_allowed
+        self._may_redirect = may_redirect
         self._managers: dict[tuple[str, str | None], urllib3.PoolManager] = {}
 
     def close(self) -> None:
@@ -332,6 +335,9 @@ class HttpClient:
                     undo.pop_all()
                     return response
                 url, own = check_redirect(response, target), {}
+                if self._may_redirect is not None and not self._may_redirect(url):
+                    what = f"the server redirects to {public_address(url)}, which is not allowed"
+                    raise HttpError(what, hint=_FINAL, code="forbidden-address")
         what = f"the server redirects ({response.status}) more than {MAX_REDIRECTS} times"
         raise HttpError(what, hint=_FINAL, code="too-many-redirects")
 

@@ -145,9 +145,12 @@ def open_remote(address: str, *, max_wait: float = MAX_WAIT) -> RemoteFile:
 
 
 @contextmanager
-def open_whole(address: str) -> Iterator[Download]:
-    """Open a whole file at an address; raises as `open_remote` does, and so does reading it."""
-    source = HttpFetch(address, WaitBudget()) if is_http(address) else FileSystemFetch(address)
+def open_whole(address: str, client: HttpClient | None = None) -> Iterator[Download]:
+    """Open a whole file at an address; raises as `open_remote` does, and so does reading it.
+
+    Over http, a `client` may restrict connections and redirects; it is closed afterwards.
+    """
+    source = HttpFetch(address, WaitBudget(), client) if is_http(address) else FileSystemFetch(address)
     with closing(source), source.whole() as download:
         yield download
 
@@ -256,10 +259,10 @@ class FileSystemFetch:
 class HttpFetch:
     """Ranges over http and https; see `Fetch`. Its methods raise NotAnArchiveError and DamagedArchiveError."""
 
-    def __init__(self, address: str, budget: WaitBudget) -> None:
+    def __init__(self, address: str, budget: WaitBudget, client: HttpClient | None = None) -> None:
         self._where = public_address(address)
         self._budget = budget
-        self._client = HttpClient()
+        self._client = client or HttpClient()
         with self._errors():
             self._url, self._authorization = split_credentials(address)
 

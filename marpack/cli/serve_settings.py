@@ -29,7 +29,7 @@ from marpack.runner.process import Zygote
 from marpack.runner.session import Device
 from marpack.serving.access import Tokens
 from marpack.serving.http import HttpSettings
-from marpack.serving.loading import AdmissionRules, ModelLoader, ModelPlan, ModelStore
+from marpack.serving.loading import AdmissionRules, ModelLoader, ModelPlan, ModelStore, RemoteStore
 from marpack.serving.management import ModelApi
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import log_failure
@@ -74,6 +74,9 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             raise UsageError("--rotate-token has no effect without --token", hint="Add --token FILE.")
         if options.store_roots and not has_model_api:
             raise UsageError("--store-root has no effect without --enable-model-api", hint="Add --enable-model-api.")
+        if options.allow_remote_register and not (has_model_api and config.allowed_urls):
+            hint = "Add --enable-model-api, and set allowed_urls in the config, such as https://models.example.com/.*"
+            raise UsageError("--allow-remote-register needs allowed URLs and the model API", hint=hint)
         if options.trust_native and not options.require_safe:
             raise UsageError("--trust-native has no effect without --require-safe", hint="Add --require-safe.")
         if store is not None and not store.is_dir():
@@ -86,6 +89,8 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
     def notes(self) -> Iterator[str]:
         """Yield a sentence for each setting that may be unexpected."""
         yield from self.config.notes
+        if self.config.allowed_urls and not self.options.allow_remote_register:
+            yield "allowed_urls has no effect without --allow-remote-register: models come from the model store only"
         if self.options.log_config:
             yield "--log-config has no effect; use --log-format and --log-requests"
         if not self.token_file:
@@ -175,7 +180,10 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         if self.store is None or not self.has_model_api:
             return None
         store = ModelStore(self.store, tuple(Path(root) for root in self.options.store_roots))
-        return ModelApi(store=store, loader=loader, default_workers=self.config.default_workers_per_model or 0)
+        workers, remote = self.config.default_workers_per_model or 0, None
+        if self.options.allow_remote_register:
+            remote = RemoteStore(allowed=self.config.allowed_urls, cache=loader.cache)
+        return ModelApi(store=store, loader=loader, default_workers=workers, remote=remote)
 
     def metrics(self) -> ServerMetrics:
         """Return the server's metrics, without values."""

@@ -1,7 +1,6 @@
 """Tables and files, local or of fsspec: found by name, folder or pattern, or named by rows, also by address."""
 
 import glob
-import ipaddress
 import math
 import os
 import stat
@@ -12,7 +11,7 @@ from typing import Any, BinaryIO
 
 from msgspec import Struct
 
-from marpack.archive.addresses import is_http, public_address
+from marpack.archive.addresses import is_http, is_public, public_address
 from marpack.archive.http import HttpClient, HttpError, WaitBudget, split_credentials
 from marpack.archive.remote import check_address, from_file_system
 from marpack.errors import UsageError, convert_os_errors, describe_os_error, nearest
@@ -20,8 +19,6 @@ from marpack.torchserve.http import TooLargeError
 
 _WEB = ("http", "https")
 _SECONDS = 30.0  # that one address may take
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # an IPv4 address at the end
-_LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")  # of one's own network (RFC 8215)
 _OUTSIDE = "Name a file below {root}, without `..` and links out of it."
 
 _CHECK = "Check the address and your access to it."
@@ -232,16 +229,3 @@ class UrlFetcher:
         if len(data) > self._max_bytes:
             raise TooLargeError(len(data), self._max_bytes)
         return data
-
-
-def is_public(address: str) -> bool:
-    """Return whether an IP address is one of the public internet, as well as the IPv4 address that it may embed."""
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    if not ip.is_global or ip.is_multicast or ip in _LOCAL_NAT64:
-        return False
-    if isinstance(ip, ipaddress.IPv4Address):
-        return True
-    inner = [ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())]
-    if ip in _NAT64:
-        inner.append(ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF))
-    return all(is_public(str(each)) for each in inner if each is not None)

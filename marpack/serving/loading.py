@@ -2,8 +2,10 @@
 
 import asyncio
 import ctypes
+import hashlib
 import logging
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -11,12 +13,14 @@ from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.archive.cache import Cache
-from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm, quoted
+from marpack.archive.addresses import is_http, is_public, public_address
+from marpack.archive.cache import Cache, fetch_whole
+from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm, Limits, quoted
 from marpack.errors import ArchiveError, ExitCode, UsageError, describe_os_error
 from marpack.finding_codes import PROGRAM
 from marpack.findings import Finding, Severity
@@ -39,6 +43,12 @@ T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 _SUFFIXES = (".mar", ".model", ".tar.gz", ".tgz")
 _SCHEME = re.compile(r"(?:https?|file):", re.IGNORECASE)
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.IGNORECASE)
+_VISIBLE = re.compile(r"[!-~]{1,4096}")
+# The host of an allowed URL, if it is written without a wildcard.
+_LITERAL_HOST = re.compile(
+    r"(?:http|https|https\?|http\(s\)\?)://((?:[a-z0-9-]|\\?\.(?![*+?{]))+)(?=[:/]|\Z)", re.IGNORECASE
+)
 _MAX_SHOWN = 1024  # characters of a url in a message
 _FIRST_VERSION = "1.0"  # of an archive without a version
 
@@ -62,7 +72,7 @@ class ModelStore(Struct, frozen=True):
         elif ".." in url:
             message = f"Relative path is not allowed in url: {shown}"
         elif _SCHEME.match(url):
-            message = f"Given URL {shown} does not match any allowed URL(s)"
+            message = f"Given URL {shown} is not in the model store, and only --allow-remote-register permits addresses"
         elif url.isprintable() and "\\" not in url and (is_path or "/" not in url):
             with suppress(OSError, RuntimeError):  # it does not exist, the name is too long, or a link to itself
                 place = (self.folder / url).resolve(strict=True)
@@ -113,6 +123,63 @@ class ModelStore(Struct, frozen=True):
             is_elsewhere = not (self.folder / bare).exists() and Path(file).is_dir()
             found.append((name or None, Path(file) if is_elsewhere else self.folder / bare))
         return list(dict.fromkeys(found))
+
+
+class RemoteStore(Struct, frozen=True, kw_only=True):
+    """The addresses from which models may be registered."""
+
+    allowed: tuple[re.Pattern[str], ...]  # one of them has to match the whole address, and that of each redirect
+    cache: Callable[[], Cache] = Cache
+    maximum: int = Limits().total  # bytes of an archive
+
+    def fetch(self, url: str, digest: str | None) -> Path:
+        """Fetch an archive into the cache, log its digest, and return its path.
+
+        `digest` is "sha256:<hex>" of the file, which http requires. Connections are made to public IP addresses only,
+        and to those of hosts that an allowed URL names literally. Raises RequestError; ExtractionError if the cache
+        cannot be written.
+        """
+        from marpack.archive.http import HttpClient  # noqa: PLC0415 - few servers fetch archives
+
+        shown = public_address(url[:_MAX_SHOWN])
+        if not self._allows(url):
+            message = f"Given URL {shown} does not match any allowed URL(s)"
+            raise RequestError(message, status=404, kind="ModelNotFoundException")
+        if digest is not None and not _DIGEST.fullmatch(digest):
+            raise RequestError("Parameter digest is not sha256: and 64 hexadecimal digits.")
+        if digest is None and not url.lower().startswith("https:"):
+            raise RequestError("Parameter digest is required for an http URL, such as digest=sha256:…")
+        sha256 = digest.partition(":")[2].lower() if digest else None
+        client = HttpClient(proxies=False, is_allowed=self._allows_connection, may_redirect=self._allows)
+        try:
+            path = fetch_whole(url, self.cache(), sha256=sha256, maximum=self.maximum, client=client)
+        except ArchiveError as error:
+            message = f"Failed to download archive from: {shown}: {error.what}"
+            raise RequestError(message, kind="DownloadArchiveException") from None
+        with path.open("rb") as file:
+            _LOG.info("fetched %s with the digest sha256:%s", shown, hashlib.file_digest(file, "sha256").hexdigest())
+        return path
+
+    def _allows(self, url: str) -> bool:
+        """Return whether an address is allowed; one that clients read in different ways is not."""
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            return False
+        is_plain = is_http(url) and url.isascii() and not {*url} & {*"\\#"} and "@" not in parts.netloc
+        return is_plain and _VISIBLE.fullmatch(url) is not None and any(each.fullmatch(url) for each in self.allowed)
+
+    def _allows_connection(self, ip: str) -> bool:
+        hosts = {found[1].replace("\\", "") for each in self.allowed if (found := _LITERAL_HOST.match(each.pattern))}
+        return is_public(ip) or any(ip in _addresses(host) for host in hosts)
+
+
+def _addresses(host: str) -> set[str]:
+    """Return the IP addresses of a host."""
+    try:
+        return {str(place[0]) for *_, place in socket.getaddrinfo(host.strip("[]"), None)}
+    except OSError:
+        return set()
 
 
 class ProgramsRefusedError(ArchiveError):

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any, Self, TypeVar
 from urllib.parse import parse_qsl
 
@@ -12,6 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from marpack.archive.addresses import is_http, public_address
 from marpack.archive.protocol import quoted
 from marpack.errors import ArchiveError, MarpackError, OutputError, UsageError, first_line
 from marpack.project.source import ResolvedSource
@@ -19,7 +19,7 @@ from marpack.serving.access import Admission, TokenKind
 from marpack.serving.api import JSON, Api, Call, Operation, Route, ServingCore, bad_request
 from marpack.serving.http import Reply
 from marpack.serving.jobs import StreamedResponse
-from marpack.serving.loading import ModelLoader, ModelPlan, ModelStore, run_in_loading_thread
+from marpack.serving.loading import ModelLoader, ModelPlan, ModelStore, RemoteStore, run_in_loading_thread
 from marpack.serving.metrics import CONTENT_TYPE
 from marpack.serving.models import ModelState, OnEnd, ServedModel, WorkerState, log_failure
 from marpack.serving.settings import ModelTuning
@@ -66,6 +66,7 @@ class Registration(Struct, frozen=True, kw_only=True):
     """The parameters of a request to register a model, in its query or its JSON body."""
 
     url: str | None = None
+    digest: str | None = None  # of the file at an http or https url
     model_name: str | None = None
     handler: str | None = None
     runtime: str | None = None
@@ -162,6 +163,7 @@ class ModelApi(Struct, frozen=True, kw_only=True):
     store: ModelStore
     loader: ModelLoader
     default_workers: int = 0  # for requests without a number
+    remote: RemoteStore | None = None  # None: not from addresses
 
 
 class ManagementApi(Api):
@@ -281,13 +283,19 @@ class ManagementApi(Api):
     async def _add(self, asked: Registration) -> ServedModel:
         model_api, url = self._model_api, asked.url or ""
         assert model_api is not None  # noqa: S101 - otherwise there is no such route
-        plan_model = partial(
-            model_api.loader.plan,
-            ResolvedSource(path=model_api.store.find(url)),
-            name=asked.model_name or None,
-            handler=asked.handler or None,
-            tuning=asked.tuning(model_api.default_workers),
-        )
+        remote = model_api.remote if is_http(url) else None
+        if asked.digest is not None and remote is None:
+            raise bad_request("Parameter digest is only for a URL that is fetched.")
+
+        def plan_model() -> ModelPlan:
+            path = model_api.store.find(url) if remote is None else remote.fetch(url, asked.digest)
+            return model_api.loader.plan(
+                ResolvedSource(path=path),
+                name=asked.model_name or None,
+                handler=asked.handler or None,
+                tuning=asked.tuning(model_api.default_workers),
+            )
+
         try:
             plan = await run_in_loading_thread(plan_model)
         except MarpackError as error:
@@ -298,7 +306,7 @@ class ManagementApi(Api):
                 raise RequestError(error.what, status=400, kind="InvalidModelException") from None
             raise RequestError(error.what, status=500, kind="InternalServerException") from None
         try:
-            return self._add_model(replace(plan, url=url))
+            return self._add_model(replace(plan, url=url if remote is None else public_address(url)))
         except RequestError:
             plan.prepared.archive.close()
             raise

@@ -245,6 +245,16 @@ _Minutes = Annotated[
 _Pattern = Annotated[
     re.Pattern[str] | None, _parser("a regular expression", "Escape special characters with a backslash.", re.compile)
 ]
+
+
+def _patterns(text: str) -> tuple[re.Pattern[str], ...]:
+    try:
+        return tuple(re.compile(each.strip(), re.IGNORECASE) for each in text.split(",") if each.strip())
+    except re.error as error:
+        hint = "Separate regular expressions by commas, and escape special characters with a backslash."
+        raise UsageError(f"{quoted(text)} has an invalid regular expression: {error}", hint=hint) from None
+
+
 _Words = Annotated[tuple[str, ...], lambda text: tuple(filter(None, map(str.strip, text.split(","))))]
 
 
@@ -255,6 +265,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     management_address: Annotated[Address | None, partial(Address.parse, default_port=8081)] = None
     metrics_address: Annotated[Address | None, partial(Address.parse, default_port=8082)] = None
     load_models: _Words = ()
+    allowed_urls: Annotated[tuple[re.Pattern[str], ...], _patterns] = ()  # of archives that a request may register
     models: Annotated[Models, partial(_decode, Models)] = {}  # settings of models that `load_models` or a request loads
     # Models to load in place of `load_models`, by their mar_name.
     model_snapshot: Annotated[Models, lambda text: _decode(_Snapshot, text).models] = {}
@@ -394,9 +405,7 @@ _REASONS = {
     "marpack does not serve TLS; put a proxy in front that ends it": (
         *("keystore", "keystore_pass", "keystore_type", "private_key_file", "certificate_file"),
     ),
-    "models are registered from the model store only; copy their archives there": (
-        *("allowed_urls", "use_env_allowed_urls"),
-    ),
+    "allowed_urls is read from the file only": ("use_env_allowed_urls",),
     "there is no Java process to tune": (
         *("vmargs", "number_of_netty_threads", "netty_client_threads", "prefer_direct_buffer", "async_logging"),
         *("use_native_io", "io_ratio"),
@@ -432,7 +441,16 @@ def reason_without_effect(key: str) -> str | None:
 # Keys that no environment variable replaces, and the variable that is not named after its key, as on TorchServe.
 _FILE_ONLY = {
     *("use_native_io", "io_ratio", "metric_time_interval", "enable_envvars_config", "model_snapshot", "models"),
-    *("version", "system_metrics_cmd", "use_env_allowed_urls", "vmargs", "plugins_path", "python", "tsConfigFile"),
+    *(
+        "version",
+        "system_metrics_cmd",
+        "allowed_urls",
+        "use_env_allowed_urls",
+        "vmargs",
+        "plugins_path",
+        "python",
+        "tsConfigFile",
+    ),
 }
 _VARIABLE_NAMES = {"token_expiration_min": "TS_TOKEN_EXPIRATION_TIME_MIN"}
 

@@ -184,6 +184,8 @@ REFUSED = {  # words → exit code
     "x.mar --enable-model-api": 2,
     "x.mar --trust-native": 2,
     "x.mar --rotate-token": 2,
+    "x.mar --allow-remote-register": 2,
+    "x.mar --model-store . --enable-model-api --allow-remote-register": 2,
     "x.mar --store-root .": 2,
     "--stop": 2,
     "x.mar --token text.mar": 2,

@@ -12,8 +12,9 @@ from unittest.mock import Mock
 import pytest
 from refusals import has_code
 
+from marpack.archive.addresses import is_public
 from marpack.errors import UsageError
-from marpack.scoring.storage import UrlFetcher, is_public
+from marpack.scoring.storage import UrlFetcher
 from marpack.torchserve.http import TooLargeError
 
 CERTIFICATE = Path(__file__).parents[1] / "data" / "loopback.pem"

@@ -18,7 +18,7 @@ from workers import launch
 from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load
 from marpack.serving.http import HttpSettings
-from marpack.serving.loading import ModelLoader, ModelStore
+from marpack.serving.loading import ModelLoader, ModelStore, RemoteStore
 from marpack.serving.management import ModelApi
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import ModelState
@@ -106,6 +106,7 @@ def served(
     loaded: bool = True,
     model_store: Path | None = None,
     store_roots: tuple[Path, ...] = (),
+    remote: RemoteStore | None = None,
     default_workers: int = 0,
     **options: Any,
 ) -> Iterator[Served]:
@@ -114,9 +115,8 @@ def served(
     http = HttpSettings(max_request_size=65_536, max_connections=100, drain=2.0)
     given = {"inference": ANYWHERE, "management": Address("127.0.0.2", 0), "metrics": Address("127.0.0.3", 0)} | options
     if model_store is not None:
-        given["model_api"] = ModelApi(
-            store=ModelStore(model_store, store_roots), loader=loader, default_workers=default_workers
-        )
+        store = ModelStore(model_store, store_roots)
+        given["model_api"] = ModelApi(store=store, loader=loader, default_workers=default_workers, remote=remote)
     plans = [loader.plan(ResolvedSource(path=path)) for path in archives]
     loops: list[asyncio.AbstractEventLoop] = []
     errors: list[BaseException] = []

@@ -104,7 +104,7 @@ def test_bodies_and_queries() -> None:
     assert operation["summary"] == "Send a request to a model."
     registering = operations(DOCUMENTS["management"])["post /models"]["parameters"]
     kinds = {parameter["name"]: parameter["schema"]["type"] for parameter in registering}
-    assert kinds == dict.fromkeys(("url", "model_name", "handler", "runtime"), "string") | {
+    assert kinds == dict.fromkeys(("url", "digest", "model_name", "handler", "runtime"), "string") | {
         **dict.fromkeys(("batch_size", "max_batch_delay", "initial_workers"), "integer"),
         **dict.fromkeys(("response_timeout", "startup_timeout"), "integer"),
         "synchronous": "boolean",

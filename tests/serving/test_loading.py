@@ -224,7 +224,7 @@ URLS = {
     **{url: f"Model not found at: {url}" for url in NOT_FOUND},
     **{url: f"Relative path is not allowed in url: {url}" for url in ("../secret.mar", "..", "sub/../a.mar")},
     **{
-        url: f"Given URL {url} does not match any allowed URL(s)"
+        url: f"Given URL {url} is not in the model store, and only --allow-remote-register permits addresses"
         for url in ("http://host/a.mar", "HTTPS://host/a.mar", "file:///etc/passwd")
     },
     "x" * 5000: f"Model not found at: {'x' * 1024}",

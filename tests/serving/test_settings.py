@@ -163,9 +163,7 @@ NOTES = {
         "grpc_inference_port, enable_grpc_ssl have no effect: marpack serves HTTP only, not gRPC"
     ),
     "vmargs=-Xmx4g": "vmargs has no effect: there is no Java process to tune",
-    "allowed_urls=https://.*": (
-        "allowed_urls has no effect: models are registered from the model store only; copy their archives there"
-    ),
+    "use_env_allowed_urls=true": "use_env_allowed_urls has no effect: allowed_urls is read from the file only",
     "install_py_dep_per_model=false\nipex_enable= False ": None,
     "inference_adress=http://0.0.0.0": "'inference_adress' is not a known key; did you mean inference_address?",
     "NUM_WORKERS=1": "'NUM_WORKERS' is not a known key",
@@ -225,11 +223,20 @@ def test_the_environment_takes_precedence_where_the_file_allows_it(tmp_path: Pat
 
 
 def test_variables_without_effect_and_wrong_ones_are_named(tmp_path: Path) -> None:
-    config = read(tmp_path, "enable_envvars_config=true", {"TS_ALLOWED_URLS": "https://.*"})
-    assert [note.split()[0] for note in config.notes] == ["allowed_urls"]
+    config = read(tmp_path, "enable_envvars_config=true", {"TS_VMARGS": "-Xmx4g", "TS_SNAPSHOT_STORE": "x"})
+    assert [note.split()[0] for note in config.notes] == ["snapshot_store"]
     with pytest.raises(UsageError, match="'x'") as caught:
         read(tmp_path, "enable_envvars_config=true", {"TS_JOB_QUEUE_SIZE": "x"})
     assert (caught.value.code, caught.value.where) == ("invalid-integer", "TS_JOB_QUEUE_SIZE")
+
+
+def test_allowed_urls_are_expressions_that_the_environment_does_not_replace(tmp_path: Path) -> None:
+    lines = ("enable_envvars_config=true", "use_env_allowed_urls=true", r"allowed_urls=https://a\\.b/.* , http://c/d")
+    config = read(tmp_path, "\n".join(lines), {"TS_ALLOWED_URLS": ".*"})
+    assert [each.pattern for each in config.allowed_urls] == [r"https://a\.b/.*", "http://c/d"]
+    assert config.allowed_urls[0].fullmatch("HTTPS://A.b/x")
+    with pytest.raises(UsageError, match="regular expression"):
+        read(tmp_path, "allowed_urls=https://(", {})
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

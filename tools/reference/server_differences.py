@@ -133,7 +133,7 @@ class ServerDifference(Enum):
     STORE_ONLY = (
         "registering a model",
         "from any URL and any folder of the machine",
-        "by its file name in the model store, or by its path in a folder of `--store-root`",
+        "by its name in the store or its path below `--store-root`; from a URL only with `--allow-remote-register`",
         "otherwise everyone who reaches the port can run code",
     )
     STORE_LINKS = (
@@ -147,6 +147,12 @@ class ServerDifference(Enum):
         "200 without workers, otherwise 500",
         "400",
         "the error is found before the model is registered",
+    )
+    REMOTE_FILES = (
+        "the file of a model that was registered from a URL",
+        "copied into the model store, and deleted with the model",
+        "kept in the cache",
+        "the store changes only by its owner",
     )
     ZERO_TIMEOUT = (
         "registering with `startup_timeout=0`",
