@@ -59,8 +59,7 @@ class Manifest(Struct, frozen=True, kw_only=True, rename="camel"):
                 raise ManifestError(is_missing if model is None else f"'model' is {_kind(model)}, not an object")
             for key in ("modelName", "handler"):
                 if model.get(key) is None:
-                    what = f"the manifest has no 'model.{key}', which the server needs"
-                    raise ManifestError(what)
+                    raise ManifestError(f"the manifest has no 'model.{key}', which the server needs")
             runtime = top.get("runtime", RUNTIMES[0])  # the server registers no other; python in any case of letters
             if runtime is None or (str(runtime) not in RUNTIMES and str(runtime).lower() not in ("python", "python3")):
                 found = "null" if runtime is None else repr(str(runtime)[:40])

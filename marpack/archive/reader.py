@@ -3,7 +3,7 @@
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ from marpack.errors import (
     NotAnArchiveError,
     UnsafeArchiveError,
     UsageError,
-    describe_os_error,
+    convert_os_errors,
     located,
 )
 from marpack.findings import Finding
@@ -87,11 +87,8 @@ def open_archive(
         source = fetch_whole(address, cache, sha256=sha256, maximum=limits.total, bar=bar)
     path = Path(source)
     with located(str(source)), ExitStack() as undo:
-        try:
-            is_folder = path.is_dir()
-        except OSError as error:  # no permission for a folder above it, or a name that is too long
-            what = f"the archive cannot be opened: {describe_os_error(error)}"
-            raise NotAnArchiveError(what, hint=CHECK_PATH) from None
+        with convert_os_errors(NotAnArchiveError, "the archive cannot be opened", where=str(source), hint=CHECK_PATH):
+            is_folder = path.is_dir()  # raises for a folder above it that is not permitted, or a name that is too long
         if is_folder:
             return FolderArchive(str(path), path, limits=limits)
         data = LocalFile(path)
@@ -119,9 +116,9 @@ class FolderArchive(Archive):
         """List the files; raises ArchiveError naming the one that no archive may hold."""
         self.source = source
         with located(source):
-            self._path = _find_root(path.absolute())
+            self._path = _find_root(path.absolute(), source)
             entries: dict[str, Entry] = {}
-            for file, status in _list_files(self._path):
+            for file, status in _list_files(self._path, source):
                 name = file.relative_to(self._path).as_posix()
                 check_member_name(name)
                 if not stat.S_ISREG(status.st_mode):
@@ -138,11 +135,8 @@ class FolderArchive(Archive):
     def open(self, name: str) -> BinaryIO:
         """Open one file; see `Archive.open`. There is no CRC to check."""
         _ = self.entries[name]
-        try:
+        with _reading(f"the file {quoted(name)}", self.source):
             return (self._path / name).open("rb")
-        except OSError as error:
-            what = f"the file {quoted(name)} cannot be read: {describe_os_error(error)}"
-            raise DamagedArchiveError(what, where=self.source, hint=CHECK_PATH) from None
 
     def materialize(self) -> Path:
         """Return the folder itself."""
@@ -160,12 +154,12 @@ class FolderArchive(Archive):
         """Do nothing: files are open only while they are read."""
 
 
-def _find_root(path: Path) -> Path:
+def _find_root(path: Path, source: str) -> Path:
     """Return the folder that the server uses: if there is only one folder inside, that one.
 
     Raises NotAnArchiveError when that has no manifest, before anything else in it is read.
     """
-    inside = _list_folder(path)
+    inside = _list_folder(path, source)
     found = inside[0] if len(inside) == 1 and inside[0].is_dir() else path
     if not (found / MANIFEST_NAME).exists():
         raise NotAnArchiveError(
@@ -175,28 +169,28 @@ def _find_root(path: Path) -> Path:
     return found
 
 
-def _list_folder(folder: Path) -> list[Path]:
-    try:
+def _reading(what: str, where: str) -> AbstractContextManager[None]:
+    return convert_os_errors(DamagedArchiveError, f"{what} cannot be read", where=where, hint=CHECK_PATH)
+
+
+def _list_folder(folder: Path, source: str) -> list[Path]:
+    with _reading(f"the folder {quoted(folder.name)}", source):
         return sorted(folder.iterdir())
-    except OSError as error:
-        what = f"the folder {quoted(folder.name)} cannot be read: {describe_os_error(error)}"
-        raise DamagedArchiveError(what, hint=CHECK_PATH) from None
 
 
-def _list_files(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[tuple[Path, os.stat_result]]:
+def _list_files(
+    folder: Path, source: str, above: tuple[tuple[int, int], ...] = ()
+) -> Iterator[tuple[Path, os.stat_result]]:
     """Yield files in the order of their names; links are followed, but never in a circle."""
     here = folder.stat()
     if (here.st_dev, here.st_ino) in above or len(above) > MAX_DEPTH:
         what = f"the folder {quoted(folder.name)} is a link to a folder above it, or nested too deep"
         raise UnsafeArchiveError(what, hint="Remove the link, or nest the folders less deeply.")
-    for path in _list_folder(folder):
-        try:
+    for path in _list_folder(folder, source):
+        with _reading(f"the member {quoted(path.name)}", source):
             status = path.stat()
-        except OSError as error:
-            what = f"the member {quoted(path.name)} cannot be read: {describe_os_error(error)}"
-            raise DamagedArchiveError(what, hint=CHECK_PATH) from None
         if stat.S_ISDIR(status.st_mode):
-            yield from _list_files(path, (*above, (here.st_dev, here.st_ino)))
+            yield from _list_files(path, source, (*above, (here.st_dev, here.st_ino)))
         else:
             yield path, status
 

@@ -69,8 +69,7 @@ def decompress(data: ByteSource, limits: Limits, spool: Spool) -> None:
         if size > limits.total + limits.allowance:
             raise LimitExceededError(f"the gzip stream holds more than {limits.total} bytes")
         if limits.expands_too_much(size, data.size):
-            what = f"the gzip stream expands {data.size} bytes more than {limits.ratio} times"
-            raise LimitExceededError(what)
+            raise LimitExceededError(f"the gzip stream expands {data.size} bytes more than {limits.ratio} times")
         spool.write(block)
     rest = inflater.unused_data + data.read_at(place, min(_READ, data.size - place))
     if place + _READ < data.size or rest.lstrip(b"\0"):
@@ -122,8 +121,7 @@ def _read_extended(
 ) -> tuple[dict[str, str], bytes | None]:
     """Return the pax fields and the long name for the next member, after one more extended header."""
     if header.size > _MAX_EXTENDED:
-        what = f"the extended header {quoted(header.name)} has more than {_MAX_EXTENDED} bytes"
-        raise UnsafeArchiveError(what)
+        raise UnsafeArchiveError(f"the extended header {quoted(header.name)} has more than {_MAX_EXTENDED} bytes")
     if header.type == tarfile.GNUTYPE_LONGNAME:
         return pax, data.rstrip(b"\0")
     if header.type == tarfile.XHDTYPE:

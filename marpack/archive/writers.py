@@ -108,7 +108,13 @@ class ZipWriter:
     def finish(self) -> None:
         """Write the central directory."""
         directory = b"".join(record.central() for record in self._records)
-        self._put(self._end, directory + _end(len(self._records), len(directory), self._end))
+        count, size, offset = len(self._records), len(directory), self._end
+        few, short, near = min(count, FULL16), min(size, FULL32), min(offset, FULL32)
+        end = END.pack(END_MAGIC, 0, 0, few, few, short, near, 0)
+        if few == FULL16 or FULL32 in (short, near):
+            wide = END64.pack(END64_MAGIC, END64.size - 12, _UNIX | _ZIP64, _ZIP64, 0, 0, count, count, size, offset)
+            end = wide + LOCATOR64.pack(LOCATOR64_MAGIC, 0, offset + size, 1) + end
+        self._put(offset, directory + end)
 
     def _put(self, offset: int, data: bytes) -> None:
         self._file.seek(offset)
@@ -121,16 +127,6 @@ def _needed(*fields: int) -> int:
 
 def _zip64(*values: int) -> bytes:
     return struct.pack(f"<2H{len(values)}Q", ZIP64_ID, 8 * len(values), *values)
-
-
-def _end(count: int, size: int, offset: int) -> bytes:
-    """Return what follows a central directory of `count` records and `size` bytes that begins at `offset`."""
-    few, short, near = min(count, FULL16), min(size, FULL32), min(offset, FULL32)
-    end = END.pack(END_MAGIC, 0, 0, few, few, short, near, 0)
-    if few < FULL16 and short < FULL32 and near < FULL32:
-        return end
-    end64 = END64.pack(END64_MAGIC, END64.size - 12, _UNIX | _ZIP64, _ZIP64, 0, 0, count, count, size, offset)
-    return end64 + LOCATOR64.pack(LOCATOR64_MAGIC, 0, offset + size, 1) + end
 
 
 class TarWriter:

@@ -57,15 +57,6 @@ TAIL = 66_000  # bytes: the longest comment, the end record and a zip64 locator
 _FARTHEST = 1 << 62  # bytes; a file cannot be longer
 
 
-class End(Struct, frozen=True):
-    """The place of the central directory, from the end records."""
-
-    entries: int
-    size: int  # bytes
-    offset: int
-    limit: int  # offset of the first end record: where the directory has to end
-
-
 class Header(Struct, frozen=True):
     """A member, as one of its two headers describes it; nothing is checked yet."""
 
@@ -98,9 +89,10 @@ class Directory(Struct, frozen=True, kw_only=True):
     streamed_zip64: tuple[str, ...] = ()  # members with needlessly wide sizes behind their data
 
 
-def find_end(data: ByteSource) -> End:
+def find_end(data: ByteSource) -> tuple[int, int, int, int]:
     """Read the end-of-directory records, including those of zip64.
 
+    Return the directory's number of entries, its size in bytes, its offset, and the offset at which it has to end.
     Raises NotAnArchiveError if nothing looks like a zip, DamagedArchiveError if its records are missing or contradict
     each other, UnsafeArchiveError if the comment could be taken for another archive's end.
     """
@@ -112,8 +104,7 @@ def find_end(data: ByteSource) -> End:
             break  # its comment reaches to the file's end
     else:
         if data.size >= 4 and data.read_at(0, 4) == LOCAL_MAGIC:
-            what = "the zip has no directory at its end: it is truncated, or bytes were appended"
-            raise DamagedArchiveError(what)
+            raise DamagedArchiveError("the zip has no directory at its end: it is truncated, or bytes were appended")
         raise NotAnArchiveError("not a zip file")
     comment = tail[at + END.size :]
     if END_MAGIC in comment or CENTRAL_MAGIC in comment:
@@ -127,7 +118,7 @@ def find_end(data: ByteSource) -> End:
     place = limit - LOCATOR64.size
     locator = unpacked(LOCATOR64, LOCATOR64_MAGIC, data.read_at(place, LOCATOR64.size) if place >= 0 else b"")
     if locator is None:
-        return End(entries, size, offset, limit)
+        return entries, size, offset, limit
     disk, offset64, disks = locator
     if disk or disks != 1 or offset64 != place - END64.size or offset64 < 0:
         raise DamagedArchiveError("the zip64 locator does not point at the record before it")
@@ -138,7 +129,7 @@ def find_end(data: ByteSource) -> End:
     narrow = zip((entries, size, offset), wide, (FULL16, FULL32, FULL32), strict=True)
     if any(field not in (value, full) for field, value, full in narrow):
         raise DamagedArchiveError("the zip64 end record and the plain one disagree")
-    return End(wide[0], wide[1], wide[2], offset64)
+    return wide[0], wide[1], wide[2], offset64
 
 
 def unpacked(layout: struct.Struct, magic: bytes, data: bytes, place: int = 0) -> tuple[int, ...] | None:
@@ -211,23 +202,20 @@ def read_directory(data: ByteSource, limits: Limits) -> Directory:
     Raises DamagedArchiveError, UnsafeArchiveError, LimitExceededError naming the member at fault,
     NotAnArchiveError when this is not a zip.
     """
-    end = find_end(data)
-    headers = _read_central(data, end, limits)
+    headers, begin = _read_central(data, limits)
     for header in headers:
         _check_extra(header)
         _check_kind(header)
         _check_compression(header, limits)
     total = sum(header.size for header in headers)
     if total > limits.total:
-        what = f"the members have {total} bytes together; the maximum is {limits.total}"
-        raise LimitExceededError(what)
+        raise LimitExceededError(f"the members have {total} bytes together; the maximum is {limits.total}")
     if limits.expands_too_much(total, data.size):
-        what = f"the archive expands {data.size} bytes to {total}, more than {limits.ratio} times"
-        raise LimitExceededError(what)
+        raise LimitExceededError(f"the archive expands {data.size} bytes to {total}, more than {limits.ratio} times")
     files = [header for header in headers if not header.raw_name.endswith(b"/")]
     folders = tuple(header.name.removesuffix("/") for header in headers if header.raw_name.endswith(b"/"))
     check_member_names((header.name for header in files), folders)
-    offsets, streamed = _check_layout(data, headers, end.offset)
+    offsets, streamed = _check_layout(data, headers, begin)
     members = (
         Entry(
             name=header.name,
@@ -242,34 +230,34 @@ def read_directory(data: ByteSource, limits: Limits) -> Directory:
     return Directory(members=tuple(members), folders=folders, streamed_zip64=streamed)
 
 
-def _read_central(data: ByteSource, end: End, limits: Limits) -> list[Header]:
-    """Return the directory's headers in their order; they fill it to the byte."""
-    if end.entries > limits.members:
-        what = f"the zip has {end.entries} members; the maximum is {limits.members}"
-        raise LimitExceededError(what)
-    if end.size > limits.directory:
-        raise LimitExceededError(f"the zip's directory has {end.size} bytes; the maximum is {limits.directory}")
-    if end.entries * CENTRAL.size > end.size:
+def _read_central(data: ByteSource, limits: Limits) -> tuple[list[Header], int]:
+    """Return the directory's headers in their order, which fill it to the byte, and its offset."""
+    entries, size, offset, limit = find_end(data)
+    if entries > limits.members:
+        raise LimitExceededError(f"the zip has {entries} members; the maximum is {limits.members}")
+    if size > limits.directory:
+        raise LimitExceededError(f"the zip's directory has {size} bytes; the maximum is {limits.directory}")
+    if entries * CENTRAL.size > size:
         raise DamagedArchiveError("the zip's directory is shorter than its number of members")
-    surplus = end.limit - end.offset - end.size
+    surplus = limit - offset - size
     if surplus < 0:
         raise DamagedArchiveError("the zip's directory is not at the place that its end record gives")
     if surplus:
         raise UnsafeArchiveError(
             f"the zip's directory ends {surplus} bytes too late: bytes were put before or into the zip"
         )
-    directory = data.read_at(end.offset, end.size)
-    headers = list(islice(iter_central(directory), end.entries))
+    directory = data.read_at(offset, size)
+    headers = list(islice(iter_central(directory), entries))
     place = 0
     for header in headers:
         place += header.length
         if place > len(directory):
             raise DamagedArchiveError("the zip's directory ends in the middle of a member's name")
-    if len(headers) < end.entries:
+    if len(headers) < entries:
         raise DamagedArchiveError("the zip's directory is shorter than its number of members, or garbled")
     if place != len(directory):
-        raise UnsafeArchiveError(f"the zip's directory has more than the {end.entries} members of its end record")
-    return headers
+        raise UnsafeArchiveError(f"the zip's directory has more than the {entries} members of its end record")
+    return headers, offset
 
 
 def _unsafe(header: Header, why: str, hint: str | None = None) -> UnsafeArchiveError:
@@ -354,8 +342,7 @@ def _check_layout(data: ByteSource, headers: list[Header], end: int) -> tuple[di
         offsets[header.name] = header.offset + local.length
         place, before = offsets[header.name] + header.compressed_size, header.name
         if place > end:
-            what = f"the member {quoted(before)} runs into the zip's directory"
-            raise DamagedArchiveError(what)
+            raise DamagedArchiveError(f"the member {quoted(before)} runs into the zip's directory")
         if header.flags & DESCRIPTOR:
             behind = _descriptor_size(data.read_at(place, min(24, end - place)), header)
             place += behind

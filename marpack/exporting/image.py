@@ -103,8 +103,7 @@ def read_lock(path: Path, names: Iterable[str]) -> bytes:
             raise UsageError("this line does not pin a package by its hash", where=f"{where}:{number}", hint=hint)
     missing = sorted({canonical(name) for name in names} - found)
     if missing:
-        what = f"the lock has no {missing[0]}, which the image needs"
-        raise UsageError(what, where=where, hint=_LEAVE_OUT)
+        raise UsageError(f"the lock has no {missing[0]}, which the image needs", where=where, hint=_LEAVE_OUT)
     return data
 
 

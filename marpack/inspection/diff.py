@@ -16,7 +16,7 @@ from marpack.inspection.members import config_facts, member_digest, read_index, 
 from marpack.torchserve.labels import LABELS_NAME, parse_labels
 from marpack.weights.contents import Recognized, read_contents, recognize
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.tensors import StoredTensor, WeightsSummary
+from marpack.weights.tensors import StoredTensor
 
 _BLOCK = 1 << 20  # bytes
 _META = (MANIFEST_NAME, INDEX_NAME)  # compared by their values
@@ -117,30 +117,15 @@ def tensor_digest(file: BinaryIO, found: Recognized, placed: StoredTensor) -> st
     return digest.hexdigest()
 
 
-class _Side(Struct, frozen=True):
-    """The weights file of one archive."""
-
-    file: BinaryIO
-    found: Recognized
-    contents: WeightsSummary
-
-    @classmethod
-    def read(cls, file: BinaryIO) -> "_Side":
-        found = recognize(file)
-        return cls(file, found, read_contents(file, found))
-
-    def tensors(self) -> dict[str, StoredTensor]:
-        return {placed.tensor.name: placed for placed in self.contents.tensors}
-
-
 def compare_tensors(member: str, before: BinaryIO, other: str, after: BinaryIO) -> TensorDiff | None:
     """Compare the tensors of two files of any format; None if neither contains weights."""
-    first, second = _Side.read(before), _Side.read(after)
-    if first.found.kind is WeightsFormat.UNKNOWN and second.found.kind is WeightsFormat.UNKNOWN:
+    first, second = recognize(before), recognize(after)
+    if first.kind is WeightsFormat.UNKNOWN and second.kind is WeightsFormat.UNKNOWN:
         return None
+    contents = read_contents(before, first), read_contents(after, second)
     found: list[FieldDifference] = []
     same = uncompared = 0
-    old_tensors, new_tensors = first.tensors(), second.tensors()
+    old_tensors, new_tensors = ({placed.tensor.name: placed for placed in each.tensors} for each in contents)
     for name in dict.fromkeys([*old_tensors, *new_tensors]):
         old, new = old_tensors.get(name), new_tensors.get(name)
         digests: tuple[str | None, ...] = None, None
@@ -152,17 +137,14 @@ def compare_tensors(member: str, before: BinaryIO, other: str, after: BinaryIO) 
             change = Change.RETYPED
         else:
             change = Change.CHANGED
-            digests = (
-                tensor_digest(first.file, first.found, old),
-                tensor_digest(second.file, second.found, new),
-            )
+            digests = tensor_digest(before, first, old), tensor_digest(after, second, new)
             if None in digests or digests[0] == digests[1]:
                 uncompared += None in digests
                 same += None not in digests
                 continue
         facts = [_tensor_facts(placed, digest) for placed, digest in zip((old, new), digests, strict=True)]
         found.append(FieldDifference(name=name, change=change, before=facts[0], after=facts[1]))
-    problem = first.contents.problem or second.contents.problem
+    problem = contents[0].problem or contents[1].problem
     return TensorDiff(
         member=member, other=other, same=same, differences=tuple(found), uncompared=uncompared, problem=problem
     )

@@ -8,7 +8,6 @@ from functools import partial
 from typing import BinaryIO
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.archive.index import Index
@@ -72,17 +71,17 @@ def inspect(
     require_files(archive)
     index = state.index or Index(members=())
     sums = dict(digests(archive, progress)) if verify else {}
-    scan = _scan_members(archive, max_opcodes or OPCODE_LIMIT)
+    weights, pickles, programs, damaged = _scan_members(archive, max_opcodes or OPCODE_LIMIT)
     labels, config = label_facts(archive), config_facts(archive, parse=parse_config)
     needed = read_text(archive, archive.manifest.model.requirements_file)
     changes = list(changed(archive, index, sums)) if state.index else [state.problem] if state.problem else []
-    damaged = {finding.where: finding for finding in (*sums.values(), *scan.damaged) if isinstance(finding, Finding)}
+    unreadable = {finding.where: finding for finding in (*sums.values(), *damaged) if isinstance(finding, Finding)}
     findings = (
         *archive.server_findings,
-        *damaged.values(),
+        *unreadable.values(),
         *changes,
-        *pickle_findings(scan.pickles, archive.source),
-        *program_findings(scan.programs, archive.source),
+        *pickle_findings(pickles, archive.source),
+        *program_findings(programs, archive.source),
         *text_findings(labels, config, archive.source),
     )
     if static_checks:
@@ -105,25 +104,18 @@ def inspect(
         labels=labels,
         config=config,
         requirements=tuple(text for _, text in logical_lines(needed)) if needed else (),
-        weights=scan.weights,
-        pickles=scan.pickles,
-        programs=scan.programs,
+        weights=weights,
+        pickles=pickles,
+        programs=programs,
         verified=verified if verify else None,
         findings=findings,
     )
 
 
-class _MemberScan(Struct, frozen=True, kw_only=True):
-    """The content of all members."""
-
-    weights: tuple[WeightsFacts, ...]
-    pickles: PickleScan
-    programs: tuple[Program, ...]
-    damaged: tuple[Finding, ...]
-
-
-def _scan_members(archive: Archive, max_opcodes: int) -> _MemberScan:
-    """Scan every member; a damaged one does not affect the others."""
+def _scan_members(
+    archive: Archive, max_opcodes: int
+) -> tuple[tuple[WeightsFacts, ...], PickleScan, tuple[Program, ...], list[Finding]]:
+    """Return the weights, pickles and programs of all members, and the findings about damaged ones."""
     scan = NestedScan(
         fetched=is_remote(archive),
         opcodes=max_opcodes,
@@ -147,12 +139,8 @@ def _scan_members(archive: Archive, max_opcodes: int) -> _MemberScan:
         except DamagedArchiveError as error:
             parts.append(Unscanned(name, "it is damaged"))
             damaged.append(damaged_member(error, archive, name))
-    return _MemberScan(
-        weights=tuple(weights),
-        pickles=scan_of(parts, unfetched=scan.unfetched),
-        programs=tuple(dict.fromkeys(part for part in parts if isinstance(part, Program))),
-        damaged=tuple(damaged),
-    )
+    programs = tuple(dict.fromkeys(part for part in parts if isinstance(part, Program)))
+    return tuple(weights), scan_of(parts, unfetched=scan.unfetched), programs, damaged
 
 
 def weights_facts(member: str, contents: WeightsSummary) -> WeightsFacts:

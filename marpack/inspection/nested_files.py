@@ -80,6 +80,8 @@ _PADDING = b"\0 \t\r\n"
 _MODULES = (".py", ".pyc", ".pyo", ".pyw", ".so", ".pyd")
 _PROTOCOLS = tuple(b"\x80" + bytes([number]) for number in range(6))  # how pickles begin since protocol 2
 _WRAPPED = tuple(bytes([code]) for code in b"P7RZ\x1fx\xfd\x5d\x93\x28\x04B")  # how wrapped files begin
+# First bytes of a tensor's storage that no other reader takes for a pickle, a wrapped file or a program.
+_NUMERIC = {bytes([code]) for code in set(range(256)) - OPCODES}.difference(_WRAPPED, FIRST_BYTES)
 _FOREIGN = (WeightsFormat.SAFETENSORS, WeightsFormat.ONNX, WeightsFormat.ELF)  # weights that are not pickles by nature
 # Files whose name says that somebody unpickles them, and those that may be of another format.
 _COMPRESSED = r"(?:\.(?:gz|bz2|xz|lzma|z|zlib))?\Z"
@@ -445,7 +447,7 @@ class NestedScan:
             inside = f"{where}!{entry.name}"
             try:
                 inner = open_entry(file, entry)
-                if entry in plain and not _may_hide_pickle(inner.read(1)):
+                if entry in plain and inner.read(1) in _NUMERIC:
                     continue
                 if entry.method == DEFLATED and entry.size > min(EXPANDED_LIMIT, self._bytes_left):
                     raise NotZipError(f"it expands to {entry.size:,} bytes")
@@ -600,8 +602,3 @@ def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None, budget: Opcod
         raise
     except NotZipError:
         return None
-
-
-def _may_hide_pickle(first: bytes) -> bool:
-    """Return whether a tensor's storage may be read as something else, by its first byte."""
-    return not first or first[0] in OPCODES or first in _WRAPPED or first in FIRST_BYTES

@@ -38,8 +38,7 @@ class PublicKey:
     def from_pem(cls, pem: bytes, *, where: str) -> Self:
         """Parse a public key. Raises UsageError naming `where`."""
         if b"PRIVATE KEY-----" in pem:
-            what = "this is a private key, which only its owner should have"
-            raise UsageError(what, where=where, hint=_PUBLIC_HALF)
+            raise UsageError("this is a private key, which only its owner should have", where=where, hint=_PUBLIC_HALF)
         if b"BEGIN CERTIFICATE-----" in pem:
             raise UsageError("this is a certificate, not a public key", where=where, hint="Pass it with --ca.")
         try:
@@ -166,8 +165,7 @@ class Authority:
         try:
             leaf, *others = [x509.load_der_x509_certificate(each) for each in chain]
         except ValueError as error:
-            what = "a certificate in the signature cannot be read"
-            raise SignatureError(what, code="invalid-certificate") from error
+            raise SignatureError("a certificate in the signature cannot be read", code="invalid-certificate") from error
 
         def expect_signing(*given: Any) -> None:  # Any: the policy, the certificate and its extension or None
             if given[2] is None or not given[2].digital_signature:

@@ -341,8 +341,7 @@ def _signed_resource(statement: Statement) -> _Resource:
     except msgspec.ValidationError as error:
         raise SignatureError(f"its list of files cannot be read: {error}", hint=_OFFICIAL) from error
     if len(predicate.resources) != 1:
-        what = f"it covers {len(predicate.resources)} files of a folder, not one archive"
-        raise SignatureError(what, hint=_OFFICIAL)
+        raise SignatureError(f"it covers {len(predicate.resources)} files of a folder, not one archive", hint=_OFFICIAL)
     return predicate.resources[0]
 
 

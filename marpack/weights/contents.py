@@ -75,7 +75,7 @@ class TorchZip:
     def __init__(self, file: BinaryIO, budget: OpcodeBudget | None = None) -> None:
         """Read the zip's directory; its pickles are read within a budget, or one of their own. Raises NotZipError."""
         directories = read_directories(file)
-        self._file = file
+        self.file = file
         self._budget = budget or OpcodeBudget()
         self.entries = entries = tuple(dict.fromkeys(entry for each in directories for entry in each))
         self.is_ambiguous = len(directories) > 1  # readers find different members
@@ -87,11 +87,7 @@ class TorchZip:
 
     def open(self, name: str) -> BinaryIO:
         """Open a member by its name without the common folder. Raises KeyError, NotZipError."""
-        return open_entry(self._file, self.members[name])
-
-    def open_entry(self, entry: ZipEntry) -> BinaryIO:
-        """Open one of the entries, also one that another of its name hides. Raises NotZipError."""
-        return open_entry(self._file, entry)
+        return open_entry(self.file, self.members[name])
 
     def pickle(self, name: str) -> Stream:
         """Read the first pickle of a member, at the first call. Raises KeyError, NotZipError."""
@@ -420,39 +416,32 @@ def recognize(file: BinaryIO, budget: OpcodeBudget | None = None) -> Recognized:
 def read_contents(file: BinaryIO, found: Recognized) -> WeightsSummary:
     """Read the headers of a seekable file that `recognize` has recognized; `problem` says what cannot be read."""
     try:
-        return _read(file, found)
+        match found.kind, found.zip:
+            case ((WeightsFormat.STATE_DICT | WeightsFormat.PICKLED_MODULE), archive):
+                saved = found.saved
+                root = saved.root if saved else None
+                placed = placed_tensors(root)
+                in_zip = (in_folder(each, "data/") for each in placed)
+                return WeightsSummary(
+                    kind=found.kind,
+                    tensors=tuple(in_zip if archive else place_legacy_tensors(found.pickles, placed)),
+                    facts=_describe(root),
+                    problem=f"its pickle is not read: {saved.problem}" if saved and saved.problem else None,
+                )
+            case WeightsFormat.TORCHSCRIPT, TorchZip() as archive:
+                return WeightsSummary(kind=found.kind, tensors=script_tensors(archive), methods=script_methods(archive))
+            case WeightsFormat.TORCH_EXPORT, TorchZip() as archive:
+                return read_program(archive)
+            case WeightsFormat.AOTI_PACKAGE, TorchZip() as archive:
+                return WeightsSummary(kind=found.kind, facts=_package_facts(archive))
+            case WeightsFormat.ONNX, _:
+                return read_onnx(file)
+            case WeightsFormat.SAFETENSORS, _:
+                return read_safetensors(file)
+            case WeightsFormat.ELF, _:
+                return WeightsSummary(kind=found.kind, facts=library_facts(file))
     except (NotZipError, ProtobufError, KeyError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         return WeightsSummary(kind=found.kind, problem=f"its headers cannot be read: {error}")
-
-
-def _read(file: BinaryIO, found: Recognized) -> WeightsSummary:
-    match found.kind, found.zip:
-        case ((WeightsFormat.STATE_DICT | WeightsFormat.PICKLED_MODULE), archive):
-            saved = found.saved
-            root = saved.root if saved else None
-            placed = placed_tensors(root)
-            return WeightsSummary(
-                kind=found.kind,
-                tensors=tuple(
-                    (in_folder(each, "data/") for each in placed)
-                    if archive
-                    else place_legacy_tensors(found.pickles, placed)
-                ),
-                facts=_describe(root),
-                problem=f"its pickle is not read: {saved.problem}" if saved and saved.problem else None,
-            )
-        case WeightsFormat.TORCHSCRIPT, TorchZip() as archive:
-            return WeightsSummary(kind=found.kind, tensors=script_tensors(archive), methods=script_methods(archive))
-        case WeightsFormat.TORCH_EXPORT, TorchZip() as archive:
-            return read_program(archive)
-        case WeightsFormat.AOTI_PACKAGE, TorchZip() as archive:
-            return WeightsSummary(kind=found.kind, facts=_package_facts(archive))
-        case WeightsFormat.ONNX, _:
-            return read_onnx(file)
-        case WeightsFormat.SAFETENSORS, _:
-            return read_safetensors(file)
-        case WeightsFormat.ELF, _:
-            return WeightsSummary(kind=found.kind, facts=library_facts(file))
     return WeightsSummary(kind=found.kind)
 
 

@@ -15,7 +15,7 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from marpack.archive.zip_format import STORED, NotZipError, ZipEntry
+from marpack.archive.zip_format import STORED, NotZipError, ZipEntry, open_entry
 from marpack.weights.contents import TorchZip
 from marpack.weights.pickle import OpcodeBudget, PickledCall, PickledDict
 
@@ -241,7 +241,7 @@ class _Members:
             if entry.size > self.left:
                 raise NotZipError(f"it expands to {entry.size:,} bytes")
             self.left -= entry.size
-        return self._archive.open_entry(entry)
+        return open_entry(self._archive.file, entry)
 
 
 def _key_problems(member: str, root: object) -> Iterator[Problem]:

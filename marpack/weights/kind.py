@@ -69,11 +69,6 @@ class FormatRow(Struct, frozen=True, kw_only=True):
     as_model: str | None = None  # the hint where the server needs a model
     as_state: str | None = None  # the hint where the server needs a state_dict for a model file
 
-    @property
-    def served_suffix(self) -> str | None:
-        """The suffix that the server recognizes it by, if any."""
-        return None if self.marpack_only else next(iter(self.suffixes), None)
-
 
 _OWN_CODE = "drop model_file (--model-file), {} has its own code; or save model.state_dict()"
 FORMATS = {
@@ -145,7 +140,7 @@ FORMATS = {
 # Of all weights files, whether marpack reads them or not.
 SUFFIXES = tuple(dict.fromkeys(suffix for row in FORMATS.values() for suffix in row.suffixes))
 # Suffix → the format that the server expects in such a file without a model file.
-SERVED = {row.served_suffix: kind for kind, row in FORMATS.items() if row.served_by}
+SERVED = {row.suffixes[0]: kind for kind, row in FORMATS.items() if row.served_by}
 
 
 class ProgramKind(StrEnum):

@@ -218,10 +218,6 @@ def _paired(values: list[object]) -> list[tuple[object, object]]:
     return list(zip(values[::2], values[1::2], strict=True))
 
 
-def _make_dict(values: list[object]) -> PickledDict:
-    return PickledDict(_paired(values))
-
-
 def _dtype_code(dtype: object) -> tuple[str, int] | None:
     """Return a numpy dtype's kind, and the bytes of an element (0 for Python objects); None for another value."""
     match dtype:
@@ -443,10 +439,6 @@ def _read_integer(line: bytes) -> object:
         with suppress(ValueError):
             return int(text or b"0", base)
     return Skipped(len(text))  # Python reads no more than 4,300 digits
-
-
-def _read_float(line: bytes) -> float:
-    return float(line.partition(b"\0")[0])  # where C's stops
 
 
 def _unquote(line: bytes) -> str:
@@ -791,7 +783,8 @@ class _Machine(ByteStream):
     OPCODES: ClassVar[dict[bytes, tuple[Callable[..., object], *tuple[object, ...]]]] = {
         b"N": (push,), b")": (push, ()), b"\x88": (push, True), b"\x89": (push, False), b"K": (push_number, _1),
         b"M": (push_number, _2), b"J": (push_number, struct.Struct("<i")), b"G": (push_number, struct.Struct(">d")),
-        b"I": (push_line, _read_integer), b"L": (push_line, _read_integer), b"F": (push_line, _read_float),
+        b"I": (push_line, _read_integer), b"L": (push_line, _read_integer),
+        b"F": (push_line, lambda line: float(line.partition(b"\0")[0])),  # where C's stops
         b"S": (push_line, _unquote), b"V": (push_line, _raw),
         b"\x8a": (push_text, _1, _signed), b"\x8b": (push_text, _4, _signed),
         b"U": (push_text, _1, _latin), b"T": (push_text, _4, _latin), b"\x8c": (push_text, _1, _utf8),
@@ -801,7 +794,8 @@ class _Machine(ByteStream):
         b"p": (put,), b"q": (put, _1), b"r": (put, _4), b"g": (get,), b"h": (get, _1), b"j": (get, _4),
         b"]": (push_new, list), b"}": (push_new, PickledDict), b"\x8f": (push_new, list),  # \x8f: EMPTY_SET
         b"t": (collect, tuple), b"\x85": (collect, tuple, 1), b"\x86": (collect, tuple, 2),
-        b"\x87": (collect, tuple, 3), b"l": (collect, list), b"d": (collect, _make_dict),
+        b"\x87": (collect, tuple, 3), b"l": (collect, list),
+        b"d": (collect, lambda values: PickledDict(_paired(values))),
         b"\x91": (collect, list),  # FROZENSET
         b"a": (extend, 1), b"e": (extend,), b"\x90": (extend,), b"s": (update, 2), b"u": (update,),  # \x90: ADDITEMS
         b"c": (push_global,), b"\x93": (push_named,), b"\x82": (push_extension, _1), b"\x83": (push_extension, _2),

@@ -306,8 +306,7 @@ class _BlobCopy:
                     self._progress(self.done - self.furthest)
                 self.furthest = self.done
         if self.done < self._size:
-            what = f"the connection broke off after {self.done:,} of {self._size:,} bytes"
-            raise CutError(what, where=self._where)
+            raise CutError(f"the connection broke off after {self.done:,} of {self._size:,} bytes", where=self._where)
 
     def _other_blob(self, what: str) -> DamagedArchiveError:
         return DamagedArchiveError(f"the registry sends another blob: {what}", where=self._where, hint=_UNTRUSTED)

@@ -113,7 +113,7 @@ class RegistrySession:
         is_reading = method in ("GET", "HEAD")
         budget = budget or (WaitBudget() if is_reading else WaitBudget(_STORING, idle=_STORING))
         pauses, redirects, asked = iter(_PAUSES), 0, False
-        with self._errors():
+        try:
             while True:
                 own = {"Authorization": self._authorization} if self._authorization and self._is_own(url) else {}
                 self._check_safe(url)
@@ -136,6 +136,10 @@ class RegistrySession:
                         raise self._refused(response, method)
                     yield response
                     return
+        except HttpError as error:
+            if error.code in ("connection-failed", "timed-out"):
+                raise CutError(error.what, where=self.where) from None
+            raise RegistryError(error.what, where=self.where, hint=error.hint, code=error.code) from None
 
     def read_whole(self, response: HttpResponse, maximum: int) -> bytes:
         """Return a response's body. Raises RegistryError for more than `maximum` bytes, HttpError for less than all."""
@@ -144,15 +148,6 @@ class RegistrySession:
             what = f"the registry sends more than {maximum:,} bytes"
             raise RegistryError(what, where=self.where, code="response-too-large")
         return data
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except HttpError as error:
-            if error.code in ("connection-failed", "timed-out"):
-                raise CutError(error.what, where=self.where) from None
-            raise RegistryError(error.what, where=self.where, hint=error.hint, code=error.code) from None
 
     def _is_own(self, url: str) -> bool:
         parts, own = urlsplit(url), urlsplit(self.base)

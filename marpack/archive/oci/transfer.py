@@ -129,8 +129,7 @@ def _read_attachment(path: Path) -> tuple[Attachment, bytes]:
     elif content.get("bomFormat") == "CycloneDX":
         kind = AttachmentKind.SBOM
     else:
-        what = "not a signature, attestation or SBOM"
-        raise UsageError(what, where=where, hint=_ATTACH, code="unknown-attachment")
+        raise UsageError("not a signature, attestation or SBOM", where=where, hint=_ATTACH, code="unknown-attachment")
     found = describe(data, kind)
     return Attachment(kind=kind, file=str(path), digest=found.digest, size=found.size), data
 

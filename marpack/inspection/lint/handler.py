@@ -325,18 +325,15 @@ def read_entry(classes: Classes, module: Module, function: str | None = None) ->
     if own.certain:
         where = module.at(own.misplaced("handle"))
         finding = codes.HANDLER_MANY_CLASSES.at(where, count=len(own.certain), names=own.listing())
-    else:
-        finding = _no_entry(classes, module)
-    return Entry(module=module, findings=(*findings, finding))
-
-
-def _no_entry(classes: Classes, module: Module) -> Finding:
+        return Entry(module=module, findings=(*findings, finding))
     imported = (name for name, binding in module.scope.names.items() if isinstance(binding.only, Imported))
     handlers = (name for name in islice(imported, 100) if classes.has_handle(classes.resolve(module, ast.Name(name))))
     if handler := next(handlers, None):
         hint = f"Derive one class: class Handler({handler}): pass"
-        return codes.HANDLER_ONLY_IMPORTED.at(module.member, hint=hint, name=handler)
-    return codes.HANDLER_NO_ENTRY.at(module.member)
+        finding = codes.HANDLER_ONLY_IMPORTED.at(module.member, hint=hint, name=handler)
+    else:
+        finding = codes.HANDLER_NO_ENTRY.at(module.member)
+    return Entry(module=module, findings=(*findings, finding))
 
 
 # How the handler loads its model
