@@ -22,7 +22,7 @@ class TargetDifference(Enum):
     """One improvement of target `marpack`: (situation, with torchserve, with marpack)."""
 
     TOPK_CLAMPED = (
-        "image_classifier with fewer classes than topk",
+        "`image_classifier` with fewer classes than `topk`",
         "503 Prediction failed",
         "all classes",
     )
@@ -32,52 +32,52 @@ class TargetDifference(Enum):
         "converted to RGB",
     )
     PT2_ERRORS = (
-        "an unknown torch.compile backend, or a failed compilation",
+        "an unknown `torch.compile` backend, or a failed compilation",
         "the model runs uncompiled",
         "an error while loading",
     )
     MORE_FORMATS = (
-        ".safetensors or .pt2 weights, or .pth without a model file",
+        "`.safetensors` or `.pt2` weights, or `.pth` without a model file",
         "the worker dies",
         "loaded",
     )
     ONNX_SESSION = (
-        "BaseHandler.inference with an ONNX Runtime session",
+        "`BaseHandler.inference` with an ONNX Runtime session",
         "503 Prediction failed: a session is not callable",
         "gets its inputs by name, returns tensors",
     )
     TEXT_BATCHES = (
-        "text_classifier with several requests in a batch",
+        "`text_classifier` with several requests in a batch",
         "503 number of batch response mismatched",
         "one batch with the texts' offsets",
     )
     MANIFEST_ENVELOPE = (
         "an envelope named in the manifest",
-        "ignored: only the server's service_envelope counts",
+        "ignored: only the server's `service_envelope` counts",
         "applied",
     )
     PLAIN_VOCABULARIES = (
-        "text_classifier with source_vocab.json or source_vocab.txt",
-        "the worker dies: it reads only source_vocab.pt",
+        "`text_classifier` with `source_vocab.json` or `source_vocab.txt`",
+        "the worker dies: it reads only `source_vocab.pt`",
         "loaded, and preferred to a pickle",
     )
     TORCHVISION_OPERATORS = (
-        "weights that use torchvision's operators under base_handler",
+        "weights that use torchvision's operators under `base_handler`",
         "the worker dies, unless the handler imports torchvision",
         "marpack imports torchvision first, if it is installed",
     )
     HANDLER_OPTIONS = (
-        "topk, threshold, ngrams, resize and crop in the config's handler section",
+        "`topk`, `threshold`, `ngrams`, `resize` and `crop` in the config's section `handler`",
         "ignored",
         "applied to the built-in handlers",
     )
     MICRO_BATCH_FAILURES = (
-        "an exception in a stage of MicroBatching",
-        "500 Worker died. after responseTimeout",
+        "an exception in a stage of `MicroBatching`",
+        "500 Worker died. after `responseTimeout`",
         "503 Prediction failed, with the reason",
     )
     LOST_ANSWERS = (
-        "asyncCommunication, if a worker dies, a task is cancelled or a response cannot be encoded",
+        "`asyncCommunication`, if a worker dies, a task is cancelled or a response cannot be encoded",
         "no response, however long the client waits",
         "500 Worker died.",
     )

@@ -56,7 +56,7 @@ class ServerDifference(Enum):
         "otherwise clients hang",
     )
     LOST_ANSWERS = (
-        "responses that TorchServe loses (with asyncCommunication, and streams that end before their first chunk)",
+        "responses that TorchServe loses (with `asyncCommunication`, and streams that end before their first chunk)",
         "none, however long the client waits",
         "500 Worker died., or a reset if a stream was announced",
         "otherwise clients hang",
@@ -75,13 +75,13 @@ class ServerDifference(Enum):
     )
     LOGS = (
         "logs",
-        "six files in logs/, in log4j's format",
+        "six files in `logs/`, in log4j's format",
         "stderr, as text or, with `--log-format json`, as one object per line with id, status and milliseconds",
         "containers collect stderr; the id identifies a request",
     )
     SNAPSHOTS = (
         "changes by the management API",
-        "stored in logs/config and restored by the next start without a config file",
+        "stored in `logs/config` and restored by the next start without a config file",
         "lost when the server ends",
         "the command line determines the served models",
     )
@@ -98,7 +98,7 @@ class ServerDifference(Enum):
         "clients are generated from them",
     )
     VAIN_WAITS = (
-        "a handler that waits for stdin, or for a failed stage of MicroBatching",
+        "a handler that waits for stdin, or for a failed stage of `MicroBatching`",
         "500 Worker died. after `responseTimeout` (120 s)",
         "500 Worker died. immediately",
         "other requests wait for the same worker",
@@ -180,7 +180,7 @@ class ServerDifference(Enum):
     )
     UNSET_TOKENS = (
         "tokens by default",
-        "on, in key_file.json in the working directory",
+        "on, in `key_file.json` in the working directory",
         "off; `--token FILE` enables them, and a config that requires tokens needs it",
         "existing clients on the loopback address have no token",
     )
