@@ -1,6 +1,7 @@
 """The inference port: predictions on all of TorchServe's routes, health, and KServe's protocols."""
 
 import asyncio
+import logging
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
@@ -26,7 +27,9 @@ from marpack.serving.models import ModelState, ServedModel
 from marpack.torchserve.forms import last_wins, receive
 from marpack.torchserve.http import Part, Request, error_response, is_no_answer
 
+_LOG = logging.getLogger(__name__)
 _TORCHSERVE = "0.12.0"
+_BINARY_TENSORS = "Inference-Header-Content-Length"  # with it, Triton's client sends tensors behind the JSON
 
 
 class _ModelName(Struct, frozen=True):
@@ -110,7 +113,13 @@ class InferenceApi(Api):
         if call.request.method == "OPTIONS":
             return call.json(openapi_document(self.routes, model=model_name))
         query = _query_parts(call) if has_query else ()
-        return await self._submit(call, model, model_version, await self._request(call, query, rest, explain))
+        reply = await self._submit(call, model, model_version, await self._request(call, query, rest, explain))
+        if reply.response.failed and call.request.header(_BINARY_TENSORS) is not None:
+            hint = "set binary_data=False in tritonclient"
+            _LOG.warning(
+                "%s: %s announces binary tensors, which handlers cannot read; %s", call.id, _BINARY_TENSORS, hint
+            )
+        return reply
 
     async def invocations(self, call: Call) -> Reply:
         """Send a request, as SageMaker does, to the model that a parameter names, or to the only one."""

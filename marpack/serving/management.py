@@ -414,4 +414,4 @@ class MetricsApi(Api):
     async def metrics(self, call: Call, rest: str = "") -> Reply:  # noqa: ARG002 - any path below /metrics
         """Show all metrics, or those that `name[]` names."""
         names = [value for name, value in parse_qsl(call.query, keep_blank_values=True) if name == "name[]"]
-        return call.reply(self.core.metrics.exposition(names), CONTENT_TYPE)
+        return call.reply(await self.core.metrics.exposition(names), CONTENT_TYPE)

@@ -1,5 +1,6 @@
 """The server's metrics and its handlers', with TorchServe's names, types and labels: shown to Prometheus, or logged."""
 
+import asyncio
 import logging
 import math
 import re
@@ -18,6 +19,7 @@ _LOG = logging.getLogger(__name__)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_SAMPLES = 10_000  # of one family: a handler may use a different label in every request
+_BLOCK = 200  # samples that are written before other requests get their turn
 MAX_DETECTED = 100  # families that no file declares
 _LEGACY = ("ts_inference_requests_total", "ts_inference_latency_microseconds", "ts_queue_latency_microseconds")
 
@@ -133,22 +135,23 @@ class _Family:
         sample = _Histogram(labels) if is_histogram else _Number(labels, is_sum=kind is MetricTypes.COUNTER)
         return self._samples.setdefault(values, sample)
 
-    def text(self, names: Collection[str]) -> str:
-        """Return the exposition: samples with these names, or all without names.
+    async def text(self, names: Collection[str]) -> str:
+        """Return the exposition: samples with these names, or all without names. Requests are served meanwhile.
 
         A histogram's samples have names of their own: `X_bucket`, `X_count`, `X_sum`.
         """
-        name, kind = self.declared.name, self.declared.kind.value
-        rows = "".join(
-            f"{row}{{{labels}}} {float(value)}\n"
-            for sample in self._samples.values()
-            for row, labels, value in sample.rows(name)
-            if not names or row in names
-        )
+        name, kind, rows = self.declared.name, self.declared.kind.value, list[str]()
+        samples = tuple(self._samples.values())  # further ones may come meanwhile
+        for start in range(0, len(samples), _BLOCK):
+            block = samples[start : start + _BLOCK]
+            found = (row for sample in block for row in sample.rows(name) if not names or row[0] in names)
+            rows += [f"{row}{{{labels}}} {float(value)}\n" for row, labels, value in found]
+            await asyncio.sleep(0)
         if not self.is_shown or (names and not rows):
             return ""
         unit = self.declared.unit.translate(_HELP_ESCAPES)
-        return f"# HELP {name} Torchserve prometheus {kind} metric with unit: {unit}\n# TYPE {name} {kind}\n{rows}"
+        about = f"# HELP {name} Torchserve prometheus {kind} metric with unit: {unit}\n# TYPE {name} {kind}\n"
+        return about + "".join(rows)
 
 
 class ServerMetrics:
@@ -224,10 +227,11 @@ class ServerMetrics:
             self._taken[name, about] = sample
         sample.put(value, "" if self._mode is MetricsMode.PROMETHEUS else rest[end + 1 :].partition(",")[2])
 
-    def exposition(self, names: Collection[str] = ()) -> bytes:
+    async def exposition(self, names: Collection[str] = ()) -> bytes:
         """Return Prometheus' text of all samples, or of those with certain names."""
         wanted = frozenset(names)
-        text = "".join(family.text(wanted) for families in self._families.values() for family in families.values())
+        families = [family for section in self._families.values() for family in section.values()]
+        text = "".join([await family.text(wanted) for family in families])
         return text.encode(errors="replace")  # a handler's label may contain bytes that were not UTF-8
 
     def _shows(self, metric: Declared) -> bool:

@@ -112,6 +112,17 @@ def test_sagemaker_finds_the_only_model(doubling):
 
 
 @pytest.mark.parametrize("doubling", ["kservev2"], indirect=True)
+def test_binary_tensors_of_tritons_client_are_named_in_the_log(doubling):
+    import tritonclient.http as triton
+
+    given = triton.InferInput("x", [2], "INT64")
+    given.set_data_from_numpy(np.array([1, 2]))  # binary_data=True
+    with triton.InferenceServerClient(doubling.inference) as client, pytest.raises(triton.InferenceServerException):
+        client.infer("double", [given])
+    assert any("binary_data=False" in note for note in doubling.log.notes)
+
+
+@pytest.mark.parametrize("doubling", ["kservev2"], indirect=True)
 def test_tritons_client_uses_v2(doubling):
     import tritonclient.http as triton
 

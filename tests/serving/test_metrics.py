@@ -1,5 +1,6 @@
 """The server's metrics: what is counted, shown and logged, beside what a real server showed of the same events."""
 
+import asyncio
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -54,7 +55,7 @@ def values(lines: Iterable[str]) -> dict[str, float]:
 
 def shown(server: ServerMetrics, *names: str) -> dict[str, float]:
     """Return the exposed samples, by name and labels."""
-    return values(server.exposition(names).decode().splitlines())
+    return values(asyncio.run(server.exposition(names)).decode().splitlines())
 
 
 def taking(*metric: Declared, auto_detect: bool = False) -> ServerMetrics:
@@ -82,7 +83,7 @@ def replayed() -> ServerMetrics:
 
 
 def test_the_exposition_is_that_of_a_real_server_and_prometheus_reads_it(replayed: ServerMetrics):
-    ours, theirs = replayed.exposition().decode().splitlines(), RECORDED.read_text().splitlines()
+    ours, theirs = asyncio.run(replayed.exposition()).decode().splitlines(), RECORDED.read_text().splitlines()
     comments = [sorted(line for line in lines if line.startswith("#")) for lines in (ours, theirs)]
     assert comments[0] == comments[1]
     assert values(ours).keys() == values(theirs).keys()
@@ -104,7 +105,7 @@ def test_samples_are_asked_for_by_name(replayed: ServerMetrics):
     }
     for names, expected in rows.items():
         assert list(shown(replayed, *names)) == expected
-        lines = replayed.exposition(names).splitlines()
+        lines = asyncio.run(replayed.exposition(names)).splitlines()
         assert len(lines) == 3 * len(expected)  # no family without a sample that was asked for
 
 
@@ -135,8 +136,8 @@ def test_requests_are_counted_by_whether_the_path_named_the_version():
 def test_labels_and_units_are_escaped():
     server = ServerMetrics(hostname='a"b\\c\nd')
     server.count_response(200)
-    assert 'Hostname="a\\"b\\\\c\\nd",} 1.0\n' in server.exposition().decode()
-    told = taking(declared(GAUGE, "G", unit="a\\b\nc")).exposition().decode()
+    assert 'Hostname="a\\"b\\\\c\\nd",} 1.0\n' in asyncio.run(server.exposition()).decode()
+    told = asyncio.run(taking(declared(GAUGE, "G", unit="a\\b\nc")).exposition()).decode()
     assert told == "# HELP G Torchserve prometheus gauge metric with unit: a\\\\b\\nc\n# TYPE G gauge\n"
     server = taking(declared(GAUGE, "G", "A"))  # what is no Unicode does not hide the rest
     server.take(f"G.ms:5|#A:\udcff|#type:GAUGE{TAIL}")
@@ -213,12 +214,34 @@ def test_lines_that_say_nothing_of_a_declared_metric_are_ignored():
 )
 def test_metrics_are_detected_where_prometheus_can_read_them(line: str, kind: str | None):
     server = ServerMetrics(hostname="host", auto_detect=True)
-    before = server.exposition()
+    before = asyncio.run(server.exposition())
     server.take(line)
-    told = server.exposition().removeprefix(before).decode()
+    told = asyncio.run(server.exposition()).removeprefix(before).decode()
     help_line = f"# HELP New Torchserve prometheus {kind} metric with unit: ms\n"
     expected = f'{help_line}# TYPE New {kind}\nNew{{A="b",Hostname="host",}} 5.0\n'
     assert told == (expected if kind else "")
+
+
+def test_requests_get_their_turn_while_many_samples_are_written():
+    server = taking(declared(GAUGE, "G", "Number"))
+    for number in range(1000):
+        server.take(f"G.ms:{number}|#Number:{number}|#type:GAUGE|#hostname:host,1")
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def main() -> bytes:
+        task = asyncio.create_task(count_turns())
+        text = await server.exposition()
+        task.cancel()
+        return text
+
+    assert asyncio.run(main()).count(b"\nG{") == 1000
+    assert turns >= 1000 / metrics._BLOCK
 
 
 def test_neither_samples_nor_families_grow_without_end(monkeypatch: pytest.MonkeyPatch):
@@ -277,7 +300,7 @@ def test_metrics_are_logged_as_the_original_logs_them():
         "HandlerTime.ms:0.51|#ModelName:probe,Level:Model|#hostname:host,requestID:a-request,timestamp:*",
         "New.Count:1.0|#Colour:red,Level:Model|#hostname:h,timestamp:*",
     ]
-    assert server.exposition() == b""
+    assert asyncio.run(server.exposition()) == b""
 
 
 def test_the_legacy_mode_shows_three_and_logs_the_others():
@@ -286,7 +309,7 @@ def test_the_legacy_mode_shows_three_and_logs_the_others():
     assert shown(server) == {
         'ts_inference_requests_total{model_name="probe",model_version="default",hostname="host",}': 1
     }
-    told = [line for line in server.exposition().decode().splitlines() if line.startswith("# TYPE")]
+    told = [line for line in asyncio.run(server.exposition()).decode().splitlines() if line.startswith("# TYPE")]
     assert told == [f"# TYPE {name} counter" for name in metrics._LEGACY]
 
 
