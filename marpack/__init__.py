@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         init,
         inspect,
         open,  # noqa: A004 - `marpack.open` reads best
+        plan_build,
         pull,
         push,
         run,
@@ -43,6 +44,7 @@ __all__ = [
     "inspect",
     "load",
     "open",
+    "plan_build",
     "pull",
     "push",
     "run",

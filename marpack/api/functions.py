@@ -48,6 +48,15 @@ def build(options: BuildOptions) -> results.BuildReport:
     return results.BuildReport.of(operations.pack(operations.plan_build(options, no_progress), no_progress))
 
 
+@operation(BuildOptions)
+def plan_build(options: BuildOptions) -> results.BuildPlan:
+    """Return the archive that `build` would write, without writing anything: `marpack build --dry-run`.
+
+    Raises UsageError and ProjectError as `build` does; UsageError for `vendor`, which writes vendor.lock.
+    """
+    return results.BuildPlan.of(operations.describe_plan(options, no_progress))
+
+
 def open(source: Name) -> Archive:  # noqa: A001 - `marpack.open` reads best
     """Open a .mar, a .tar.gz or a model folder. No part of it is run, imported or unpickled.
 
@@ -90,7 +99,7 @@ def unpack(options: UnpackOptions) -> results.Unpacked:
 
 @operation(ExportOptions)
 def export(options: ExportOptions) -> results.Exported:
-    """Write the folder that a platform deploys: the archive and the files around it.
+    """Write the folder that a platform deploys: the archive and the files around it, or nothing with `dry_run`.
 
     Raises UsageError for an option that cannot be used, OutputExistsError for a folder that exists, ArchiveError for
     a file that is not an archive, OutputError if the files cannot be written.

@@ -188,8 +188,8 @@ def unpack(options: UnpackOptions, bar: Bar) -> Unpacked:
     return _as_named(report, source=source)
 
 
-def export(options: ExportOptions, bar: Bar, *, dry_run: bool = False) -> Exported:
-    """Write the folder that a platform deploys; `dry_run` writes nothing, and returns the same."""
+def export(options: ExportOptions, bar: Bar) -> Exported:
+    """Write the folder that a platform deploys; with `dry_run`, write nothing, and return the same."""
     import tempfile
     from contextlib import ExitStack
 
@@ -209,7 +209,7 @@ def export(options: ExportOptions, bar: Bar, *, dry_run: bool = False) -> Export
         role=options.role,
     )
     outside = options.allow_outside
-    output, force = _path(options.output), options.force
+    output, force, dry_run = _path(options.output), options.force, options.dry_run
     with ExitStack() as stack:
         build_in = Path(stack.enter_context(tempfile.TemporaryDirectory())) if dry_run else None
         found = resolve(
@@ -358,10 +358,13 @@ def _plan_flags(options: BuildOptions, form: Format, created_on: str | None) -> 
     return plan_flags(flags, form=form, replace=options.force, created_on=created_on, strict=options.strict)
 
 
-def describe_plan(found: PlanResult) -> BuildPlan:
-    """Return what a build would write."""
+def describe_plan(options: BuildOptions, bar: Bar) -> BuildPlan:
+    """Return what a build would write; see `plan_build`."""
     from marpack.render.build import BuildPlan, MemberPlan
 
+    if options.vendor:
+        raise UsageError("--dry-run and --vendor exclude each other", hint="Leave out --vendor: it writes vendor.lock.")
+    found = plan_build(options, bar)
     members = tuple(MemberPlan(each.name, each.size) for each in found.plan.members)
     return BuildPlan(
         path=str(found.plan.output),

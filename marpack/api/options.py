@@ -214,6 +214,7 @@ class ExportOptions(_ExportArguments, frozen=True, kw_only=True):
         Name | None, Option("New folder for the export.", ("-o", "--output"), "DIR", default="NAME-TO")
     ] = None
     force: Annotated[bool, Option("Replace a folder that an export has written.")] = False
+    dry_run: Annotated[bool, Option("Show the files and findings; write nothing.")] = False
     device: Annotated[Literal["cpu", "cuda"], Option("Device that the installed torch supports.")] = "cpu"
     wheel: Annotated[Name | None, Option("Wheel of marpack to install.", default="made from the installed files")] = (
         None

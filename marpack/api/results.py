@@ -53,6 +53,10 @@ class BuildReport(Shown, build.BuildReport, frozen=True, kw_only=True, omit_defa
     """The result of `build`, with the fields of `marpack build --json`."""
 
 
+class BuildPlan(Shown, build.BuildPlan, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of `plan_build`, with the fields of `marpack build --dry-run --json`."""
+
+
 class InitReport(Shown, build.InitReport, frozen=True, kw_only=True):
     """The result of `init`, with the fields of `marpack init --json`."""
 
@@ -140,6 +144,7 @@ def _summarize_health(report: DoctorReport) -> tuple[str, ...]:
 # The parts of each result's line of text.
 _SUMMARIES: dict[type, Callable[[Any], tuple[str, ...]]] = {  # Any: a result of that type
     BuildReport: lambda it: (_quote(it.path), _count(it.members, "member"), decimal(it.size)),
+    BuildPlan: lambda it: (_quote(it.path), _count(len(it.members), "member"), decimal(it.size)),
     InitReport: lambda it: (_quote(it.folder), f"{_count(len(it.written) + len(it.replaced), 'file')} written"),
     Inspection: lambda it: (
         _quote(it.source),

@@ -119,16 +119,17 @@ def build(options: BuildOptions, *, dry_run: bool, as_json: bool) -> None:
     from marpack.render.build import build_page, plan_page, show_warnings
     from marpack.render.console import byte_bar
 
-    if dry_run and options.vendor:
-        raise UsageError("--dry-run and --vendor exclude each other", hint="Leave out --vendor: it writes vendor.lock.")
     if options.project is None and not operations.archiver_flags(options):
         options = replace(options, project=project_above())
+    if dry_run:
+        plan = operations.describe_plan(options, byte_bar)
+        if not as_json:
+            show_warnings(plan.findings)
+        print_result(plan, plan_page, as_json=as_json)
+        return
     found = operations.plan_build(options, byte_bar)
     if not as_json:
         show_warnings(found.findings)
-    if dry_run:
-        print_result(operations.describe_plan(found), plan_page, as_json=as_json)
-        return
     report = operations.pack(found, byte_bar)
     vendored = found.plan.vendored or None
     print_result(report, lambda each: build_page(replace(each, findings=()), vendored), as_json=as_json)
@@ -237,9 +238,8 @@ def unpack(options: UnpackOptions, *, as_json: bool) -> None:
 
 
 @command(ExportOptions)
-@click.option("--dry-run", is_flag=True, help="Show the files and findings; write nothing.")
 @json_option
-def export(options: ExportOptions, *, dry_run: bool, as_json: bool) -> None:
+def export(options: ExportOptions, *, as_json: bool) -> None:
     """Export an archive for Docker, KServe, SageMaker or Ray Serve.
 
     \b
@@ -258,8 +258,8 @@ def export(options: ExportOptions, *, dry_run: bool, as_json: bool) -> None:
     def bar(what: str, total: int) -> AbstractContextManager[Progress | None]:
         return byte_bar(what, total) if total else waiting(what)  # the number of bytes is not always known
 
-    page = partial(exported_page, dry_run=dry_run)
-    print_result(operations.export(options, bar, dry_run=dry_run), page, as_json=as_json)
+    page = partial(exported_page, dry_run=options.dry_run)
+    print_result(operations.export(options, bar), page, as_json=as_json)
 
 
 @command(PushOptions)

@@ -15,7 +15,7 @@ from marpack.gate.verdicts import GateReport
 from marpack.inspection.diff import Diff
 from marpack.inspection.facts import Inspection
 from marpack.render import pages
-from marpack.render.build import BuildReport, InitReport, build_page, init_page
+from marpack.render.build import BuildPlan, BuildReport, InitReport, build_page, init_page, plan_page
 from marpack.render.check import gate_page, merge_hints, summarize
 from marpack.render.doctor import DoctorReport
 from marpack.render.pages import Cell, Page, Row, Table, Tone
@@ -42,6 +42,7 @@ def doctor_page(report: DoctorReport) -> Page:
 
 _PAGES: dict[type, Callable[[Any], Page]] = {  # Any: a result of that type
     BuildReport: build_page,
+    BuildPlan: plan_page,
     InitReport: init_page,
     Inspection: pages.inspection_page,
     Diff: pages.diff_page,

@@ -33,6 +33,10 @@ def test_a_project_is_made_and_built_and_unpacked(tmp_path: Path, monkeypatch: p
     made = marpack.init(Path("mine"), template="function", name="tiny")
     assert (made.name, made.template) == ("tiny", "function")
     assert (tmp_path / "mine" / "marpack.yaml").is_file()
+    planned = marpack.plan_build("mine", archive_format="tgz")
+    assert {"handler.py"} <= {member.name for member in planned.members}
+    assert "handler.py" in planned._repr_html_()
+    assert not Path(planned.path).exists()
     built = marpack.build("mine", output=tmp_path / "out" / "tiny.tar.gz", archive_format="tgz")
     assert built.path == str(tmp_path / "out" / "tiny.tar.gz")
     assert marpack.unpack(built.path).folder == "tiny"

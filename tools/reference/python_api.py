@@ -62,7 +62,8 @@ def python_api() -> str:
             " answer with its picture, class bars, boxes or mask. `examples/notebook.ipynb` has ten cells of it."
         ),
     ]
-    for name in ("init", "build", "open", "inspect", "diff", "unpack", "check", "run", "load", "push", "pull"):
+    names = ("init", "build", "plan_build", "open", "inspect", "diff", "unpack", "check", "run", "load", "push", "pull")
+    for name in names:
         parts += function(f"marpack.{name}", getattr(marpack, name))
     parts += klass("marpack.Model", marpack.Model)
     parts += fields("marpack.RawRequest", marpack.RawRequest)

@@ -326,6 +326,8 @@ def read_entry(classes: Classes, module: Module, function: str | None = None) ->
         where = module.at(own.misplaced("handle"))
         finding = codes.HANDLER_MANY_CLASSES.at(where, count=len(own.certain), names=own.listing())
         return Entry(module=module, findings=(*findings, finding))
+    if findings:
+        return Entry(module=module, findings=findings)
     imported = (name for name, binding in module.scope.names.items() if isinstance(binding.only, Imported))
     handlers = (name for name in islice(imported, 100) if classes.has_handle(classes.resolve(module, ast.Name(name))))
     if handler := next(handlers, None):
@@ -333,7 +335,7 @@ def read_entry(classes: Classes, module: Module, function: str | None = None) ->
         finding = codes.HANDLER_ONLY_IMPORTED.at(module.member, hint=hint, name=handler)
     else:
         finding = codes.HANDLER_NO_ENTRY.at(module.member)
-    return Entry(module=module, findings=(*findings, finding))
+    return Entry(module=module, findings=(finding,))
 
 
 # How the handler loads its model

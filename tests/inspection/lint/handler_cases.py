@@ -148,7 +148,7 @@ FILES = [
     Case("function-missing", {"handler.py": CLASS}, ("W handler-function-missing MAR-INF/MANIFEST.json: model.handler",),
          model={"handler": "handler.py:gone"}),
     Case("function-and-class-missing", {"handler.py": "x = 1\n"},
-         ("E handler-no-entry handler.py", "E handler-no-entry handler.py"), model={"handler": "handler.py:gone"}),
+         ("E handler-no-entry handler.py",), model={"handler": "handler.py:gone"}),
     Case("class-as-function", {"handler.py": CLASS}, ("E handler-not-callable handler.py:1",),
          model={"handler": "handler.py:Handler"}),
     Case("method-as-function", {"handler.py": CLASS}, ("W handler-function-missing MAR-INF/MANIFEST.json: model.handler",),
