@@ -984,6 +984,34 @@ MORE_MODEL_FILES = Code(
     "more-model-files", _NOTE, "{name} was chosen for the model's class; it could also be {others}",
     "Name another with --model-file.",
 )
+DEMO_PROJECT = Code(
+    "demo-project", _NOTE, "the folder has no model, so the project is a demo with a model of its own",
+    "Copy your weights into the folder and repeat the command with --force.",
+)
+
+# Hugging Face models --------------------------------------------------------------------------------------------------
+
+TASK_CHOSEN = Code(
+    "task-chosen", _NOTE, "the task is {task}, by {reason}",
+    "To choose another: marpack init --force --task TASK",
+)
+REMOTE_CODE = Code(
+    "remote-code", _WARNING, "the code that auto_map names is neither packed nor run",
+    "If the model needs it and you trust it: marpack init --force --trust-remote-code",
+)
+TRUSTED_CODE = Code(
+    "remote-code", _NOTE, "the handler runs the code that auto_map names",
+    "Read the code before you deploy the archive.",
+)
+UNUSED_FILES = LEFT_OUT.saying("left out, because transformers does not load them: {files}")
+PACKAGE_NOT_INSTALLED = Code(
+    "package-not-installed", _WARNING, "{user} needs {package}, which is not installed",
+    "Install the requirements: pip install -r requirements.txt",
+)
+PRETRAINED_FILE = Code(
+    "pretrained-file", _WARNING, "{user} needs {file}, which is not in the archive",
+    "Add the file under files: in marpack.yaml, or with --extra-files.",
+)
 
 # Run ------------------------------------------------------------------------------------------------------------------
 

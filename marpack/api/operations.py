@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _Report = TypeVar("_Report", bound="Struct")
 # The options that describe a new project; an archive that is turned into a project describes itself.
-_DESCRIBING = ("template", "name", "version", "weights", "model_file", "handler", "labels", "target")
+_DESCRIBING = ("template", "name", "version", "weights", "model_file", "handler", "labels", "target", "task")
 _VENDORING = ("vendor", "vendor_python", "vendor_platform")
 _SUFFIXES = (".mar", ".tar.gz", ".tgz", ".zip")
 _OTHERS_READ = 0o044  # of a file's mode
@@ -457,6 +457,8 @@ def _init_folder(folder: Path, options: InitOptions, on_survey: Callable[[Folder
         model_file=model_file,
         labels=labels,
         target=Target(options.target) if options.target else None,
+        task=options.task,
+        trust_remote_code=options.trust_remote_code,
     )
     proposal = propose(folder, scan, answers)
     on_survey(scan, proposal)

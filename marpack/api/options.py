@@ -72,6 +72,23 @@ class InitOptions(_InitArguments, frozen=True, kw_only=True):
     target: Annotated[
         Literal["torchserve", "marpack"] | None, Option("Server that the project is for.", default="torchserve")
     ] = None
+    task: Annotated[
+        Literal[
+            "text-classification",
+            "token-classification",
+            "question-answering",
+            "fill-mask",
+            "feature-extraction",
+            "text-generation",
+            "image-classification",
+            "automatic-speech-recognition",
+        ]
+        | None,
+        Option("Task of a Hugging Face model, such as fill-mask.", metavar="TASK", default="by its config.json"),
+    ] = None
+    trust_remote_code: Annotated[
+        bool, Option("Let the handler run Python code that a Hugging Face model contains.")
+    ] = False
     force: Annotated[bool, Option("Replace existing files.", ("-f", "--force"))] = False
 
 

@@ -63,7 +63,7 @@ def init(options: InitOptions, *, as_json: bool) -> None:
 
     \b
     Examples:
-      marpack init                           around the weights and labels in this folder
+      marpack init                           around the model in this folder, also one of Hugging Face
       marpack init shop -t text_classifier   a new folder with a working example
       marpack init --from old.mar            a project that rebuilds an archive's members
 

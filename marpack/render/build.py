@@ -123,6 +123,8 @@ def survey_page(found: "FolderScan", proposal: "Proposal") -> Page:
     """Return the parts of a project that a folder contains."""
 
     def list_parts() -> Iterator[tuple[str, str]]:
+        if model := proposal.pretrained:
+            yield f"{model.architecture}, a Hugging Face model for {model.task}", ""
         yield from ((weights.name, f"{weights.kind}, {decimal(weights.size)}") for weights in found.weights)
         for weights in found.foreign:
             if weights.name == proposal.weights:

@@ -21,6 +21,7 @@ from marpack.protocol.messages import Frame, Trouble, attempt, note
 from marpack.torchserve import labels, server_modules
 from marpack.torchserve.response import WorkerDeath
 from marpack.torchserve.server_modules import INSTALLED, MANIFEST_FILES, SET_BY_INITIALIZE, has_module, is_standard
+from marpack.weights.hugging_face import missing_file
 
 _CODE_FAULTS = (NameError, ImportError, SyntaxError)
 _INNER = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
@@ -278,6 +279,21 @@ def _about_module(failure: Failure) -> Hint | None:
     return Hint(f"Require a version of {top} that has {module} in requirements.txt: the installed one does not.")
 
 
+def _about_pretrained(failure: Failure) -> Hint | None:
+    """Explain a failed `from_pretrained` by the file that the model folder lacks."""
+    for frame, _ in failure.frames:
+        if frame.f_code.co_name != "from_pretrained":
+            continue
+        loader = getattr(frame.f_locals.get("cls"), "__name__", "")
+        place = Path(frame.f_locals.get("pretrained_model_name_or_path", ""))
+        if not place.is_relative_to(failure.folder) or not place.is_dir():
+            return None
+        missing = missing_file(loader, {path.name for path in place.iterdir()})
+        name = (place / missing).relative_to(failure.folder).as_posix() if missing else None
+        return Hint(f"Add {name} under files: in marpack.yaml: it is not in the archive.") if name else None
+    return None
+
+
 def _about_package(top: str, required: Iterable[str]) -> Hint:
     name = server_modules.usual_provider(top)
     if top in INSTALLED:
@@ -298,7 +314,7 @@ def _about_package(top: str, required: Iterable[str]) -> Hint:
     return Hint(f"If it is your own file, pack {top}.py. {rest}")
 
 
-_RULES = (_about_row, _about_attribute, _about_arguments, _about_key, _about_file, _about_module)
+_RULES = (_about_pretrained, _about_row, _about_attribute, _about_arguments, _about_key, _about_file, _about_module)
 
 
 def note_labels_gap(error: BaseException, handler: object) -> None:

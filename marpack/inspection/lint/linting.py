@@ -25,7 +25,7 @@ from marpack.inspection.lint.handler import (
 )
 from marpack.inspection.lint.imports import check_imports, check_names, check_shadows, reach_modules
 from marpack.inspection.lint.source import Files, MemberView
-from marpack.inspection.lint.weights import check_labels, check_model_file, check_weights
+from marpack.inspection.lint.weights import check_labels, check_model_file, check_pretrained, check_weights
 from marpack.protocol.targets import Target, TargetDifference
 
 MAX_FINDINGS = 100  # of one rule
@@ -51,6 +51,7 @@ _PYTHON_RULES: tuple[Rule, ...] = (  # not for the runtime LSP, which is C++
     lambda context: check_names(module for module, _ in reach_modules(context).values()),
     lambda context: check_shadows(context.files, context.manifest),
     check_weights,
+    check_pretrained,
     check_vocabulary,
     check_batches,
     check_lookups,

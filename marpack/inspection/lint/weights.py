@@ -31,6 +31,7 @@ from marpack.protocol.targets import Target, TargetDifference
 from marpack.torchserve.labels import LABELS_NAME, MAX_LABELS, LabelsFault, json_kind, parse_labels
 from marpack.torchserve.server_modules import NEVER_FOUND, TOPK, built_in_of
 from marpack.weights.contents import recognize
+from marpack.weights.hugging_face import CONFIG_FILE, INDEX_SUFFIX, MAX_INDEX, WEIGHTS_FILES, list_shards, missing_file
 from marpack.weights.kind import FORMATS, SERVED, WeightsFormat
 from marpack.weights.pickle import PickledCall, PickledDict
 
@@ -49,6 +50,7 @@ _TEXT = frozenset(b"\t\n\r" + bytes(range(32, 127)))
 _KNOWN_SUFFIXES = {
     suffix for kind, row in FORMATS.items() if kind is not WeightsFormat.UNKNOWN for suffix in row.suffixes
 }
+_BUNDLES = (".zip", ".tar", ".gz", ".tgz")  # the files of a model may be in them
 _INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
 _ALIKE = re.compile(r"(ind(ex|ices)|idx|id|class(es)?|labels?)[_-]?(to|2|map)?[_-]?(names?|labels?|class(es)?)?\.json")
 _SHOWN = 3  # labels of a wrong type
@@ -159,7 +161,7 @@ def _check_file(context: LintContext, name: str) -> Iterator[Finding]:
             head = file.read(256)
             found = recognize(file)
             kind = found.kind
-            substitute = _find_substitute(head) if kind is WeightsFormat.UNKNOWN else None
+            substitute = find_substitute(head) if kind is WeightsFormat.UNKNOWN else None
             is_json = substitute in (codes.WEIGHTS_JSON, codes.WEIGHTS_BOOSTER)
             is_expected = PurePosixPath(name).suffix in _KNOWN_SUFFIXES or substitute in _PLACEHOLDERS
             if kind is WeightsFormat.UNKNOWN and loader.loads_itself and (is_json or not is_expected):
@@ -181,7 +183,7 @@ def _check_file(context: LintContext, name: str) -> Iterator[Finding]:
         context.files.report_unreadable(name, error)
 
 
-def _find_substitute(head: bytes) -> Code | None:
+def find_substitute(head: bytes) -> Code | None:
     """Return the code of a file without weights, by its first bytes: a placeholder, JSON or text."""
     if not head:
         return codes.WEIGHTS_EMPTY
@@ -201,6 +203,8 @@ def _check_use(context: LintContext, name: str, kind: WeightsFormat) -> Iterator
 
     Target `marpack` decides by content, the server by suffix.
     """
+    if context.loader.loads_itself and name in WEIGHTS_FILES and CONFIG_FILE in context.files:
+        return  # transformers loads it
     row, suffix, severity = FORMATS[kind], PurePosixPath(name).suffix, context.loader.severity
     is_eager, is_marpack = bool(context.manifest.model.model_file), context.target is Target.MARPACK
     if is_marpack and kind is WeightsFormat.PICKLED_MODULE:
@@ -291,6 +295,42 @@ def _check_state(context: LintContext, name: str, root: object) -> Iterator[Find
             yield codes.WEIGHTS_DATA_PARALLEL.at(name)
         else:
             yield from check_state_keys(context.classes, model, keys, name)
+
+
+# Models that transformers loads
+
+
+def check_pretrained(context: LintContext) -> Iterator[Finding]:
+    """Yield files that `from_pretrained` needs in the model folder and that are not packed, and missing shards."""
+    module, names = context.entry.module, {PurePosixPath(name).name for name in context.files.names}
+    nodes = walk(module.tree) if module else []
+    optional = {id(inner) for node in nodes if isinstance(node, ast.If | ast.Try) for inner in walk(node)}
+    calls = [node for node in nodes if isinstance(node, ast.Call) and last_name(node.func) == "from_pretrained"]
+    if module is None or not calls or any(name.endswith(_BUNDLES) for name in names):
+        return
+    folders = {"model_dir"}  # and the names that it is assigned to
+    for node in nodes:
+        if isinstance(node, ast.Assign) and "model_dir" in ast.unparse(node.value):
+            folders.update(last_name(each) or "" for target in node.targets for each in _targets(target))
+    reported = set[str]()
+    for call in sorted(calls, key=lambda call: call.lineno):
+        loader = last_name(call.func.value) if isinstance(call.func, ast.Attribute) else None
+        place = set(re.findall(r"\w+", ast.unparse(call.args[0]))) if call.args else set()
+        is_certain = loader and place & folders and id(call) not in optional
+        missing = missing_file(loader or "", names) if is_certain else None
+        if missing and missing not in reported:
+            reported.add(missing)
+            yield codes.PRETRAINED_FILE.at(module.at(call), user=f"{loader}.from_pretrained", file=missing)
+    for index in sorted(name for name in context.files.names if name.endswith(INDEX_SUFFIX)):
+        folder = index.rpartition("/")[0]
+        for shard in list_shards(context.files.read(index, MAX_INDEX) or b"") or ():
+            if (PurePosixPath(folder) / shard).as_posix() not in context.files:
+                yield codes.PRETRAINED_FILE.at(index, user="the index of the weights", file=shard)
+
+
+def _targets(target: ast.expr) -> list[ast.expr]:
+    """Return the names and attributes that an assignment sets."""
+    return target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
 
 
 # The labels

@@ -18,6 +18,7 @@ from marpack.project.schema import FILE_NAME
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.server_modules import HandlerName
 from marpack.weights.contents import read_contents, recognize
+from marpack.weights.hugging_face import CONFIG_FILE, find_weights, is_setting
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.tensors import WeightsSummary
 
@@ -241,12 +242,13 @@ def read_handler(folder: Path, names: Iterable[str], entry: str) -> OwnHandler:
     assert file is not None  # noqa: S101 - for the type checker: a built-in has no file
     modules = [path for _, path in local_modules(file, (file.parent, folder))]
     imported = frozenset(path.relative_to(folder).as_posix() for path in modules if path.is_relative_to(folder))
-    texts, paths = set[str](), set[str]()
+    texts, paths, loads_pretrained = set[str](), set[str](), False
     for path in (file, *modules):
         tree = parse(path.read_bytes()) if path.suffix == ".py" and path.is_file() else None
         if isinstance(tree, ast.Module):
             texts.update(part for text in texts_in(tree) for part in str(text.value).split("/") if part)
             paths.update(text.strip("/") for text in _path_texts(tree))
+            loads_pretrained |= any(getattr(node, "attr", None) == "from_pretrained" for node in walk(tree))
     kept = {*imported, FILE_NAME, LABELS_NAME}  # marpack.yaml has keys for the last two
     likely = sorted(names, key=lambda name: (name.count("/"), name))
     others = [name for name in likely if name not in kept and not name.endswith(".py")]
@@ -260,6 +262,8 @@ def read_handler(folder: Path, names: Iterable[str], entry: str) -> OwnHandler:
     for name in dict.fromkeys(str(PurePosixPath(name).parent) for name in others):
         if name in paths and not any(each.startswith(f"{name}/") for each in found.values()):
             asked[f"{name}/"] = f"{name}/"
+    if loads_pretrained and CONFIG_FILE in names:
+        asked |= {name: name for name in (*filter(is_setting, others), *find_weights(others))}
     handler = HandlerName.parse(entry)
     member = f"{handler.path.removesuffix('.py')}.py"
     files = _files(folder, {*names, member}, member)

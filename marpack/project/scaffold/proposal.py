@@ -19,6 +19,7 @@ from marpack.findings import Finding
 from marpack.project.load import count_labels, labels_member
 from marpack.project.members import OFFERED, EntryPoint, near_built_in
 from marpack.project.scaffold.folder_scan import (
+    REQUIREMENTS,
     FolderScan,
     LabelsFile,
     OwnHandler,
@@ -27,12 +28,14 @@ from marpack.project.scaffold.folder_scan import (
     read_handler,
     read_weights,
 )
-from marpack.project.scaffold.template import Template, load_template, render
+from marpack.project.scaffold.pretrained import PretrainedModel, is_pretrained, read_pretrained
+from marpack.project.scaffold.template import Template, load_template, pretrained_template, render
 from marpack.project.scaffold.write_files import Source
 from marpack.project.schema import Expectation, SampleSpec
 from marpack.protocol.targets import Target
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.server_modules import TOPK
+from marpack.weights.hugging_face import WEIGHTS_FILES
 from marpack.weights.kind import FORMATS, WeightsFormat
 from marpack.weights.tensors import WeightsSummary
 
@@ -58,6 +61,8 @@ class Answers(Struct, frozen=True, kw_only=True):
     model_file: str | None = None
     labels: str | None = None
     target: Target | None = None
+    task: str | None = None  # of a Hugging Face model
+    trust_remote_code: bool = False
 
 
 class TemplateChoice(Struct, frozen=True, kw_only=True):
@@ -98,6 +103,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
     samples: SampleChoice
     brought: dict[str, bytes]  # files of the template, without samples
     made: tuple[str, ...]  # files that are rendered
+    pretrained: PretrainedModel | None = None
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -114,6 +120,8 @@ def propose(folder: Path, found: FolderScan, answers: Answers) -> Proposal:
     if answers.name is not None and not MODEL_NAME.fullmatch(answers.name):
         raise UsageError(f"'{answers.name}' is not a model name", where="--name", hint=codes.MODEL_NAME.hint)
     own = _choose_handler(folder, found, answers)
+    if own is None and _wants_pretrained(folder, found, answers):
+        return _propose_pretrained(folder, found, answers)
     weights = _choose_weights(folder, found, answers, own)
     labels = _choose_labels(folder, found, answers, weights, own)
     fit = TemplateChoice(template="custom")
@@ -131,13 +139,6 @@ def propose(folder: Path, found: FolderScan, answers: Answers) -> Proposal:
     # The server's own classifier fails with fewer classes.
     if not own and not answers.handler and handler == "image_classifier" and (fit.classes or TOPK) < TOPK:
         handler = "handler.py"
-    # A toy's labels do not replace an author's, whose weights may come later.
-    toy_labels = "toy-labels.txt" if "labels.txt" in found.names and not found.weights else "labels.txt"
-    brought = {name: template.read(name) for name in (template.weights, *template.files)} if is_toy else {}
-    if is_toy:
-        brought[toy_labels] = template.read("labels.txt")
-    if template.requirements and not found.requirements:
-        brought[template.requirements] = template.read(template.requirements)
     is_made = handler not in OFFERED and handler not in found.handlers and own is None
     made = (f"{handler.partition(':')[0].removesuffix('.py')}.py",) if is_made else ()
     draft = Proposal(
@@ -146,25 +147,84 @@ def propose(folder: Path, found: FolderScan, answers: Answers) -> Proposal:
         name=answers.name or suggested_name(folder, weights.name if weights else None),
         version=answers.version,
         handler=handler,
-        weights=template.weights if is_toy else weights.name if weights else None,
+        weights=weights.name if weights else None,
         toy=is_toy,
         model_file=answers.model_file,
-        labels=answers.labels or (toy_labels if is_toy else labels.name if labels else None),
+        labels=answers.labels or (labels.name if labels else None),
         requirements=found.requirements or template.requirements,
         config=next(iter(found.configs), None),
         target=answers.target,
         files=tuple(template.files),
         samples=choose_samples(template, found, weights, fit, own),
-        brought=brought,
+        brought={},
         made=("marpack.yaml", *made, "test_model.py", "README.md"),
     )
-    return draft if is_toy else _complete(draft, folder, found, answers, weights, own)
+    if template.requirements and not found.requirements:
+        draft = replace(draft, brought={template.requirements: template.read(template.requirements)})
+    return _add_toy(draft, found, answers) if is_toy else _complete(draft, folder, found, answers, weights, own)
+
+
+def _add_toy(draft: Proposal, found: FolderScan, answers: Answers) -> Proposal:
+    """Return a proposal with the template's model and its labels, and the note that the folder has no model."""
+    # A toy's labels do not replace an author's, whose weights may come later.
+    labels = "toy-labels.txt" if "labels.txt" in found.names and not found.weights else "labels.txt"
+    template = draft.template
+    brought = {name: template.read(name) for name in (template.weights, *template.files)}
+    return replace(
+        draft,
+        weights=template.weights,
+        labels=answers.labels or labels,
+        brought=brought | {labels: template.read("labels.txt")} | draft.brought,
+        findings=() if answers.template else (codes.DEMO_PROJECT.at(),),
+    )
+
+
+def _wants_pretrained(folder: Path, found: FolderScan, answers: Answers) -> bool:
+    """Return whether the project is for the folder's Hugging Face model; raises UsageError for options without one."""
+    others = (answers.template, answers.handler, answers.model_file, answers.labels)
+    asked = answers.task is not None or answers.trust_remote_code
+    if others == (None,) * len(others) and answers.weights in {None, *WEIGHTS_FILES} and is_pretrained(folder, found):
+        return True
+    if asked:
+        flag = "--task" if answers.task is not None else "--trust-remote-code"
+        hint = "Run it in a folder with config.json, weights and a tokenizer, without options for other models."
+        raise UsageError("it is for folders with a Hugging Face model", where=flag, hint=hint, code="no-hugging-face")
+    return False
+
+
+def _propose_pretrained(folder: Path, found: FolderScan, answers: Answers) -> Proposal:
+    """Return the project of a folder's Hugging Face model, around a handler that loads it with transformers."""
+    model = read_pretrained(folder, found, task=answers.task, trusts_code=answers.trust_remote_code)
+    template = pretrained_template(model.task)
+    content = template.read(template.samples[0].input).replace(b"[MASK]", model.mask.encode())
+    own = [name for name in found.inputs if name.endswith(tuple(template.suffixes))]
+    return Proposal(
+        template=template,
+        fit=TemplateChoice(template=template.name),
+        name=answers.name or suggested_name(folder, None),
+        version=answers.version,
+        handler=template.handler,
+        weights=model.weights,
+        toy=False,
+        model_file=None,
+        labels=None,
+        requirements=REQUIREMENTS,
+        config=next(iter(found.configs), None),
+        target=answers.target,
+        files=model.members,
+        samples=_expect_200(own) if own else _stand_in(Path(template.samples[0].input).suffix, content),
+        brought={} if found.requirements else {REQUIREMENTS: "".join(f"{x}\n" for x in model.requirements).encode()},
+        made=("marpack.yaml", template.handler, "test_model.py", *({"README.md"} - found.names)),
+        pretrained=model,
+        findings=model.findings,
+    )
 
 
 def _choose_handler(folder: Path, found: FolderScan, answers: Answers) -> OwnHandler | None:
     """Return the author's handler: the named one, or, unless a template is named, the likeliest in the folder."""
     entry = answers.handler
-    if entry is None and answers.template is None:
+    is_written = answers.template is not None or answers.task is not None or answers.trust_remote_code
+    if entry is None and not is_written:
         # First those that are called handlers, then those at the top; functions that only look like one come last.
         likely = sorted(found.handlers, key=lambda name: ("handler" not in name, "/" in name, ":" in name))
         entry = next(iter(likely), None)
@@ -285,13 +345,17 @@ def choose_samples(
         if found.pictures:
             return _expect_200(found.pictures)
         picture = "gray.png" if choice.gray and template.takes != "picture" else "red.png"
-        name, content = f"{_GENERATED}.png", (template.folder.parent / picture).read_bytes()
-    elif template.takes == "numbers":
+        return _stand_in(".png", (template.folder.parent / picture).read_bytes())
+    if template.takes == "numbers":
         row = [0.5] * (width_of(weights.contents) or 3)
         value = [row, row] if template.name == "streaming" else row
-        name, content = f"{_GENERATED}.json", msgspec.json.encode(value) + b"\n"
-    else:
-        name, content = f"{_GENERATED}{Path(first).suffix}", template.read(first)
+        return _stand_in(".json", msgspec.json.encode(value) + b"\n")
+    return _stand_in(Path(first).suffix, template.read(first))
+
+
+def _stand_in(suffix: str, content: bytes) -> SampleChoice:
+    """Return a generated sample, which shows only that the model responds."""
+    name = f"{_GENERATED}{suffix}"
     mark = f"sha256:{hashlib.sha256(content).hexdigest()}"
     sample = SampleSpec(input=name, expect=Expectation(status=200), generated=mark)
     return SampleChoice(listed=(sample,), brought={name: content}, stand_ins=True)
@@ -386,7 +450,7 @@ def assemble(proposal: Proposal, convert: Convert, *, for_new: bool = True) -> d
         "built_in": proposal.built_in,
         "config_file": proposal.config,
         "metadata": {},
-        "batch_size": 4 if is_toy and template.name != "text_classifier" else 1,
+        "batch_size": 4 if (is_toy and template.name != "text_classifier") or proposal.pretrained else 1,
         "samples": [msgspec.to_builtins(sample) for sample in proposal.samples.listed],
         "stand_ins": proposal.samples.stand_ins,
         "brought_samples": bool(proposal.samples.brought),
@@ -401,7 +465,7 @@ def assemble(proposal: Proposal, convert: Convert, *, for_new: bool = True) -> d
     files: dict[str, Source] = {}
     for name in proposal.made:
         is_handler = name.endswith(".py") and name != "test_model.py"
-        files[name] = render(f"{template.name}/handler.py.j2" if is_handler else f"{name}.j2", values)
+        files[name] = render(f"{template.name}/{template.source}.py.j2" if is_handler else f"{name}.j2", values)
     if for_new and proposal.converts and proposal.weights:
         files[proposal.weights] = partial(convert, proposal.converts)
     return files | proposal.brought | (proposal.samples.brought if for_new else {})

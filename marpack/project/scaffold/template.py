@@ -37,6 +37,8 @@ class Template(Struct, frozen=True, kw_only=True):
     files: list[str] = []
     requirements: str | None = None
     reads_pictures: bool = False  # its handler can be written for pictures instead of numbers
+    source: str = "handler"  # the stem of its handler's template
+    suffixes: list[str] = []  # of inputs in the folder that can be samples; empty: any
     folder: Path = Path()
 
     @property
@@ -66,6 +68,14 @@ def load_template(name: str) -> Template:
         raise UsageError(f"unknown template '{name}'", hint=f"Choose one of {', '.join(template_names())}")
     found = msgspec.convert(yaml.safe_load((folder / _ABOUT).read_bytes()), Template)
     return msgspec.structs.replace(found, folder=folder)
+
+
+def pretrained_template(task: str) -> Template:
+    """Return the template of a task of Hugging Face models, which has no model of its own."""
+    folder = templates() / _FOLDER / "hugging_face"
+    row = {"handler": "handler.py", "weights": "", "model": "", "test": ""}
+    row |= yaml.safe_load((folder / "tasks.yaml").read_bytes())[task]
+    return msgspec.structs.replace(msgspec.convert(row, Template), folder=folder, source=task)
 
 
 def render(name: str, values: dict[str, Any]) -> bytes:  # Any: each variable of the templates has its type

@@ -31,6 +31,7 @@ CASES = [
     style("service", "custom_service.py", packed=STATE, serialized_file="model.pt", model_file="model.py"),
     style(
         "transformers_text", "transformer_handler.py", NEED, "N weights-suffix model.bin",
+        "W pretrained-file transformer_handler.py:36",  # without a tokenizer, this style would fail
         packed={"model.bin": "script"}, serialized_file="model.bin", requirements_file="requirements.txt",
     ),
     style(

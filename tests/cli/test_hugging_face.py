@@ -1,0 +1,113 @@
+"""Folders with Hugging Face models: what `init` writes, what the handler answers, and what each mistake is called."""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from days import by_day
+from invoking import Invoked, invoke
+
+import marpack
+
+pytestmark = pytest.mark.usefixtures("uncovered")
+
+TASKS = (
+    *("text-classification", "token-classification", "question-answering", "fill-mask", "feature-extraction"),
+    *("text-generation", "image-classification", "ctc", "whisper"),
+)
+# A second request of a batch, shorter than the sample; without one, the sample again.
+OTHERS = dict.fromkeys(("text-classification", "token-classification", "fill-mask", "feature-extraction"), "dog")
+OTHERS |= {"question-answering": {"question": "where?", "context": "paris"}, "text-generation": "dog sat on"}
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a model for each task, which only one process of a run makes."""
+    every = tmp_path_factory.getbasetemp()
+    where = (every.parent if "PYTEST_XDIST_WORKER" in os.environ else every) / "hugging-face"
+    with Path(f"{where}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not where.exists():
+            making = where.with_suffix(".new")
+            making.mkdir()
+            script = Path(__file__).with_name("pretrained_models.py")
+            subprocess.run([sys.executable, script, making], check=True, capture_output=True)
+            making.rename(where)
+    return where
+
+
+@pytest.fixture
+def copied(models: Path, tmp_path: Path) -> Callable[[str], Path]:
+    """Return a function that copies a model into a folder of its own."""
+
+    def copied(name: str) -> Path:
+        return Path(shutil.copytree(models / name, tmp_path / name))
+
+    return copied
+
+
+def init(folder: Path, *words: str, code: int = 0) -> Invoked:
+    return invoke("init", str(folder), *words, code=code)
+
+
+def codes(done: Invoked) -> list[str]:
+    return [finding["code"] for finding in json.loads(done.stdout)["findings"]]
+
+
+def project(folder: Path) -> dict[str, object]:
+    found: dict[str, object] = yaml.safe_load((folder / "marpack.yaml").read_text())
+    return found
+
+
+def comparable(value: object, number: Callable[[float], object] = float) -> object:
+    """Return a response without the keys that only transformers' pipelines give, and without lists of one item."""
+    if isinstance(value, dict):
+        dropped = {"word", "index", "token", "sequence"}
+        return {key: comparable(item, number) for key, item in value.items() if key not in dropped}
+    if isinstance(value, list):
+        return comparable(value[0], number) if len(value) == 1 else [comparable(item, number) for item in value]
+    return number(value) if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize("name", by_day(TASKS, "text-classification", "image-classification"))
+def test_the_handler_answers_as_transformers_does(name: str, models: Path, copied: Callable[[str], Path]):
+    folder = copied(name)
+    init(folder)
+    (sample,) = project(folder)["samples"]
+    body = (folder / sample["input"]).read_bytes()
+    with marpack.load(folder) as model:
+        alone = model.predict(folder / sample["input"])
+        _, batched = model.predict_batch([OTHERS.get(name, body), body])
+    expected = json.loads((models / "expected.json").read_text())[name]
+    expected = comparable(expected, lambda number: pytest.approx(number, abs=1e-4))
+    for answer in (alone, batched):
+        assert answer.status == 200, answer.troubles
+        assert (answer.body if name == "text-generation" else comparable(answer.json())) == expected
+
+
+def test_the_project_packs_what_the_model_needs_and_names_the_rest(copied: Callable[[str], Path]):
+    folder = copied("feature-extraction")
+    (folder / "README.md").write_text("---\npipeline_tag: sentence-similarity\n---\nThe model card.\n")
+    for name in ("pytorch_model.bin", "tf_model.h5", ".gitattributes"):
+        (folder / name).write_bytes(b"x")
+    (folder / ".git").mkdir()
+    assert codes(init(folder, "--json")) == ["task-chosen", "left-out"]
+    assert project(folder)["weights"] == "model.safetensors"
+    assert project(folder)["files"] == [
+        *("1_Pooling/config.json", "config.json", "modules.json", "tokenizer.json", "tokenizer_config.json"),
+    ]
+    assert "The model card." in (folder / "README.md").read_text()
+    handler = (folder / "handler.py").read_text()
+    assert "local_files_only=True" in handler
+    assert handler.index('os.environ["HF_HUB_OFFLINE"] = "1"') < handler.index("from transformers import")
+    assert "normalize(vectors, dim=1)" in handler
+    assert (folder / "requirements.txt").read_text().startswith("transformers==")
+    checked = marpack.inspect(folder)
+    assert {member.name for member in checked.members} >= {"1_Pooling/config.json", "model.safetensors"}
