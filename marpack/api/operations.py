@@ -365,7 +365,7 @@ def describe_plan(options: BuildOptions, bar: Bar) -> BuildPlan:
     if options.vendor:
         raise UsageError("--dry-run and --vendor exclude each other", hint="Leave out --vendor: it writes vendor.lock.")
     found = plan_build(options, bar)
-    members = tuple(MemberPlan(each.name, each.size) for each in found.plan.members)
+    members = tuple(MemberPlan(each.name, each.size) for each in found.plan.packed)
     return BuildPlan(
         path=str(found.plan.output),
         format=found.plan.format,

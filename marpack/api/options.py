@@ -132,8 +132,11 @@ class BuildOptions(_BuildArguments, frozen=True, kw_only=True):
         Option("Archive to write, or a folder for it.", ("-o", "--output"), "PATH", default="NAME.mar in the project"),
     ] = None
     archive_format: Annotated[
-        Literal["default", "zip-store", "tgz", "no-archive"] | None,
-        Option("Format of the archive: .mar (default, zip-store), .tar.gz or a folder.", default="the project's"),
+        Literal["default", "zip-store", "tgz", "no-archive", "sagemaker"] | None,
+        Option(
+            "Format of the archive: .mar (default, zip-store), .tar.gz, a folder, or SageMaker's model.tar.gz.",
+            default="the project's",
+        ),
     ] = None
     force: Annotated[
         bool, Option("Replace an existing output. A project's output is always replaced.", ("-f", "--force"))

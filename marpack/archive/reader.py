@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from fnmatch import fnmatchcase
 from functools import partial
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import BinaryIO
 
@@ -25,11 +27,13 @@ from marpack.archive.protocol import (
     Method,
     Progress,
     check_member_name,
+    check_member_names,
     is_in_registry,
     no_progress,
     quoted,
     require_files,
 )
+from marpack.archive.sagemaker import is_sagemaker_folder, missing_members
 from marpack.archive.staging import extract_blocks, extraction_error, staged_folder
 from marpack.archive.zip_archive import ZipArchive
 from marpack.errors import (
@@ -41,6 +45,7 @@ from marpack.errors import (
     convert_os_errors,
     located,
 )
+from marpack.finding_codes import SAGEMAKER_LAYOUT
 from marpack.findings import Finding
 
 _GZIP = b"\x1f\x8b"
@@ -116,7 +121,7 @@ class FolderArchive(Archive):
         """List the files; raises ArchiveError naming the one that no archive may hold."""
         self.source = source
         with located(source):
-            self._path = _find_root(path.absolute(), source)
+            self._path = path.absolute() if is_sagemaker_folder(path) else _find_root(path.absolute(), source)
             entries: dict[str, Entry] = {}
             for file, status in _list_files(self._path, source):
                 name = file.relative_to(self._path).as_posix()
@@ -129,19 +134,39 @@ class FolderArchive(Archive):
                 if len(entries) > limits.members:
                     hint = "Check that this is a model folder, or raise the limit with --max-members."
                     raise LimitExceededError(f"the folder has more than {limits.members} files", hint=hint)
-        self.entries: Mapping[str, Entry] = MappingProxyType(entries)
-        self.server_findings: tuple[Finding, ...] = ()
+            self._added = missing_members(entries.keys())
+            check_member_names([*entries, *self._added] if self._added else ())
+        added = {
+            name: Entry(name=name, size=len(data), compressed_size=len(data), method=Method.STORED)
+            for name, data in self._added.items()
+        }
+        self._linked: TemporaryDirectory[str] | None = None  # with the added members
+        self.entries: Mapping[str, Entry] = MappingProxyType(entries | added)
+        self.server_findings: tuple[Finding, ...] = (SAGEMAKER_LAYOUT.at(source),) if added else ()
 
     def open(self, name: str) -> BinaryIO:
         """Open one file; see `Archive.open`. There is no CRC to check."""
         _ = self.entries[name]
+        if name in self._added:
+            return BytesIO(self._added[name])
         with _reading(f"the file {quoted(name)}", self.source):
             return (self._path / name).open("rb")
 
     def materialize(self) -> Path:
-        """Return the folder itself."""
+        """Return the folder itself; of SageMaker's layout, a folder with the added members and links to the files."""
         _ = self.manifest
-        return self._path
+        if not self._added:
+            return self._path
+        if self._linked is None:
+            self._linked = TemporaryDirectory(prefix="marpack-sagemaker-", ignore_cleanup_errors=True)
+            for name in self.entries:
+                place = Path(self._linked.name, name)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if name in self._added:
+                    place.write_bytes(self._added[name])
+                else:
+                    place.symlink_to(self._path / name)
+        return Path(self._linked.name).resolve()
 
     def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
         """Copy files into a folder; see `Archive.extract`."""
@@ -151,7 +176,9 @@ class FolderArchive(Archive):
                     extract_blocks(iter(partial(file.read, BLOCK), b""), folder, name, progress)
 
     def close(self) -> None:
-        """Do nothing: files are open only while they are read."""
+        """Remove the links of SageMaker's layout; files are open only while they are read."""
+        if self._linked is not None:
+            self._linked.cleanup()
 
 
 def _find_root(path: Path, source: str) -> Path:

@@ -3,6 +3,8 @@
 import tarfile
 from collections.abc import Collection, Mapping
 from functools import cached_property
+from hashlib import blake2b
+from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
@@ -27,9 +29,10 @@ from marpack.archive.protocol import (
     quoted,
     total_size,
 )
+from marpack.archive.sagemaker import handler_source, missing_members
 from marpack.archive.staging import extract_blocks, make_folders
 from marpack.errors import ArchiveError, DamagedArchiveError, LimitExceededError, UnsafeArchiveError, located
-from marpack.finding_codes import ARCHIVE_SUFFIX, TGZ_NO_ROOT_FOLDER
+from marpack.finding_codes import ARCHIVE_SUFFIX, SAGEMAKER_LAYOUT, TGZ_NO_ROOT_FOLDER
 from marpack.findings import Finding
 
 _READ, _PIECE = 1 << 18, 1 << 20  # bytes asked of the file, and of the inflater
@@ -197,6 +200,7 @@ class TarListing(Struct, frozen=True, kw_only=True):
     files: Mapping[str, Record]
     folders: tuple[str, ...]
     findings: tuple[Finding, ...]
+    added: Mapping[str, bytes] = {}  # members of SageMaker's layout that the tar lacks
 
 
 def list_members(found: list[Record], source: str) -> TarListing:
@@ -226,11 +230,13 @@ def list_members(found: list[Record], source: str) -> TarListing:
         names = {name: f"{short}/".removeprefix(root).removesuffix("/") for name, short in plain.items()}
         findings = (TGZ_NO_ROOT_FOLDER.at(source), *findings)
     check(names)
-    return TarListing(
-        files={names[file.name]: file for file in files},
-        folders=tuple(filter(None, (names[each.name] for each in folders))),
-        findings=findings,
-    )
+    inner = tuple(filter(None, (names[each.name] for each in folders)))
+    packed = {names[file.name]: file for file in files}
+    added = missing_members(packed.keys(), inner)
+    if added:
+        check_member_names([*packed, *added], inner)
+        findings = (SAGEMAKER_LAYOUT.at(source),)  # SageMaker extracts the tar, so its form is not the server's concern
+    return TarListing(files=packed, folders=inner, findings=findings, added=added)
 
 
 class TarArchive(Archive):
@@ -266,15 +272,22 @@ class TarArchive(Archive):
     @cached_property
     def _extracted(self) -> Cached | None:
         """The extracted archive in the cache, if the archive itself was not read."""
-        return None if "_contents" in vars(self) else self._cache.find(self._data.identity)
+        return None if "_contents" in vars(self) else self._cache.find(self._key)
+
+    @cached_property
+    def _key(self) -> str:
+        """The name of the extracted archive in the cache: another version of marpack may add another handler."""
+        return blake2b(self._data.identity.encode() + handler_source(), digest_size=16).hexdigest()
 
     @cached_property
     def entries(self) -> Mapping[str, Entry]:  # type: ignore[override]  # computed at the first use
         """Every file by its name; see `Archive.entries`."""
+        sizes = {name: record.size for name, record in self._contents.files.items()}
+        sizes |= {name: len(data) for name, data in self._contents.added.items()}
         return MappingProxyType(
             {
-                name: Entry(name=name, size=record.size, compressed_size=record.size, method=Method.DEFLATED)
-                for name, record in self._contents.files.items()
+                name: Entry(name=name, size=size, compressed_size=size, method=Method.DEFLATED)
+                for name, size in sizes.items()
             }
         )
 
@@ -293,6 +306,8 @@ class TarArchive(Archive):
 
     def open(self, name: str) -> BinaryIO:
         """Open one member; see `Archive.open`. The gzip stream's own CRC was checked when it was decompressed."""
+        if name in self._contents.added:
+            return BytesIO(self._contents.added[name])
         record = self._contents.files[name]
         return self._spool.open(record.offset, record.size)
 
@@ -302,7 +317,7 @@ class TarArchive(Archive):
             del self._extracted
         if not self._extracted:
             _ = self.manifest  # report its problems before anything is written
-            self._extracted = self._cache.fill(self._data.identity, self.extract_all, size=total_size(self))
+            self._extracted = self._cache.fill(self._key, self.extract_all, size=total_size(self))
         return self._extracted.folder
 
     def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
@@ -312,6 +327,9 @@ class TarArchive(Archive):
         for name, record in contents.files.items():
             if names is None or name in names:
                 extract_blocks(self._spool.blocks(record.offset, record.size), folder, name, progress)
+        for name, data in contents.added.items():
+            if names is None or name in names:
+                extract_blocks(iter((memoryview(data),)), folder, name, progress)
 
     def close(self) -> None:
         """Release the file, its decompressed bytes, and the folder in the cache."""

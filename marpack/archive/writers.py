@@ -130,7 +130,7 @@ def _zip64(*values: int) -> bytes:
 
 
 class TarWriter:
-    """Writes a gzipped tar, front to back, into a file."""
+    """Writes a gzipped tar, front to back, into a file; `root` is what all names begin with."""
 
     def __init__(self, file: BinaryIO, copier: Copier, *, root: str) -> None:
         self._file = file
@@ -143,7 +143,7 @@ class TarWriter:
         """Write one member; see `Writer.add`."""
         from tarfile import PAX_FORMAT, TarInfo  # noqa: PLC0415 - most archives are zips
 
-        header = TarInfo(f"{self._root}/{name}")
+        header = TarInfo(self._root + name)
         header.size, header.mode, header.mtime = size, 0o644, _MTIME
         self._put(header.tobuf(PAX_FORMAT, errors="strict"))
         sums = self._copier.copy(source, size, self._put)

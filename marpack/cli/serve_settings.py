@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from marpack.api.operations import cache_of
 from marpack.api.session_options import ServeOptions
 from marpack.api.sessions import Consent, isolated_python, load_of
+from marpack.archive.protocol import MANIFEST_NAME
 from marpack.cli.options import project_above
 from marpack.cli.session import print_aside, show_origin
 from marpack.errors import MarpackError, UsageError
@@ -303,6 +304,7 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             try:
                 models.append(ReloadableModel(plan_again(), file, plan_again))
             except MarpackError as error:
+                self._refuse_default_handler(file)
                 log_failure(name or file.name, error)
         seen: dict[tuple[str, str], str] = {}
         for plan in (model.plan for model in models):
@@ -312,6 +314,13 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
                 raise UsageError(what, hint=f"Give one another name: other={path}.")
             seen[version] = path
         return [model.plan for model in models], Reloader(models) if options.reload else None
+
+    def _refuse_default_handler(self, file: Path) -> None:
+        """Raise UsageError for a folder whose handler is the default_service_handler of the config file."""
+        if self.config.default_service_handler and file.is_dir() and not (file / MANIFEST_NAME).exists():
+            what = f"the folder has no {MANIFEST_NAME}, and marpack does not use default_service_handler"
+            hint = "Build an archive that names its handler: marpack build --help lists the options."
+            raise UsageError(what, where=str(file), hint=hint, code="folder-without-manifest")
 
     def _plan(self, loader: ModelLoader, source: str | None, name: str | None, *, trust_url: bool = False) -> ModelPlan:
         """Plan a source, after building the archive of a project."""

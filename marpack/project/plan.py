@@ -11,7 +11,9 @@ from stat import S_ISREG
 from typing import Any, BinaryIO
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace as changed
 
+from marpack.archive import sagemaker
 from marpack.archive.copying import Copier
 from marpack.archive.index import Index, Metadata, Vendored, index_digest
 from marpack.archive.manifest import Manifest
@@ -31,17 +33,18 @@ from marpack.version import __version__
 
 
 class Format(StrEnum):
-    """The original archiver's names for the forms of an archive."""
+    """The names for the forms of an archive, which are the original archiver's."""
 
     DEFAULT = "default"
     ZIP_STORE = "zip-store"
     TGZ = "tgz"
     NO_ARCHIVE = "no-archive"
+    SAGEMAKER = "sagemaker"  # not the original's: a model.tar.gz for AWS's images
 
     @property
     def suffix(self) -> str:
         """The suffix of an archive's file; "" for a folder."""
-        return {Format.TGZ: ".tar.gz", Format.NO_ARCHIVE: ""}.get(self, ".mar")
+        return {Format.TGZ: ".tar.gz", Format.SAGEMAKER: ".tar.gz", Format.NO_ARCHIVE: ""}.get(self, ".mar")
 
 
 class Role(StrEnum):
@@ -80,9 +83,23 @@ class Plan(Struct, frozen=True, kw_only=True):
     source_commit: str | None = None  # for marpack.json: 40 or 64 lower-case hexadecimal digits
 
     @property
+    def packed(self) -> tuple[PlannedMember, ...]:
+        """The members that the format includes: AWS's images need no manifest, samples and handler."""
+        if self.format is not Format.SAGEMAKER:
+            return self.members
+        model, names = self.manifest.model, {member.name for member in self.members}
+        renamed = {model.requirements_file: sagemaker.REQUIREMENTS} if sagemaker.REQUIREMENTS not in names else {}
+        left_out = {model.handler, model.requirements_file} - renamed.keys()
+        return tuple(
+            changed(member, name=renamed.get(member.name, member.name))
+            for member in self.members
+            if member.name not in left_out and not member.name.startswith("MAR-INF/")
+        )
+
+    @property
     def size(self) -> int:
         """The bytes of all members, the total of the progress of `pack`; raises BuildError for an unreadable file."""
-        return sum(member.size for member in self.members)
+        return sum(member.size for member in self.packed)
 
 
 class Built(Struct, frozen=True, kw_only=True):
@@ -121,6 +138,10 @@ def check_output(plan: Plan) -> None:
     Raises OutputExistsError if it exists and may not be replaced, ProjectError if an archive cannot be there.
     """
     output, is_model_folder, what = plan.output, plan.format is Format.NO_ARCHIVE, None
+    is_script_packed = any(member.name == sagemaker.SCRIPT for member in plan.members)
+    if plan.format is Format.SAGEMAKER and not (is_script_packed and plan.manifest.model.handler == sagemaker.HANDLER):
+        message = f"the format sagemaker requires {sagemaker.SCRIPT} and the handler {sagemaker.HANDLER}"
+        raise ProjectError(message, where=str(output), hint="To begin with both: marpack init --from model.tar.gz")
     blocker = next((parent for parent in output.parents if parent.exists()), None)
     if blocker is not None and not blocker.is_dir():
         what = f"{blocker} is a file, so nothing can be written below it"
@@ -225,10 +246,12 @@ def pack(plan: Plan, progress: Progress | None = None) -> Built:
             if isinstance(place, Path):
                 writer: Writer = FolderWriter(place, copier)
             elif plan.format is Format.TGZ:
-                writer = TarWriter(place, copier, root=plan.manifest.model.name)
+                writer = TarWriter(place, copier, root=f"{plan.manifest.model.name}/")
+            elif plan.format is Format.SAGEMAKER:
+                writer = TarWriter(place, copier, root="")
             else:
                 writer = ZipWriter(place, copier)
-            digest = _write(plan, writer, progress)
+            digest, count = _write(plan, writer, progress)
     except OSError as error:
         hint = "Choose another output, or change its permissions."
         if is_disk_full(error):
@@ -240,24 +263,28 @@ def pack(plan: Plan, progress: Progress | None = None) -> Built:
         path=plan.output,
         size=sum(each.stat().st_size for each in written if each.is_file()),
         content_digest=digest,
-        members=len(plan.members) + 2,
+        members=count,
         seconds=time.perf_counter() - started,
     )
 
 
-def _write(plan: Plan, writer: Writer, progress: Progress | None) -> str:
-    """Write every member, weights first, then MANIFEST.json and marpack.json; return the content digest."""
+def _write(plan: Plan, writer: Writer, progress: Progress | None) -> tuple[str, int]:
+    """Write every member, weights first, then MANIFEST.json and marpack.json; return content digest and member count.
+
+    SageMaker's format lacks these two; its content digest is that of the marpack.json that lists its members.
+    """
 
     def place(member: PlannedMember) -> tuple[int, str]:
         role = Role.META if member.name.startswith("MAR-INF/") else member.role
         return list(Role).index(role), member.name
 
     entries = []
-    for member in sorted(plan.members, key=place):
+    for member in sorted(plan.packed, key=place):
         with _open(member.source, progress) as (source, size):
             entries.append(writer.add(member.name, source, size, aligned=member.role is Role.WEIGHTS))
-    manifest = plan.manifest.to_json()
-    entries.append(writer.add(MANIFEST_NAME, BytesIO(manifest), len(manifest)))
+    if plan.format is not Format.SAGEMAKER:
+        manifest = plan.manifest.to_json()
+        entries.append(writer.add(MANIFEST_NAME, BytesIO(manifest), len(manifest)))
     commit = {"source_commit": plan.source_commit} if plan.source_commit else {}
     index = Index(
         members=tuple(entries),
@@ -267,6 +294,7 @@ def _write(plan: Plan, writer: Writer, progress: Progress | None) -> str:
         vendored=plan.vendored,
         target=plan.target,
     ).to_json()
-    writer.add(INDEX_NAME, BytesIO(index), len(index))
+    if plan.format is not Format.SAGEMAKER:
+        entries.append(writer.add(INDEX_NAME, BytesIO(index), len(index)))
     writer.finish()
-    return index_digest(index)
+    return index_digest(index), len(entries)

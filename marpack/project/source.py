@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from marpack.archive.index import index_of
 from marpack.archive.protocol import MANIFEST_NAME, Limits, is_in_registry, no_progress
 from marpack.archive.reader import open_archive
+from marpack.archive.sagemaker import SCRIPT, is_sagemaker_folder
 from marpack.errors import ArchiveError, NoProjectError, UsageError, refuse_unusable_paths, shortened
 from marpack.weights.kind import SUFFIXES
 
@@ -96,9 +97,9 @@ def resolve(  # noqa: PLR0913 - each has a default
         raise UsageError("the file or folder does not exist", where=source, hint=hint, code="source-not-found")
     if path.name == FILE_NAME or (path.is_dir() and (path / FILE_NAME).is_file()):
         return _resolve_project(path, bar, cache, allow_outside=allow_outside, build_in=build_in)
-    if source is not None and (path.is_file() or (path / MANIFEST_NAME).is_file()):
+    if source is not None and (path.is_file() or _is_model_folder(path)):
         return ResolvedSource(path=path)
-    what = f"this folder is neither a project (no {FILE_NAME}) nor a model folder (no {MANIFEST_NAME})"
+    what = f"this folder is neither a project (no {FILE_NAME}) nor a model folder (no {MANIFEST_NAME} and no {SCRIPT})"
     raise NoProjectError(what, where=str(path), hint="Name an archive, or go to the project's folder.")
 
 
@@ -111,7 +112,7 @@ def find_project(folder: Path, home: Path) -> Path | None:
     from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as above
 
     real, home = folder.resolve(), home.resolve()
-    if (real / FILE_NAME).exists() or (real / MANIFEST_NAME).exists():
+    if (real / FILE_NAME).exists() or _is_model_folder(real):
         return None
     upwards = (real, *real.parents)
     ends = (number for number, each in enumerate(upwards) if each == home or (each / ".git").exists())
@@ -155,7 +156,11 @@ def is_archive(path: Path) -> bool:
         return path.suffix not in {".yaml", ".yml"}
     from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as above
 
-    return (path / MANIFEST_NAME).is_file() and not (path / FILE_NAME).is_file()
+    return _is_model_folder(path) and not (path / FILE_NAME).is_file()
+
+
+def _is_model_folder(path: Path) -> bool:
+    return (path / MANIFEST_NAME).is_file() or is_sagemaker_folder(path)
 
 
 def _resolve_project(

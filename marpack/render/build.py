@@ -54,12 +54,17 @@ class BuildPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def plan_page(plan: BuildPlan) -> Page:
     """Return the page of `marpack build --dry-run`."""
+    added = (
+        ""
+        if plan.format is Format.SAGEMAKER
+        else " The archive also gets MAR-INF/MANIFEST.json and MAR-INF/marpack.json."
+    )
     return Page(
         title=plan.path,
         verdict=Cell("would build", "good"),
         facts=(Fact("size", f"{decimal(plan.size)} in {len(plan.members)} member{'s' * (len(plan.members) != 1)}"),),
         tables=(Table.of(plan.members, lambda each: Row.of(each.name, number(decimal(each.size))), most=1 << 16),),
-        closing="Nothing was written. The archive also gets MAR-INF/MANIFEST.json and MAR-INF/marpack.json.",
+        closing=f"Nothing was written.{added}",
     )
 
 

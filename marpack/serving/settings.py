@@ -291,6 +291,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     disable_system_metrics: _Flag = None
     metric_time_interval: _Above0 = None  # s
     service_envelope: _Text = None
+    default_service_handler: _Text = None  # only reported
     ts_open_inference_protocol: _Flag = None
     blacklist_env_vars: _Pattern = None
     limit_max_image_pixels: _Flag = None
@@ -372,7 +373,7 @@ def _notes(texts: Mapping[str, str], parsers: Mapping[str, object]) -> Iterator[
     """Yield a sentence for keys without an effect, one for each reason, and for values that are probably mistakes."""
     ignored: dict[str, list[str]] = {}
     for key, text in texts.items():
-        if key in parsers:
+        if key in parsers and key not in _IGNORED:
             if parsers[key] is _flag and text.lower() not in {"true", "false"}:
                 yield f"{key} is {quoted(text)}, which counts as false; write true or false with nothing after it"
         elif key not in _IGNORED:

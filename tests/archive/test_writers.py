@@ -260,7 +260,7 @@ def test_a_tar_holds_what_was_written_and_nothing_of_this_moment(tmp_path: Path,
     written = []
     for name in ("a.tar.gz", "b.tar.gz"):
         with (tmp_path / name).open("wb") as file, Copier() as copier:
-            writer = TarWriter(file, copier, root="model")
+            writer = TarWriter(file, copier, root="model/")
             members = [writer.add(member, BytesIO(data), len(data)) for member, data in contents.items()]
             writer.finish()
         written.append((tmp_path / name).read_bytes())

@@ -307,6 +307,45 @@ def test_a_model_store_and_a_config(make_mar, tmp_path):
         assert b"ts_inference_requests_total" in server.request("/metrics", what="metrics")[2]
 
 
+INFERENCE = """
+def model_fn(model_dir):
+    return "loaded"
+
+def transform_fn(model, body, content_type, accept, context):
+    name = "X-Amzn-SageMaker-Custom-Attributes"
+    context.set_response_header(0, name, context.get_request_header(0, name))
+    return f"{model} {type(body).__name__} {content_type}", accept
+"""
+
+
+def test_a_folder_of_sagemaker_s_is_served_with_the_start_line_of_aws_images(tmp_path):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "model/code").mkdir(parents=True)
+    (tmp_path / "model/code/inference.py").write_text(INFERENCE)
+    (tmp_path / "config.properties").write_text(
+        "decode_input_request=false\ndefault_service_handler=/toolkit/handler_service.py:handle\n"
+    )
+    words = ["--start", "--model-store", "store", "--ts-config", "config.properties", "--models", "model=model"]
+    with serving(*words, cwd=tmp_path) as server:
+        assert server.request("/ping")[0] == 200
+        attributes = "X-Amzn-SageMaker-Custom-Attributes"
+        headers = {"Content-Type": "text/csv", "Accept": "text/plain", attributes: "trace=1"}
+        status, found, body = server.request("/invocations", b"1,2", headers=headers)
+        assert (status, body) == (200, b"loaded str text/csv")
+        assert (found["content-type"], found[attributes.lower()]) == ("text/plain", "trace=1")
+    assert not list((tmp_path / "model").rglob("__pycache__"))
+
+
+def test_a_folder_that_needs_the_default_service_handler_is_refused(refused, tmp_path):
+    (tmp_path / "store/model").mkdir(parents=True)
+    (tmp_path / "store/model/model.pt").write_bytes(b"")
+    (tmp_path / "config.properties").write_text("default_service_handler=handler.py:handle\n")
+    code, said = refused("--model-store", "store", "--ts-config", "config.properties", "--models", "model=model")
+    assert code == 2
+    assert "store/model" in said
+    assert "default_service_handler" in said
+
+
 NO_MODELS = "no models are loaded; load those of the model store with --models all"
 
 

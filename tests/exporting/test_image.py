@@ -140,6 +140,8 @@ def test_the_entry_point_serves_the_archive_by_words_and_variables(start: Start,
         (["opt/net.tar.gz", "opt/notes.txt"], "opt/net.tar.gz"),
         (["opt/MAR-INF/MANIFEST.json", "opt/other.mar"], "opt"),
         (["opt/net/MAR-INF/MANIFEST.json"], "opt/net"),
+        (["opt/code/inference.py", "opt/model.pt"], "opt"),
+        (["opt/net/code/inference.py"], "opt/net"),
     ],
 )
 def test_the_first_folder_with_an_archive_is_served(made: list[str], found: str, start: Start, tmp_path: Path):

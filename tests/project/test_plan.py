@@ -22,7 +22,7 @@ from marpack.project.plan import Format, Plan, PlannedMember, Role, pack
 from marpack.version import __version__
 
 MakePlan = Callable[..., Plan]
-FORMATS = list(Format)
+FORMATS = [form for form in Format if form is not Format.SAGEMAKER]  # it leaves members out
 ORDER = [
     "digits.pt",
     "assets/é/vocab.txt",

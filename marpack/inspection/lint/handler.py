@@ -5,11 +5,13 @@ import builtins
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
+from pathlib import PurePosixPath
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack import finding_codes as codes
+from marpack.archive import sagemaker
 from marpack.archive.manifest import Manifest
 from marpack.errors import did_you_mean
 from marpack.findings import Finding, Severity
@@ -250,6 +252,8 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 def search_path(manifest: Manifest) -> tuple[str, ...]:
     """Return the folders of the archive that the worker's search path begins with."""
+    if manifest.model.handler == sagemaker.HANDLER:
+        return f"{PurePosixPath(sagemaker.SCRIPT).parent}/", ""
     folder = HandlerName.parse(manifest.model.handler).folder
     return ("",) if folder is None else (f"{folder}/", "")
 
@@ -375,6 +379,13 @@ class LintContext(Struct, frozen=True, kw_only=True, dict=True):
         """The model file, parsed."""
         name = self.manifest.model.model_file
         return self.files.packed(name.partition(".")[0]) if name and name in self.files else None
+
+    @cached_property
+    def starts(self) -> tuple[Module, ...]:
+        """The handler and the model file; in place of the handler for SageMaker's layout, the author's script."""
+        is_sagemaker = self.manifest.model.handler == sagemaker.HANDLER
+        handler = self.files.packed(PurePosixPath(sagemaker.SCRIPT).stem) if is_sagemaker else self.entry.module
+        return tuple(module for module in (handler, self.model_file) if module is not None)
 
     def owner(self, method: str) -> Class | None:
         """Return the class that a method comes from, for a handler that loads as BaseHandler does."""

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from marpack import finding_codes as codes
 from marpack.archive.manifest import Manifest
+from marpack.archive.sagemaker import HANDLER, SCRIPT
 from marpack.errors import did_you_mean
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.handler import LintContext
@@ -72,6 +73,9 @@ def check_imports(context: LintContext) -> Iterator[Finding]:
     A missing module is reported once, at its most serious place.
     """
     reached = reach_modules(context)
+    script = context.files.locate("inference") if context.manifest.model.handler == HANDLER else None
+    if script and isinstance(broken := context.files.module(script), Broken):
+        yield broken_source(SCRIPT, broken)
     sites = [
         ImportSite(module, statement, Severity.ERROR if sure and statement.sure else Severity.WARNING)
         for module, sure in reached.values()
@@ -102,7 +106,7 @@ def check_imports(context: LintContext) -> Iterator[Finding]:
 def reach_modules(context: LintContext) -> dict[str, tuple[Module, bool]]:
     """Return every packed module that is imported, by member, with whether it certainly is."""
     reached: dict[str, tuple[Module, bool]] = {}
-    waiting = [(module, True) for module in (context.entry.module, context.model_file) if module is not None]
+    waiting = [(module, True) for module in context.starts]
     while waiting:
         module, sure = waiting.pop(0)
         if module.member in reached and reached[module.member][1] >= sure:
@@ -173,17 +177,18 @@ def _check_packed(context: LintContext, site: ImportSite, source: str, reported:
         yield codes.IMPORT_NAME_MISSING.at(where, severity=site.severity, hint=hint, member=module.member, name=name)
 
 
-def _starts(context: LintContext) -> set[str]:
-    return {module.member for module in (context.entry.module, context.model_file) if module is not None}
-
-
 def _misplaced(context: LintContext, site: ImportSite, source: str) -> Finding | None:
     """Return the finding for a module that is packed, or on the server, under another name."""
     files, severity, (top, _, rest) = context.files, site.severity, source.partition(".")
     # A folder's contents are packed without the folder, as torch-model-archiver's --extra-files does.
     flat = [rest or site.statement.name or "", "__init__" if is_usual_file_name(top) and not rest else ""]
     for located in (files.locate(dotted, _ROOT) for dotted in filter(None, flat)):
-        if located and located.kind is Found.SOURCE and located.member not in _starts(context) and not is_known(top):
+        if (
+            located
+            and located.kind is Found.SOURCE
+            and located.member not in (module.member for module in context.starts)
+            and not is_known(top)
+        ):
             hint = (
                 f"In marpack.yaml, files: [{top}] keeps the folder. With flags, name a folder that contains it:"
                 f" mkdir parts && cp -r {top} parts/, then --extra-files parts."
@@ -209,7 +214,7 @@ def _unlisted(context: LintContext, site: ImportSite, top: str) -> Finding:
         advice = f"If it does not, add {distribution} to them."
         return codes.IMPORT_MAYBE_LISTED.at(site.where, hint=advice, name=top, distribution=maybe)
     packed = {name.split("/")[0].removesuffix(".py") for name in context.files.names if name.endswith(".py")}
-    packed -= {member.removesuffix(".py") for member in _starts(context)}
+    packed -= {module.member.removesuffix(".py") for module in context.starts}
     hint = did_you_mean(top, [] if is_known(top) else sorted(packed), 0.7)
     if hint is None:
         yours = "." if is_known(top) else "; if it is a file of yours, pack it."

@@ -13,6 +13,7 @@ from msgspec import Struct
 from marpack import finding_codes as codes
 from marpack.archive.index import Index, Metadata, index_of
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, MODEL_NAME, Archive
+from marpack.archive.sagemaker import REQUIREMENTS
 from marpack.findings import Finding
 from marpack.project.members import LEFT_BEHIND, EntryPoint
 from marpack.project.planning import SAMPLES
@@ -86,13 +87,14 @@ def _values(archive: Archive, index: Index, places: dict[str, str]) -> dict[str,
         "requirements": model.requirements_file,
         "config_file": model.config_file,
     }
-    # A project packs these files at the archive's root.
-    paths = {key: places.get(member) if member and "/" not in member else None for key, member in named.items()}
+    # A project packs these files at the archive's root, also the requirements of SageMaker's layout.
+    at_root = {key: member for key, member in named.items() if member and ("/" not in member or member == REQUIREMENTS)}
+    paths = {key: places.get(at_root[key]) if key in at_root else None for key in named}
     entry = EntryPoint.parse(model.handler, Path())
     handler, file = model.handler, entry.file.name if entry.file else None
     if file is not None:
         handler = places.get(file, file) + entry.manifest.removeprefix(file)
-    rest = [member for member, place in places.items() if place not in paths.values() and member != file]
+    rest = [member for member in places if member not in (*at_root.values(), file) or member == REQUIREMENTS]
     samples = [each for each in index.samples if str(each.get("input")) in archive.entries]
     return {
         **paths,
@@ -146,5 +148,5 @@ def _losses(archive: Archive, index: Index, name: str) -> Iterator[Finding]:
     yield from (finding for is_lost, finding in losses if is_lost)
     named = {"serializedFile": model.serialized_file, "modelFile": model.model_file, "configFile": model.config_file}
     for key, file in (named | {"requirementsFile": model.requirements_file}).items():
-        if file and "/" in file:
+        if file and "/" in file and file != REQUIREMENTS:
             yield codes.PLACE_NOT_CARRIED_OVER.at(key=key, file=file)

@@ -1,0 +1,41 @@
+"""SageMaker's layout: a model's files and `code/inference.py`, without the manifest and the handler of an archive."""
+
+from collections.abc import Collection, Iterable
+from functools import cache
+from pathlib import Path
+
+from marpack.archive.manifest import Manifest, ManifestModel
+from marpack.archive.protocol import MANIFEST_NAME, folded
+from marpack.errors import UnsafeArchiveError
+
+SCRIPT = "code/inference.py"
+HANDLER = "sagemaker_handler.py"  # calls the functions of SCRIPT
+REQUIREMENTS = "code/requirements.txt"
+_NAME, _VERSION = "model", "1.0"  # of the model, in AWS's images
+_META = MANIFEST_NAME.partition("/")[0]
+
+
+@cache
+def handler_source() -> bytes:
+    """Return the content of HANDLER."""
+    return (Path(__file__).parents[1] / "worker" / "handlers" / "sagemaker.py").read_bytes()
+
+
+def is_sagemaker_folder(folder: Path) -> bool:
+    """Return whether a folder has SageMaker's layout; with MAR-INF, it is an archive of TorchServe."""
+    return (folder / SCRIPT).is_file() and not (folder / _META).exists()
+
+
+def missing_members(names: Collection[str], folders: Iterable[str] = ()) -> dict[str, bytes]:
+    """Return the manifest and the handler that a SageMaker model lacks; nothing for every other archive.
+
+    Raises UnsafeArchiveError if a file of the model has the handler's name.
+    """
+    if SCRIPT not in names or any(folded(name).partition("/")[0] == folded(_META) for name in (*names, *folders)):
+        return {}
+    if HANDLER in names:
+        what = f"the member {HANDLER} has the name of the handler that marpack adds to SageMaker's layout"
+        raise UnsafeArchiveError(what, hint="Rename the member.")
+    requirements = REQUIREMENTS if REQUIREMENTS in names else None
+    model = ManifestModel(name=_NAME, version=_VERSION, handler=HANDLER, requirements_file=requirements)
+    return {HANDLER: handler_source(), MANIFEST_NAME: Manifest(model=model).to_json()}

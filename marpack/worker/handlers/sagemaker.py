@@ -1,0 +1,185 @@
+"""A TorchServe handler that calls the functions of SageMaker's `code/inference.py`.
+
+marpack adds this file to an archive as `sagemaker_handler.py`. It imports only NumPy and torch, so it works on any
+TorchServe. Its behavior is that of AWS's PyTorch inference toolkit, 2.0.25.
+"""
+
+import importlib
+import importlib.util
+import inspect
+import io
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+JSON, CSV, NPY = "application/json", "text/csv", "application/x-npy"
+_ROOT_ERROR = "BaseInferenceToolkitError"  # of AWS's toolkit: its subclasses choose the response's status
+
+
+class SageMakerHandler:
+    """Calls `model_fn` once; for each request `transform_fn`, or `input_fn`, `predict_fn` and `output_fn`."""
+
+    def initialize(self, context: Any) -> None:  # Any: the server's Context
+        """Import the script and load the model; raises the author's exceptions."""
+        model_dir = str(context.system_properties["model_dir"])
+        code = str(Path(model_dir, "code"))
+        sys.path.insert(0, code)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (code, os.environ.get("PYTHONPATH"))))
+        os.environ.setdefault("SM_MODEL_DIR", model_dir)
+        os.environ.setdefault("SAGEMAKER_SUBMIT_DIRECTORY", code)
+        program = os.environ.setdefault("SAGEMAKER_PROGRAM", "inference.py").removesuffix(".py")
+        self._script = importlib.import_module(program) if importlib.util.find_spec(program) else None
+        steps = [name for name in ("input_fn", "predict_fn", "output_fn") if hasattr(self._script, name)]
+        if hasattr(self._script, "transform_fn") and steps:
+            message = f"{program}.py defines transform_fn and {steps[0]}; SageMaker accepts only one of them"
+            raise ValueError(message)
+        self._call("pre_model_fn", skip, context, model_dir)
+        self._model = self._call("model_fn", load_model, context, model_dir)
+        self._call("model_warmup_fn", skip, context, model_dir, self._model)
+
+    def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:  # Any: bodies, Context, responses
+        """Return the response of each request; an exception becomes a response with its traceback, as on SageMaker."""
+        responses: list[Any] = []
+        for index, row in enumerate(data):
+            try:
+                responses.append(self._respond(row, index, context))
+            except Exception as error:  # noqa: BLE001 - as on SageMaker
+                status, message, phrase = describe_error(error)
+                context.set_response_status(status, phrase.replace("\r", " ").replace("\n", " "), index)
+                responses.append(f"{message}\n{traceback.format_exc()}")
+        return responses
+
+    def _respond(self, row: dict[str, Any], index: int, context: Any) -> Any:  # Any: as above
+        headers = {name.lower(): value for name, value in context.get_all_request_header(index).items()}
+        content_type = headers.get("content-type", headers.get("contenttype"))
+        accept = headers.get("accept")
+        if not accept or accept == "*/*":
+            accept = os.environ.get("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", JSON)
+        body = encode_body(row.get("body", row.get("data")), content_type)
+        result = self._call("transform_fn", self._transform(context), context, self._model, body, content_type, accept)
+        if isinstance(result, tuple):
+            result, accept = result[:2]
+        context.set_response_content_type(index, accept)
+        return result
+
+    def _transform(self, context: Any) -> Callable[..., Any]:  # Any: as above
+        def transform(model: Any, body: Any, content_type: str, accept: str) -> Any:  # Any: the author's values
+            inputs = self._call("input_fn", read_input, context, body, content_type)
+            prediction = self._call("predict_fn", predict, context, inputs, model)
+            return self._call("output_fn", write_output, context, prediction, accept)
+
+        return transform
+
+    def _call(self, name: str, default: Callable[..., Any], context: Any, *arguments: Any) -> Any:
+        """Call the script's function, otherwise the default, with the context if it has a parameter for it."""
+        function = getattr(self._script, name, None)
+        if function is None:
+            return default(*arguments)
+        count = len(inspect.signature(function).parameters)
+        if count == len(arguments) + 1:
+            arguments = (*arguments, context)
+        elif count != len(arguments):
+            message = f"{name} has {count} parameters; SageMaker passes {len(arguments)}, and the context to one more"
+            raise TypeError(message)
+        return function(*arguments)
+
+
+def describe_error(error: Exception) -> tuple[int, str, str]:
+    """Return the status, message and reason phrase of the response to a request that failed."""
+    if any(kind.__name__ == _ROOT_ERROR for kind in type(error).__mro__):
+        known: Any = error  # Any: the toolkit is not imported
+        return known.status_code, known.message, known.phrase
+    message = str(error) or "Invalid Request"
+    return 500, message, message
+
+
+def encode_body(value: Any, content_type: str | None) -> str | bytes | bytearray:
+    """Return a body as on SageMaker: text for JSON and CSV, otherwise bytes. TorchServe may have decoded it."""
+    is_text = content_type in (JSON, CSV)
+    if isinstance(value, bytes | bytearray):
+        return value.decode("utf-8") if is_text else value
+    is_plain = isinstance(value, str) and str(content_type).startswith("text")
+    text: str = value if is_plain else json.dumps(value)
+    return text if is_text else bytearray(text.encode())
+
+
+# The defaults of the author's functions.
+
+
+def skip(*_: object) -> None:
+    """Do nothing."""
+
+
+def load_model(model_dir: str) -> Any:  # Any: a ScriptModule, whose methods are not typed
+    """Load model.pt, otherwise the only .pt or .pth file, as TorchScript."""
+    files = [path for path in Path(model_dir).iterdir() if path.suffix in {".pt", ".pth"} and path.is_file()]
+    files = [path for path in files if path.name == "model.pt"] or files
+    if len(files) != 1:
+        message = f"without model_fn, exactly one .pt or .pth file is required; there are {len(files)}"
+        raise ValueError(message)
+    loaded: Any = torch.jit.load(str(files[0]), map_location=find_device())  # type: ignore[no-untyped-call]
+    return loaded.to(find_device())
+
+
+def find_device() -> torch.device:
+    """Return the first GPU, otherwise the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def read_input(body: Any, content_type: str) -> torch.Tensor:
+    """Return a tensor of JSON, CSV (both as float32) or NPY.
+
+    Unlike the toolkit, this never unpickles, and a single number is not the size of a tensor of uninitialized memory.
+    """
+    if content_type == JSON:
+        tensor: torch.Tensor = torch.FloatTensor(np.atleast_1d(json.loads(body)))
+    elif content_type == CSV:
+        tensor = torch.FloatTensor(np.atleast_1d(np.genfromtxt(io.StringIO(body), dtype=None, delimiter=",")))
+    elif content_type == NPY:
+        tensor = torch.from_numpy(np.load(io.BytesIO(body), allow_pickle=False))
+    else:
+        message = f"without input_fn, requests of content type {content_type} are not supported"
+        raise ValueError(message)
+    return tensor.to(find_device())
+
+
+def predict(inputs: torch.Tensor, model: Any) -> Any:  # Any: the author's model, and its output
+    """Return the model's output, computed without gradients."""
+    with torch.no_grad():
+        model = model.to(find_device())
+        model.eval()
+        return model(inputs.to(find_device()))
+
+
+def write_output(prediction: Any, accept: str) -> str | bytes:  # Any: the author's value
+    """Return a prediction in the first content type of `accept` that is JSON, CSV or NPY."""
+    if type(prediction) is torch.Tensor:
+        prediction = prediction.detach().cpu().numpy().tolist()
+    for kind in accept.replace(" ", "").split(","):
+        if kind == JSON:
+            return json.dumps(prediction, default=to_list)
+        if kind == CSV:
+            text = io.StringIO()
+            np.savetxt(text, prediction, delimiter=",", fmt="%s")
+            return text.getvalue().encode()
+        if kind == NPY:
+            data = io.BytesIO()
+            np.save(data, prediction)
+            return data.getvalue()
+    message = f"without output_fn, responses of content type {accept} are not supported"
+    raise ValueError(message)
+
+
+def to_list(value: Any) -> Any:  # Any: JSON's
+    """Return an array or a tensor as lists, for JSON."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    message = f"a {type(value).__name__} cannot be written as JSON"
+    raise TypeError(message)

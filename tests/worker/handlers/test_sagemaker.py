@@ -1,0 +1,94 @@
+"""The handler for SageMaker's layout gives the responses of AWS's toolkit, case by case.
+
+`tests/data/sagemaker/recorded.json` has the toolkit's. To record it again, and for the nightly comparison:
+
+    python3.11 -m venv .venvs/sagemaker
+    .venvs/sagemaker/bin/pip install torch numpy scipy six
+    .venvs/sagemaker/bin/pip install --no-deps sagemaker-inference==1.10.1 sagemaker-pytorch-inference==2.0.25
+    cd tests/data/sagemaker && ../../../.venvs/sagemaker/bin/python play.py toolkit recorded.json
+"""
+
+import ast
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import marpack
+from marpack.archive.sagemaker import handler_source
+
+ROOT = Path(__file__).parents[3]
+DATA = ROOT / "tests/data/sagemaker"
+TOOLKIT = ROOT / ".venvs/sagemaker/bin/python"
+HANDLER = ROOT / "marpack/worker/handlers/sagemaker.py"
+RECORDED = json.loads((DATA / "recorded.json").read_bytes())
+OWN_ERRORS = {"exceptions", "transform"}  # cases in which scripts raise; other failures have the toolkit's words
+SAFER = {("defaults", 7)}  # one number: of the toolkit's response, two thirds are uninitialized memory
+
+
+def play(python, which, output, *words):
+    command = [str(python), "-W", "ignore", str(DATA / "play.py"), str(which), str(output), *words]
+    subprocess.run(command, check=True, timeout=300)
+    return json.loads(output.read_bytes())
+
+
+def plain(found):
+    """Return the facts that both sides must have in common."""
+    facts = {}
+    for name, case in found.items():
+        facts[name, "load"] = "load" in case
+        for number, response in enumerate(case.get("responses", ())):
+            is_compared = response["status"] == 200 or name in OWN_ERRORS
+            keys = ("status", "headers", "body", "first line", "phrase") if is_compared else ("status", "headers")
+            if (name, number) not in SAFER:
+                facts[name, number] = {key: response.get(key) for key in keys}
+    return facts
+
+
+@pytest.mark.parametrize("mode", [(), ("decoded",)], ids=["bytes", "decoded"])
+def test_responses_are_those_of_the_toolkit(tmp_path, mode):
+    expected, found = plain(RECORDED), plain(play(sys.executable, HANDLER, tmp_path / "found.json", *mode))
+    assert len(expected) > 70
+    assert found == expected
+
+
+@pytest.mark.nightly
+def test_the_recorded_responses_are_those_of_the_toolkit(tmp_path):
+    if not TOOLKIT.is_file():
+        pytest.skip("SageMaker's toolkit is not installed in .venvs/sagemaker")
+    assert plain(play(TOOLKIT, "toolkit", tmp_path / "toolkit.json")) == plain(RECORDED)
+
+
+def test_a_number_is_a_tensor_with_one_value(tmp_path):
+    found = play(sys.executable, HANDLER, tmp_path / "found.json")
+    assert json.loads(base64.b64decode(found["defaults"]["responses"][7]["body"])) == [7.0]
+
+
+def test_the_handler_needs_only_numpy_and_torch():
+    nodes = [node for node in ast.walk(ast.parse(handler_source())) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in nodes}
+    assert {name.partition(".")[0] for name in names} - sys.stdlib_module_names == {"numpy", "torch"}
+    assert len(handler_source().splitlines()) <= 200
+
+
+def test_a_body_is_never_unpickled(tmp_path):
+    class Attack:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "pwned",)
+
+    array = tmp_path / "array.npy"
+    np.save(array, np.array([Attack()], dtype=object), allow_pickle=True)
+    folder = tmp_path / "model"
+    (folder / "code").mkdir(parents=True)
+    (folder / "code/inference.py").write_text("")
+    (folder / "model.pt").write_bytes((ROOT / "templates/init/custom/model.pt").read_bytes())
+    headers = (("Content-Type", "application/x-npy"),)
+    with marpack.load(folder) as model:
+        (answer,) = model.answer([marpack.RawRequest(headers, array.read_bytes())])
+        (good,) = model.answer([marpack.RawRequest((("Content-Type", "text/csv"),), b"1,2,3")])
+    assert (answer.status, good.status) == (500, 200)
+    assert not (tmp_path / "pwned").exists()
