@@ -48,7 +48,8 @@ TGZ_NO_ROOT_FOLDER = Code(
     _REBUILD,
 )
 SAGEMAKER_LAYOUT = Code(
-    "sagemaker-layout", _NOTE, "the layout is SageMaker's: marpack adds a manifest and a handler that calls code/inference.py",
+    "sagemaker-layout", _NOTE,
+    "the layout is SageMaker's: marpack adds a manifest and a handler that calls code/inference.py",
     "To serve it with TorchServe, turn it into a project: marpack init --from.",
     "The archive has code/inference.py and no MAR-INF folder, so marpack runs it as AWS's PyTorch images do.",
 )
