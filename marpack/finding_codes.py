@@ -51,7 +51,6 @@ SAGEMAKER_LAYOUT = Code(
     "sagemaker-layout", _NOTE,
     "the layout is SageMaker's: marpack adds a manifest and a handler that calls code/inference.py",
     "To serve it with TorchServe, turn it into a project: marpack init --from.",
-    "The archive has code/inference.py and no MAR-INF folder, so marpack runs it as AWS's PyTorch images do.",
 )
 ZIP64_STREAMED = Code(
     "zip64-streamed", _ERROR, "the sizes of {names} are behind the data in zip64 form: the server refuses it",
