@@ -155,9 +155,9 @@ def check(
 def check_combinations(options: CheckOptions) -> None:
     """Raise UsageError for options that do not go together."""
     if options.slower is None and options.slower_time is not None:
-        raise UsageError("--slower-time requires --slower", hint="Add --against OTHER --slower N%.")
+        raise UsageError("--slower-time requires --slower", hint="Add --against ARCHIVE --slower N%.")
     if options.slower is not None and options.against is None:
-        raise UsageError("--slower requires --against", hint="Add --against OTHER.")
+        raise UsageError("--slower requires --against", hint="Add --against ARCHIVE.")
     if "inputs" in options.allow_unproved and (options.hermetic or HERMETIC in options.only):
         hint = "Name inputs, or leave one of the options out."
         raise UsageError("the check hermetic and --allow-unproved inputs exclude each other", hint=hint)

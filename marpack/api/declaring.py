@@ -102,8 +102,9 @@ def _decorator(kind: Any, *before: Parameter) -> Any:  # Any: a struct, and a de
             how = Parameter.POSITIONAL_OR_KEYWORD if each.is_positional else Parameter.KEYWORD_ONLY
             value = Parameter.empty if each.default is UNSET else each.default
             parameters.append(Parameter(each.name, how, default=value, annotation=hints[each.name]))
+            unit = {"size": " In bytes.", "seconds": " In seconds."}.get(each.option.parse or "", "")
             default = f" Default: {each.option.default}." if each.option.default else ""
-            text += f"\n    {each.name}: {each.option.help}{default}"
+            text += f"\n    {each.name}: {each.option.help}{unit}{default}"
         signature = Signature(parameters, return_annotation=function.__annotations__["return"])
         call.__dict__["__signature__"], call.__doc__ = signature, text
         return call

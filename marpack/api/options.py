@@ -14,9 +14,7 @@ Platform = Literal["docker", "kserve", "sagemaker", "ray-serve"]
 SOURCE = "A .mar, .tar.gz, model folder, project or address (https, s3, oci)."
 OptionalSource = Annotated[Name | None, Option(SOURCE, complete="sources", default="the project in this folder")]
 MaxMembers = Annotated[Above0 | None, Option("Maximum number of members in an archive.", default="65536")]
-MaxSize = Annotated[
-    Above0 | None, Option("Maximum unpacked size of an archive, in bytes.", parse="size", default="256G")
-]
+MaxSize = Annotated[Above0 | None, Option("Maximum unpacked size of an archive.", parse="size", default="256G")]
 MaxRatio = Annotated[Above0 | None, Option("Maximum compression ratio.", default="100")]
 MaxOpcodes = Annotated[Above0 | None, Option("Maximum number of pickle opcodes to read.", default="2500000")]
 _Handler = Annotated[str | None, Option("Built-in handler, file.py or file.py:function.", metavar="NAME|FILE")]
@@ -171,9 +169,11 @@ class BuildOptions(_BuildArguments, frozen=True, kw_only=True):
         Name | None, Option("Folder for the archive.", metavar="DIR", default="the current folder")
     ] = None
     requirements_file: Annotated[
-        Name | None, Option("The model's requirements.txt.", ("-r", "--requirements-file"))
+        Name | None, Option("File with the model's requirements.", ("-r", "--requirements-file"))
     ] = None
-    config_file: Annotated[Name | None, Option("The model's configuration, as YAML.", ("-c", "--config-file"))] = None
+    config_file: Annotated[
+        Name | None, Option("YAML file with the model's configuration.", ("-c", "--config-file"))
+    ] = None
 
 
 class InspectOptions(_SourceArgument, frozen=True, kw_only=True):
@@ -239,7 +239,7 @@ class ExportOptions(_ExportArguments, frozen=True, kw_only=True):
     wheel: Annotated[Name | None, Option("Wheel of marpack to install.", default="made from the installed files")] = (
         None
     )
-    lock: Annotated[Name | None, Option("File requirements.lock of an earlier export to use again.")] = None
+    lock: Annotated[Name | None, Option("File requirements.lock of an earlier export, to use again.")] = None
     no_lock: Annotated[bool, Option("Do not resolve the requirements to pinned versions and hashes.")] = False
     image: Annotated[str | None, Option("Name of the image, with its registry.", metavar="NAME")] = None
     storage_uri: Annotated[
@@ -262,7 +262,7 @@ class _ArchiveArgument(Struct, frozen=True):
 class SignOptions(_ArchiveArgument, frozen=True, kw_only=True):
     """The options of `marpack sign`."""
 
-    key: Annotated[Key, Option("Private key in PEM form (P-256, P-384 or P-521).", metavar="PRIVATE")]
+    key: Annotated[Key, Option("Private key in PEM form (P-256, P-384 or P-521): a file, or env:NAME.", metavar="KEY")]
     password: Annotated[str | None, Option("Password of the key.", only_python=True)] = None
     certificate: Annotated[Key | None, Option("Certificates of the key in PEM form, the signer's first.")] = None
     output: Annotated[Name | None, Option("File for the signature.", ("-o", "--output"), default="ARCHIVE.sig")] = None
@@ -276,14 +276,19 @@ class SignOptions(_ArchiveArgument, frozen=True, kw_only=True):
 class VerifyOptions(_ArchiveArgument, frozen=True, kw_only=True):
     """The options of `marpack verify`."""
 
-    key: Annotated[Key | None, Option("Public key of the signer in PEM form.", metavar="PUBLIC")] = None
+    key: Annotated[Key | None, Option("Public key of the signer in PEM form: a file, or env:NAME.", metavar="KEY")] = (
+        None
+    )
     ca: Annotated[Key | None, Option("Certificates of the trusted authority in PEM form.")] = None
     signature: Annotated[Name | None, Option("File with the signature.", default="ARCHIVE.sig")] = None
     require_check: Annotated[
         Name | None, Option("Attestation by marpack check --attest, which must say that the file passed.")
     ] = None
     check_key: Annotated[
-        Key | None, Option("Public key of the checker in PEM form.", metavar="PUBLIC", default="the signer's key")
+        Key | None,
+        Option(
+            "Public key of the checker in PEM form: a file, or env:NAME.", metavar="KEY", default="the signer's key"
+        ),
     ] = None
     allow_unsigned: Annotated[bool, Option("Accept an unsigned attestation.")] = False
 
@@ -319,6 +324,4 @@ class PullOptions(_PullArguments, frozen=True, kw_only=True):
     force: Annotated[bool, Option("Replace existing files.")] = False
     no_attached: Annotated[bool, Option("Do not fetch signatures, attestations and SBOMs.")] = False
     plain_http: _PlainHttp = False
-    max_size: Annotated[
-        Above0 | None, Option("Maximum size of the archive, in bytes.", parse="size", default="256G")
-    ] = None
+    max_size: Annotated[Above0 | None, Option("Maximum size of the archive.", parse="size", default="256G")] = None

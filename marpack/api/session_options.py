@@ -39,12 +39,12 @@ _ContentType = Annotated[
     str | None, _Requests("Content type of the requests.", metavar="TYPE", default="by name and content")
 ]
 _RequestHeaders = Annotated[
-    Headers | None, _Requests("Request header.", ("-H", "--header"), "NAME=VALUE", parse="headers")
+    Headers | None, _Requests("Header of the requests.", ("-H", "--header"), "NAME=VALUE", parse="headers")
 ]
 _Explain = Annotated[bool, _Requests("Request explanations instead of predictions.")]
 _Describe = Annotated[bool, _Requests("Request the model's description.")]
-_RequestSize = Annotated[Above0, _Requests("The server's max_request_size setting.", parse="size")]
-BatchSize = Annotated[Above0 | None, _Workers("Requests per call of the handler.", default="1", daily=True)]
+_RequestSize = Annotated[Above0, _Requests("Maximum size of a request body.", parse="size")]
+BatchSize = Annotated[Above0 | None, _Workers("Number of requests per call of the handler.", default="1", daily=True)]
 
 
 class ModelOptions(OutsideOption, frozen=True, kw_only=True):
@@ -64,24 +64,28 @@ class ModelOptions(OutsideOption, frozen=True, kw_only=True):
     yes: Annotated[bool, _Model("Confirm a download for --env isolated over 500 MB or of unknown size.")] = False
     compile: Annotated[bool, _Model("Do not use torch.compile.", ("--no-compile",))] = True
     trust_pickle: Annotated[bool, _Model("Allow weights that can run code when loaded (unsafe).")] = False
-    metrics_config: Annotated[Name | None, _Model("The server's metrics_config file.", default="the project's")] = None
+    metrics_config: Annotated[
+        Name | None, _Model("YAML file with the server's metrics_config.", default="the project's")
+    ] = None
     trust_url: Annotated[bool, _Model("Run a remote archive without a pinned digest.")] = False
 
 
 class SessionOptions(ModelOptions, frozen=True, kw_only=True):
     """How an archive is found and its model is loaded."""
 
-    digest: Annotated[str | None, _Model("Required digest of a remote archive's file.", metavar="sha256:…")] = None
-    envelope: Annotated[
-        Literal["body", "json", "kserve", "kservev2"] | None,
-        _Requests("The server's service_envelope setting.", default="none"),
-    ] = None
-    max_response_size: Annotated[Above0, _Requests("The server's max_response_size setting.", parse="size")] = MAX_BODY
-    timeout: Annotated[_Seconds | None, _Workers("Batch timeout.", parse="seconds", default="the config's, or 120")] = (
+    digest: Annotated[str | None, _Model("Required digest of a remote archive's file: sha256:….", metavar="DIGEST")] = (
         None
     )
+    envelope: Annotated[
+        Literal["body", "json", "kserve", "kservev2"] | None,
+        _Requests("Envelope of requests and responses: the server's service_envelope.", default="none"),
+    ] = None
+    max_response_size: Annotated[Above0, _Requests("Maximum size of a response body.", parse="size")] = MAX_BODY
+    timeout: Annotated[
+        _Seconds | None, _Workers("Maximum time for a batch.", parse="seconds", default="the config's, or 120")
+    ] = None
     startup_timeout: Annotated[
-        _Seconds | None, _Workers("Load timeout.", parse="seconds", default="the config's, or 120")
+        _Seconds | None, _Workers("Maximum time to load the model.", parse="seconds", default="the config's, or 120")
     ] = None
 
 
@@ -89,10 +93,10 @@ class WorkerOptions(SessionOptions, frozen=True, kw_only=True):
     """How many workers a model has, and what each may use."""
 
     batch_size: BatchSize = None
-    workers: Annotated[Above0, _Workers("Worker processes that share the requests.", daily=True)] = 1
-    max_memory: Annotated[Above0 | None, _Workers("Memory limit of a worker's data.", parse="size", default="none")] = (
-        None
-    )
+    workers: Annotated[Above0, _Workers("Number of worker processes that share the requests.", daily=True)] = 1
+    max_memory: Annotated[
+        Above0 | None, _Workers("Maximum memory for the data of a worker.", parse="size", default="no limit")
+    ] = None
 
 
 class _LoadArguments(WorkerOptions, frozen=True):
@@ -142,11 +146,12 @@ class CheckOptions(_CheckArguments, frozen=True, kw_only=True):
         ),
     ] = ()
     only: Annotated[
-        Sequence[str], _Checks("Run only this check, or these if repeated.", metavar="CHECK", daily=True)
+        Sequence[str], _Checks("Check to run without the others; repeatable.", metavar="CHECK", daily=True)
     ] = ()
-    skip: Annotated[Sequence[str], _Checks("Skip this check.", metavar="CHECK", daily=True)] = ()
+    skip: Annotated[Sequence[str], _Checks("Check to skip; repeatable.", metavar="CHECK", daily=True)] = ()
     seconds_per_check: Annotated[
-        _Seconds, _Checks("Maximum time for each check that repeats samples.", ("--patience",), parse="seconds")
+        _Seconds,
+        _Checks("Maximum time for each check that repeats samples.", ("--patience",), parse="seconds", default="10"),
     ] = 10.0
     tolerance: Annotated[
         Annotated[float, Meta(ge=0)], _Checks("Numeric tolerance when comparing responses.", metavar="NUMBER")
@@ -179,7 +184,7 @@ class CheckOptions(_CheckArguments, frozen=True, kw_only=True):
         Name | None,
         _Comparison(
             "Other archive to compare with. Or give two values: --device cpu,cuda or --compile on,off.",
-            metavar="OTHER",
+            metavar="ARCHIVE",
             complete="sources",
             daily=True,
         ),
@@ -191,14 +196,14 @@ class CheckOptions(_CheckArguments, frozen=True, kw_only=True):
         ),
     ] = None
     slower_time: Annotated[
-        _Seconds | None, _Comparison("Maximum time for that measurement.", parse="seconds", default="90")
+        _Seconds | None, _Comparison("Maximum time for the measurement of --slower.", parse="seconds", default="90")
     ] = None
     attest: Annotated[
         Name | None, _Results("File for an attestation of the result, for marpack verify.", daily=True)
     ] = None
     key: Annotated[
         Key | None,
-        _Results("Private key in PEM form that signs the attestation: a file, or env:NAME.", metavar="PRIVATE"),
+        _Results("Private key in PEM form that signs the attestation: a file, or env:NAME.", metavar="KEY"),
     ] = None
     key_password: Annotated[str | None, Option("Password of the key.", only_python=True)] = None
     max_members: MaxMembers = None
@@ -220,7 +225,9 @@ class ScoreOptions(_ScoreArguments, frozen=True, kw_only=True):
     batch_size: BatchSize = 1
     inputs: Annotated[
         Sequence[str],
-        _Tables("Parquet, Arrow, CSV or JSONL files, folders, globs, s3://….", ("-i", "--input"), "FILE…", daily=True),
+        _Tables(
+            "Tables: Parquet, Arrow, CSV or JSONL files, folders, globs, URLs.", ("-i", "--input"), "FILE…", daily=True
+        ),
     ] = ()
     output: Annotated[
         str | None, _Tables("New folder for the parts of the result.", ("-o", "--output"), "DIR", daily=True)
@@ -255,7 +262,7 @@ class ScoreOptions(_ScoreArguments, frozen=True, kw_only=True):
     select: Annotated[
         Mapping[str, str],
         _Responses(
-            "Column from the response's JSON, such as top=probs[0]:float.",
+            "Column to write from the response's JSON, such as top=probs[0]:float.",
             metavar="NAME=PATH…",
             parse="pairs",
             daily=True,
@@ -263,17 +270,19 @@ class ScoreOptions(_ScoreArguments, frozen=True, kw_only=True):
     ] = {}
     encode_binary: Annotated[bool, _Responses("Encode responses that are not UTF-8 as base64.")] = False
     format: Annotated[Literal["parquet", "jsonl"], _Responses("Format of the parts.")] = "parquet"
-    part_rows: Annotated[Above0, _Responses("Rows per part.")] = 65_536
+    part_rows: Annotated[Above0, _Responses("Number of rows per part.")] = 65_536
     max_errors: Annotated[
-        str | None, _Responses("Stop if more rows have failed.", metavar="N|P%", default="no limit")
+        str | None,
+        _Responses("Number or share of failed rows after which to stop.", metavar="N|P%", default="no limit"),
     ] = None
     isolate: Annotated[bool, _Workers("Retry the rows of a failed batch one by one.")] = False
-    on: Annotated[Literal["local", "ray"], _Cluster("Where to score: this machine, or Ray Data.")] = "local"
+    on: Annotated[Literal["local", "ray"], _Cluster("Place to score: this machine, or a Ray cluster.")] = "local"
     address: Annotated[
-        str | None, _Cluster("Ray cluster: HOST:PORT or auto.", metavar="ADDRESS", default="a new one here")
+        str | None,
+        _Cluster("Address of the Ray cluster: HOST:PORT or auto.", metavar="ADDRESS", default="a new cluster here"),
     ] = None
     actors: Annotated[
-        Above0 | None, _Cluster("Number of actors, which each load the model.", default="as many as fit")
+        Above0 | None, _Cluster("Number of actors, each with its own model.", default="as many as fit")
     ] = None
 
 
@@ -291,11 +300,15 @@ class ServeOptions(_ServeArguments, frozen=True, kw_only=True):
         str | None,
         _Addresses("Address to listen on; 0.0.0.0 in containers.", metavar="HOST", default="127.0.0.1", daily=True),
     ] = None
-    port: Annotated[_Port | None, _Addresses("Port of predictions and of the page.", default="8080", daily=True)] = None
-    management_port: Annotated[
-        _Port | None, _Addresses("Port to describe and scale models.", default="off", daily=True)
+    port: Annotated[
+        _Port | None, _Addresses("Port of predictions and of the page.", metavar="PORT", default="8080", daily=True)
     ] = None
-    metrics_port: Annotated[_Port | None, _Addresses("Port of Prometheus metrics.", default="8082")] = None
+    management_port: Annotated[
+        _Port | None, _Addresses("Port to describe and scale models.", metavar="PORT", default="off", daily=True)
+    ] = None
+    metrics_port: Annotated[_Port | None, _Addresses("Port of Prometheus metrics.", metavar="PORT", default="8082")] = (
+        None
+    )
     enable_model_api: Annotated[bool, _Addresses("Allow requests that register and unregister models.")] = False
     store_roots: Annotated[
         Sequence[str],
@@ -306,9 +319,7 @@ class ServeOptions(_ServeArguments, frozen=True, kw_only=True):
     ] = False
     token: Annotated[
         str | None,
-        _Addresses(
-            "Require the tokens of this file, now and after restarts; created if missing.", metavar="FILE", daily=True
-        ),
+        _Addresses("File with the tokens that requests need; created if it is missing.", metavar="FILE", daily=True),
     ] = None
     rotate_token: Annotated[bool, _Addresses("Replace all tokens of the --token file at the start.")] = False
     allowed_hosts: Annotated[
@@ -327,19 +338,19 @@ class ServeOptions(_ServeArguments, frozen=True, kw_only=True):
     ] = None
     max_batch_delay: Annotated[
         Annotated[int, Meta(ge=0)] | None,
-        _Workers("Maximum time to wait for a full batch, in milliseconds.", metavar="MS", default=f"{_FROM_CONFIG}100"),
+        _Workers("Maximum time to wait for a full batch.", metavar="MILLISECONDS", default=f"{_FROM_CONFIG}100"),
     ] = None
     timeout: Annotated[
-        float | None, _Workers("Batch timeout in seconds.", parse="seconds", default=f"{_FROM_CONFIG}120")
+        float | None, _Workers("Maximum time for a batch.", parse="seconds", default=f"{_FROM_CONFIG}120")
     ] = None
     startup_timeout: Annotated[
         float | None,
-        _Workers("Timeout for loading the model, in seconds.", parse="seconds", default=f"{_FROM_CONFIG}120"),
+        _Workers("Maximum time to load the model.", parse="seconds", default=f"{_FROM_CONFIG}120"),
     ] = None
     queue: Annotated[Above0 | None, _Workers("Maximum number of queued requests per model.", default="100")] = None
     max_memory: Annotated[
         Above0 | None,
-        _Workers("Maximum memory for data of a worker, such as 2GB.", parse="size", default="no limit"),
+        _Workers("Maximum memory for the data of a worker.", parse="size", default="no limit"),
     ] = None
 
     max_request_size: Annotated[
@@ -349,16 +360,19 @@ class ServeOptions(_ServeArguments, frozen=True, kw_only=True):
         Above0 | None, _Limits("Maximum size of a response body.", parse="size", default="6553500")
     ] = None
     max_connections: Annotated[Above0, _Limits("Maximum number of open connections.")] = 10_000
-    drain: Annotated[float, _Limits("Time to finish accepted requests at the end, in seconds.", parse="seconds")] = 30.0
+    drain: Annotated[
+        float, _Limits("Maximum time to finish accepted requests at the end.", parse="seconds", default="30")
+    ] = 30.0
 
     envelope: Annotated[
         Literal["body", "json", "kserve", "kservev2"] | None,
-        _Model("The server's service_envelope setting.", default="none"),
+        _Model("Envelope of requests and responses: the server's service_envelope.", default="none"),
     ] = None
     require_safe: Annotated[bool, _Model("Refuse weights that need trust, and native or generated code.")] = False
     trust_native: Annotated[bool, _Model("Accept native and generated code, with --require-safe.")] = False
     digests: Annotated[
-        Sequence[str], _Model("Load only archives with this content digest.", ("--require-digest",), "DIGEST")
+        Sequence[str],
+        _Model("Content digest of an archive that may be loaded; repeatable.", ("--require-digest",), "DIGEST"),
     ] = ()
 
     log_requests: Annotated[bool, _Logging("Log one line per request.", daily=True)] = False
@@ -375,7 +389,9 @@ class ServeOptions(_ServeArguments, frozen=True, kw_only=True):
         Sequence[str],
         _TorchServe("Models of the store to load: FILE, NAME=FILE, lists or all.", ("--models",), "NAMES…", daily=True),
     ] = ()
-    ts_config: Annotated[str | None, _TorchServe("A config.properties file.", metavar="FILE", daily=True)] = None
+    ts_config: Annotated[
+        str | None, _TorchServe("File config.properties of a TorchServe deployment.", metavar="FILE", daily=True)
+    ] = None
     disable_token_auth: Annotated[bool, _TorchServe("Do not require tokens, whatever the config says.")] = False
     start: Annotated[bool, Option("Has no effect.", hidden=True)] = False
     foreground: Annotated[bool, Option("Has no effect.", hidden=True)] = False

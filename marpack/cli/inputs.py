@@ -23,17 +23,17 @@ class InputOptions(Struct, frozen=True, kw_only=True):
 
     inputs: Annotated[
         Sequence[str],
-        _Inputs("Files, folders, globs, @list, URLs, or - for stdin.", ("-i", "--input"), "FILE…", daily=True),
+        _Inputs("Inputs: files, folders, globs, @list, URLs, or - for stdin.", ("-i", "--input"), "FILE…", daily=True),
     ] = ()
     kind: Annotated[
-        str | None, _Inputs("Type of the files to take from folders: image, .png.", ("--type",), "TYPE")
+        str | None, _Inputs("Type of the files to take from folders, such as image or .png.", ("--type",), "TYPE")
     ] = None
-    data: Annotated[Sequence[str], _Inputs("Request body, as JSON or text.", metavar="TEXT", daily=True)] = ()
+    data: Annotated[Sequence[str], _Inputs("Body of a request, as JSON or text.", metavar="TEXT", daily=True)] = ()
     form: Annotated[
-        Sequence[str], _Inputs("Form field; NAME=@FILE sends a file.", metavar="NAME=VALUE", daily=True)
+        Sequence[str], _Inputs("Field of a form to send; NAME=@FILE sends a file.", metavar="NAME=VALUE", daily=True)
     ] = ()
     recorded: Annotated[
-        str | None, _Inputs("Whole requests, one JSON object per line; - for stdin.", ("--requests",), "FILE")
+        str | None, _Inputs("File with whole requests, one JSON object per line; - for stdin.", ("--requests",), "FILE")
     ] = None
 
     @property

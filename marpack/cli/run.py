@@ -61,10 +61,10 @@ class RunCommandOptions(OutputOptions, frozen=True, kw_only=True):
     show_data: Annotated[bool, _Debugging("Show what the handler gets, without secrets.")] = False
     in_process: Annotated[bool, _Debugging("Run the handler in this process, so that breakpoints work.")] = False
     pdb: Annotated[bool, _Debugging("Open the debugger where the handler fails.")] = False
-    repeat: Annotated[Above0 | None, _Benchmark("Benchmark: time N passes over the inputs.")] = None
-    warmup: Annotated[Annotated[int, Meta(ge=0)] | None, _Benchmark("Passes before the timed ones.", default="1")] = (
-        None
-    )
+    repeat: Annotated[Above0 | None, _Benchmark("Number of timed passes over the inputs, as a benchmark.")] = None
+    warmup: Annotated[
+        Annotated[int, Meta(ge=0)] | None, _Benchmark("Number of passes before the timed ones.", default="1")
+    ] = None
 
     @property
     def is_in_process(self) -> bool:

@@ -43,7 +43,7 @@ class OutputOptions(RunOptions, frozen=True, kw_only=True):
     resume: Annotated[
         str | None, _Results("Append results to FILE; skip inputs with a result.", metavar="FILE", daily=True)
     ] = None
-    resume_unchecked: Annotated[bool, _Results("Also accept results without digests in FILE.")] = False
+    resume_unchecked: Annotated[bool, _Results("Accept results without digests in the --resume file also.")] = False
     record: Annotated[
         bool, _Results("Save responses as samples: in the project, or in a new one for a .mar.", daily=True)
     ] = False
