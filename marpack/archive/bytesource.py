@@ -90,13 +90,12 @@ class LocalFile(ByteSource):
                 count = len(data)
                 buffer[:count] = data
         except OSError as error:
-            raise self._damaged(f"cannot be read at byte {offset}: {describe_os_error(error)}") from None
+            what = f"the archive cannot be read at byte {offset}: {describe_os_error(error)}"
+            raise DamagedArchiveError(what, where=self.where) from None
         if not count:
-            raise self._damaged(f"ends at byte {offset}, before the end of its contents")
+            what = f"the archive ends at byte {offset}, before the end of its contents"
+            raise DamagedArchiveError(what, where=self.where)
         return count
-
-    def _damaged(self, what: str) -> DamagedArchiveError:
-        return DamagedArchiveError(f"the archive {what}", where=self.where)
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""

@@ -69,7 +69,7 @@ def open_archive(
     """
     limits, cache = limits or Limits(), cache or Cache()
     if isinstance(source, str) and is_in_registry(source):
-        from marpack.archive.oci.source import find_readable  # noqa: PLC0415 - as for other addresses
+        from marpack.archive.oci.repository import find_readable  # noqa: PLC0415 - as for other addresses
 
         found = find_readable(source, limits=limits, cache=cache, whole=whole, bar=bar)
         if not isinstance(found, Path):
@@ -95,7 +95,7 @@ def open_archive(
         with convert_os_errors(NotAnArchiveError, "the archive cannot be opened", where=str(source), hint=CHECK_PATH):
             is_folder = path.is_dir()  # raises for a folder above it that is not permitted, or a name that is too long
         if is_folder:
-            return FolderArchive(str(path), path, limits=limits)
+            return _FolderArchive(str(path), path, limits=limits)
         data = LocalFile(path)
         undo.callback(data.close)
         if data.size >= 2 and data.read_at(0, 2) == _GZIP:
@@ -108,7 +108,7 @@ def open_archive(
         return archive
 
 
-class FolderArchive(Archive):
+class _FolderArchive(Archive):
     """A folder that holds MAR-INF/; see `marpack.archive.protocol.Archive`.
 
     It is the user's own, so links in it are followed, as the server does, and nothing is copied. Files that a handler
@@ -118,7 +118,6 @@ class FolderArchive(Archive):
     form = ArchiveForm.FOLDER
 
     def __init__(self, source: str, path: Path, *, limits: Limits) -> None:
-        """List the files; raises ArchiveError naming the one that no archive may hold."""
         self.source = source
         with located(source):
             self._path = path.absolute() if is_sagemaker_folder(path) else _find_root(path.absolute(), source)
@@ -145,7 +144,6 @@ class FolderArchive(Archive):
         self.server_findings: tuple[Finding, ...] = (SAGEMAKER_LAYOUT.at(source),) if added else ()
 
     def open(self, name: str) -> BinaryIO:
-        """Open one file; see `Archive.open`. There is no CRC to check."""
         _ = self.entries[name]
         if name in self._added:
             return BytesIO(self._added[name])
@@ -169,7 +167,6 @@ class FolderArchive(Archive):
         return Path(self._linked.name).resolve()
 
     def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
-        """Copy files into a folder; see `Archive.extract`."""
         for name in self.entries:
             if names is None or name in names:
                 with self.open(name) as file:

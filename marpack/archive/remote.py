@@ -137,7 +137,7 @@ def open_remote(address: str, *, max_wait: float = MAX_WAIT) -> RemoteFile:
     Raises NotAnArchiveError for a file that cannot be read, MissingExtraError for a missing package.
     """
     with ExitStack() as undo:
-        ranges = HttpFetch(address, WaitBudget(max_wait)) if is_http(address) else FileSystemFetch(address)
+        ranges = HttpFetch(address, WaitBudget(max_wait)) if is_http(address) else _FileSystemFetch(address)
         undo.callback(ranges.close)
         file = RemoteFile(address, ranges)
         undo.pop_all()
@@ -150,7 +150,7 @@ def open_whole(address: str, client: HttpClient | None = None) -> Iterator[Downl
 
     Over http, a `client` may restrict connections and redirects; it is closed afterwards.
     """
-    source = HttpFetch(address, WaitBudget(), client) if is_http(address) else FileSystemFetch(address)
+    source = HttpFetch(address, WaitBudget(), client) if is_http(address) else _FileSystemFetch(address)
     with closing(source), source.whole() as download:
         yield download
 
@@ -208,11 +208,10 @@ def from_file_system(address: str, refuse: Refuse, failing: str, what: str) -> I
         raise refuse(f"{failing}: {first.replace(address, public_address(address))}") from error
 
 
-class FileSystemFetch:
+class _FileSystemFetch:
     """Ranges of a file that fsspec can read, as in s3, gs, az or memory; see `Fetch`."""
 
     def __init__(self, address: str) -> None:
-        """Find the file system and the file's size. Raises NotAnArchiveError, MissingExtraError."""
         import fsspec  # noqa: PLC0415 - as above
 
         self._where = where = public_address(address)
@@ -229,18 +228,15 @@ class FileSystemFetch:
         self._version = str(info.get("ETag") or info.get("etag") or info.get("LastModified") or "")
 
     def last(self, count: int) -> FetchedRange:
-        """Return the last bytes; see `Fetch`."""
         return self.part(max(0, self._size - count), self._size)
 
     def part(self, start: int, stop: int) -> FetchedRange:
-        """Return a range; see `Fetch`."""
         with self._errors():
             data: bytes = self._files.cat_file(self._path, start=start, end=stop)
         return FetchedRange(data, start, self._size, self._version)
 
     @contextmanager
     def whole(self) -> Iterator[Download]:
-        """Open the whole file."""
         with self._errors():
             file = self._files.open(self._path, "rb", block_size=_AHEAD, cache_type="readahead")
 
@@ -253,7 +249,7 @@ class FileSystemFetch:
             yield Download(self._where, self._size, self._version, read)
 
     def close(self) -> None:
-        """Do nothing: fsspec keeps its connections for the whole process."""
+        pass  # fsspec keeps its connections for the whole process
 
 
 class HttpFetch:

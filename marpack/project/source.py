@@ -77,7 +77,7 @@ def resolve(  # noqa: PLR0913 - each has a default
         source = with_digest(source, digest)
     if source is not None and is_in_registry(source):
         from marpack.archive.cache import Cache  # noqa: PLC0415 - as above
-        from marpack.archive.oci.source import fetch_archive  # noqa: PLC0415 - as above
+        from marpack.archive.oci.repository import fetch_archive  # noqa: PLC0415 - as above
 
         fetched, reference = fetch_archive(source, cache or Cache(), maximum=most, bar=bar)
         return ResolvedSource(path=fetched, reference=reference)

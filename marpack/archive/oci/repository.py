@@ -1,12 +1,14 @@
-"""The contents of one repository: manifests, referrers, and blobs checked against their digests and sizes (OCI 1.1)."""
+"""One repository: manifests, referrers, blobs checked against digests and sizes, and its archives (OCI 1.1)."""
 
 import hashlib
 import json
 import re
 import time
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 from urllib.parse import urljoin
 
@@ -14,12 +16,23 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 
+from marpack.archive.addresses import Reference
+from marpack.archive.cache import Cache, check_size, find_kept, keep
 from marpack.archive.http import HttpResponse, WaitBudget
 from marpack.archive.index import Size
 from marpack.archive.oci import Attachment
 from marpack.archive.oci.session import CutError, RegistrySession
-from marpack.archive.protocol import Progress
-from marpack.errors import DamagedArchiveError, NotAnArchiveError, RegistryError, shortened
+from marpack.archive.protocol import Bar, Limits, Progress, check_member_name, no_progress
+from marpack.archive.remote import FetchedRange, RemoteFile
+from marpack.archive.zip_archive import ZipArchive
+from marpack.errors import (
+    DamagedArchiveError,
+    NotAnArchiveError,
+    RegistryError,
+    UnsafeArchiveError,
+    located,
+    shortened,
+)
 from marpack.version import UPGRADE
 
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
@@ -32,6 +45,7 @@ LAYER_TYPES = {  # media type of an archive's bytes → its suffix, by which the
     "application/vnd.marpack.mar.v1": ".mar",
     "application/vnd.marpack.mar.v1.tar+gzip": ".tar.gz",
 }
+_BY_RANGE = ".mar"  # the form with a directory of its members
 TITLE = "org.opencontainers.image.title"  # the file's name, as oras and others write it
 MAX_MANIFEST = 4 << 20  # bytes, which every registry accepts by the specification
 _LISTED = "the list of referrers"
@@ -288,7 +302,8 @@ class _BlobCopy:
         """Write the bytes of one attempt; raise CutError if they end early."""
         start, size = _placed(response, self.done, self._where)
         if size not in (None, self._size):
-            raise self._other_blob(f"it has {size:,} bytes, the manifest says {self._size:,}")
+            what = f"the registry sends another blob: it has {size:,} bytes, and {self._size:,} in the manifest"
+            raise DamagedArchiveError(what, where=self._where, hint=_UNTRUSTED)
         if start != self.done:  # from the beginning again
             self._destination.seek(0)
             self._destination.truncate()
@@ -297,7 +312,8 @@ class _BlobCopy:
         self.version = etag if etag.startswith('"') else ""
         while block := response.read(min(_BLOCK, self._size - self.done + 1)):
             if self.done + len(block) > self._size:
-                raise self._other_blob(f"it has more than the {self._size:,} bytes that the manifest says")
+                what = f"the registry sends another blob: it has more than the {self._size:,} bytes of the manifest"
+                raise DamagedArchiveError(what, where=self._where, hint=_UNTRUSTED)
             self._destination.write(block)
             self.sha.update(block)
             self.done += len(block)
@@ -307,9 +323,6 @@ class _BlobCopy:
                 self.furthest = self.done
         if self.done < self._size:
             raise CutError(f"the connection broke off after {self.done:,} of {self._size:,} bytes", where=self._where)
-
-    def _other_blob(self, what: str) -> DamagedArchiveError:
-        return DamagedArchiveError(f"the registry sends another blob: {what}", where=self._where, hint=_UNTRUSTED)
 
 
 def blob_range(session: RegistrySession, blob: Descriptor, start: int, stop: int) -> bytes | None:
@@ -370,3 +383,77 @@ def _upload_once(session: RegistrySession, blob: Descriptor, stream: BinaryIO, p
     headers = {"Content-Type": "application/octet-stream", "Content-Length": str(blob.size)}
     with session.request("PUT", url, expected=(HTTPStatus.CREATED,), headers=headers, body=body):
         pass
+
+
+def title_of(layer: Descriptor, reference: Reference) -> str:
+    """Return an archive's file name: the one that its author gave it, if it is safe. Raises UnsafeArchiveError."""
+    suffix = LAYER_TYPES[layer.media_type]
+    title = layer.annotations.get(TITLE) or reference.repository.rpartition("/")[2] + suffix
+    try:
+        check_member_name(title)
+        is_safe = "/" not in title and not title.startswith(".") and title.endswith(suffix)
+    except UnsafeArchiveError:
+        is_safe = False
+    if not is_safe:
+        what = f"the archive's title {title[:80]!a} is not a file name of this form"
+        raise UnsafeArchiveError(what, where=str(reference), hint=f"Name the file: -o model{suffix}")
+    return title
+
+
+def fetch_archive(address: str, cache: Cache, *, maximum: int, bar: Bar = no_progress) -> tuple[Path, str]:
+    """Return an archive as a file of the cache, and its reference by digest; fetch it if the cache does not have it.
+
+    Raises UsageError for an address that is not valid, RegistryError, NotAnArchiveError, DamagedArchiveError for other
+    bytes, LimitExceededError for an archive of more than `maximum` bytes.
+    """
+    with RegistrySession(Reference.parse(address)) as session:
+        remote = find_archive(session)
+        return _fetch(session, remote.layer, cache, maximum, bar), str(session.reference.by_digest(remote.digest))
+
+
+def _fetch(session: RegistrySession, layer: Descriptor, cache: Cache, maximum: int, bar: Bar) -> Path:
+    check_size(layer.size, maximum, session.where)
+    name = title_of(layer, session.reference)
+    copy = partial(copy_verified, session, layer)
+    return find_kept(cache, layer.hex, name) or keep(cache, layer.hex, name, copy, size=layer.size, bar=bar)
+
+
+def find_readable(address: str, *, limits: Limits, cache: Cache, whole: bool, bar: Bar) -> ZipArchive | Path:
+    """Return an archive that is read by range, or the file that it was fetched into.
+
+    Ranges cannot be checked against the blob's digest, only against the digests that the archive has of its members.
+    An archive is fetched `whole` on request, from a registry without range requests, and if it is not a .mar.
+    Raises as `fetch_archive` does, and as opening an archive does.
+    """
+    with ExitStack() as undo, located(address):
+        session = undo.enter_context(RegistrySession(Reference.parse(address)))
+        layer = find_archive(session).layer
+        if not whole and LAYER_TYPES[layer.media_type] == _BY_RANGE:
+            with suppress(_NoRangesError):
+                file = RemoteFile(session.where, _BlobRanges(session, layer))
+                archive = ZipArchive(address, file, limits=limits, cache=cache)
+                undo.pop_all()
+                return archive
+        return _fetch(session, layer, cache, limits.total, bar)
+
+
+class _NoRangesError(Exception):
+    """The registry does not support range requests: the blob is fetched whole instead."""
+
+
+class _BlobRanges:
+    """Ranges of a blob; see `marpack.archive.remote.Fetch`."""
+
+    def __init__(self, session: RegistrySession, layer: Descriptor) -> None:
+        self._session = session
+        self._layer = layer
+        self.close = session.close
+
+    def last(self, count: int) -> FetchedRange:
+        return self.part(max(0, self._layer.size - count), self._layer.size)
+
+    def part(self, start: int, stop: int) -> FetchedRange:
+        data = blob_range(self._session, self._layer, start, stop) if start < stop else None
+        if data is None:
+            raise _NoRangesError
+        return FetchedRange(data, start, self._layer.size, self._layer.digest)

@@ -33,10 +33,10 @@ from marpack.archive.oci.repository import (
     put_manifest,
     put_referrer,
     referrers,
+    title_of,
     upload,
 )
 from marpack.archive.oci.session import RegistrySession
-from marpack.archive.oci.source import title_of
 from marpack.archive.protocol import ArchiveForm, Bar, check_member_name, no_progress
 from marpack.archive.reader import open_archive
 from marpack.archive.staging import staged_file

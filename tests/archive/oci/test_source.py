@@ -9,8 +9,8 @@ from registries import Asked, FakeRegistry, Reply, sha256
 
 from marpack.archive.addresses import Reference
 from marpack.archive.cache import Cache
+from marpack.archive.oci.repository import fetch_archive
 from marpack.archive.oci.session import RegistrySession
-from marpack.archive.oci.source import fetch_archive
 from marpack.archive.oci.transfer import plan_push, push
 from marpack.archive.protocol import Limits
 from marpack.archive.reader import open_archive
