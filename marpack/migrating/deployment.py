@@ -65,6 +65,15 @@ class Outcome(StrEnum):
     DECISION = "needs a decision"
 
 
+_MOVED = (Outcome.CHANGED, "marpack-serve.sh names the projects")
+_SPECIAL = {  # keys of config.properties
+    "model_store": _MOVED,
+    "load_models": _MOVED,
+    "model_snapshot": _MOVED,
+    "allowed_urls": (Outcome.DECISION, "it has an effect only with --allow-remote-register; add this if you need it"),
+}
+
+
 class Setting(Struct, frozen=True, kw_only=True):
     """A setting of a deployment, and what becomes of it."""
 
@@ -380,10 +389,11 @@ class Deployment:
         """Return what becomes of a key, the reason, and its value in the new file."""
         if (ignored := reason_without_effect(key)) is not None:
             return Outcome.NO_EFFECT, ignored, None
-        if _SECRET.search(key):
-            return Outcome.DECISION, "the value is not copied; add it to config.properties", None
-        if key in {"model_store", "load_models", "model_snapshot"}:
-            return Outcome.CHANGED, "marpack-serve.sh names the projects", None
+        if _SECRET.search(key) or _SECRET_ADDRESS.search(text):
+            return Outcome.DECISION, "the value holds a secret, so it is not copied; add it to config.properties", None
+        if key in _SPECIAL:
+            outcome, reason = _SPECIAL[key]
+            return outcome, reason, text if outcome is Outcome.DECISION else None
         if key.endswith("_address") and text.strip().lower().startswith("https:"):
             port = re.search(r":(\d+)/?\s*$", text)
             reason = "marpack does not serve TLS: it listens on this machine only, and needs a proxy that ends TLS"

@@ -47,10 +47,11 @@ EXPECTED = {
         "upper=./upper --ts-config config.properties",
         "disable_token_authorization",
     ),
+    "sagemaker": ("model store", "model=./model", "disable_token_authorization"),
     "start-script": (
         "start script",
         "upper=./upper --ts-config config.properties --token key_file.json",
-        "inference_address, management_address, default_response_timeout, metrics_config",
+        "inference_address, management_address, allowed_urls, default_response_timeout, metrics_config",
     ),
 }
 CONFIGS = {
