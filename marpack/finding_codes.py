@@ -12,7 +12,7 @@ _ERROR, _WARNING, _NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
 # Content of an archive -----------------------------------------------------------------------------------------------
 
-_COPY_AGAIN = "Copy or download the archive again. If the finding stays, the archive was changed after it was built."
+_COPY_AGAIN = "Copy or download the archive again, or build it again."
 DAMAGED_MEMBER = Code(
     "damaged-member", _ERROR, "the member cannot be read: {reason}",
     _COPY_AGAIN,
@@ -34,17 +34,17 @@ MISSING_MEMBER = Code(
 _REBUILD = "Build it again: marpack unpack it, then marpack build."
 ARCHIVE_SUFFIX = Code(
     "archive-suffix", _ERROR,
-    "this is {form} by its content; the server reads a file named .mar as a zip, and any other as a .tar.gz",
-    "Rename it.",
+    "this is {form}; the server reads a .mar as a zip, and any other file as a .tar.gz",
+    "Rename the archive.",
 )
 MAR_ROOT_FOLDER = Code(
     "mar-root-folder", _ERROR,
-    "all members are in the folder {folder}; in a .mar the server looks for MAR-INF/MANIFEST.json at the top",
+    "all members are in the folder {folder}; the server looks for MAR-INF/MANIFEST.json at the top",
     _REBUILD,
 )
 TGZ_NO_ROOT_FOLDER = Code(
     "tgz-no-root-folder", _ERROR,
-    "the members are at the top; in a .tar.gz the server drops the first folder of each name: it finds no manifest",
+    "the members are at the top; in a .tar.gz the server drops the first folder of each name",
     _REBUILD,
 )
 SAGEMAKER_LAYOUT = Code(
@@ -53,7 +53,7 @@ SAGEMAKER_LAYOUT = Code(
     "To serve it with TorchServe, turn it into a project: marpack init --from.",
 )
 ZIP64_STREAMED = Code(
-    "zip64-streamed", _ERROR, "the sizes of {names} are behind the data in zip64 form: the server refuses it",
+    "zip64-streamed", _ERROR, "the sizes of {names} follow the data in zip64 form, which the server refuses",
     _REBUILD,
 )
 _PLAIN_VALUES = "Write plain values and build the archive again: marpack build."
@@ -74,7 +74,7 @@ PROGRAM = Code(
 
 MODEL_NAME = Code(
     "model-name", _WARNING, "'{name}' is not a model name",
-    "Rename the model: letters, digits, '_', '-' and '.', beginning with a letter or digit.",
+    "Use letters, digits, '_', '-' and '.', beginning with a letter or digit.",
 )
 MODEL_NAME_UNREACHABLE = Code(
     "model-name", _ERROR, "'{name}' is not a model name: no address reaches it",
@@ -86,7 +86,7 @@ RUNTIME_UNKNOWN = Code(
 )
 RUNTIME_LSP = Code(
     "runtime-lsp", _WARNING, "the runtime LSP needs a server built with the C++ backend",
-    "Set the runtime to python, or use a server built with the C++ backend.",
+    "Set the runtime to python, or use a server with the C++ backend.",
 )
 ENVELOPE_IGNORED = Code(
     "envelope-ignored", _NOTE, "the server does not read the envelope '{name}' from the manifest",
@@ -166,7 +166,7 @@ HANDLER_NO_FUNCTION = HANDLER_NO_ENTRY.saying("the function '{name}' does not ex
 HANDLER_MANY_CLASSES = Code(
     "handler-many-classes", _ERROR,
     "it has {count} classes of its own ({names}) where the server wants exactly one, and no 'handle'",
-    "Move all but the handler's class into another packed module and import them: imported classes do not count.",
+    "Move the other classes into another module: imported classes do not count.",
 )
 HANDLER_FUNCTION_MISSING = Code(
     "handler-function-missing", _WARNING,
@@ -182,7 +182,7 @@ HANDLER_CLASS_NOT_CALLABLE = HANDLER_NOT_CALLABLE.saying(
 )
 HANDLER_ASYNC = Code(
     "handler-async", _ERROR, "'{name}' is async, and its coroutine is not a list",
-    "Make it a plain function, or set `asyncCommunication: true` in the model config.",
+    "Make it a plain function, or set `asyncCommunication: true`.",
 )
 HANDLER_BUILT_IN_ASYNC = HANDLER_ASYNC.saying(
     "the built-in {name} is async, and the model config does not set asyncCommunication"
@@ -233,7 +233,7 @@ HANDLER_SKIPS_INITIALIZE = Code(
 CLASS_NEEDS_ARGUMENTS = Code(
     "class-needs-arguments", _ERROR,
     "the server constructs the {role} class {cls} without arguments, but {name} {reason}",
-    "Give every parameter of `__init__` a default, or read it from the model config in `initialize`.",
+    "Give each parameter of `__init__` a default, or read it from the config.",
 )
 VOCABULARY_MISSING = Code(
     "vocabulary-missing", _ERROR, "the text handler's vocabulary '{name}' is not in the archive",
@@ -241,11 +241,11 @@ VOCABULARY_MISSING = Code(
 )
 TEXT_BATCHES = Code(
     "text-batches", _WARNING, "the text classifier handles one request at a time, and the batch size is {size}",
-    "Set batchSize to 1, override `preprocess` and `inference`, or build with target: marpack.",
+    "Set batchSize: 1, override `preprocess` and `inference`, or set target: marpack.",
 )
 CONFIG_KEY_MISSING = Code(
     "config-key-missing", _WARNING, "it reads the key '{key}' of the model config, and the archive has no such key",
-    "Add the key under config: in marpack.yaml, or to the file that --config-file packs.",
+    "Add the key under config: in marpack.yaml, or to the config file.",
 )
 CONFIG_KEY_OF_NONE = CONFIG_KEY_MISSING.saying(
     "it reads the key '{key}' of the model config, and the archive has no config"
@@ -263,7 +263,7 @@ MODEL_FILE_MISSING = Code(
 )
 MODEL_FILE_NAME = Code(
     "model-file-name", _ERROR, "the server imports '{module}', which is not '{name}'",
-    "Rename the file to a plain name such as model.py, and pack it at the root.",
+    "Rename the file to a plain name such as model.py, at the root.",
 )
 MODEL_FILE_NOTEBOOK = MODEL_FILE_NAME.saying("'{name}' is a notebook, and the server imports Python files")
 MODEL_FILE_NEVER_FOUND = MODEL_FILE_NAME.saying("the server imports Python's own module '{module}' instead")
@@ -273,7 +273,7 @@ MODEL_NO_CLASS = Code(
 )
 MODEL_MANY_CLASSES = Code(
     "model-many-classes", _ERROR, "it has {count} classes of its own ({names}) where the server wants exactly one",
-    "Move the building blocks into another packed module and import them: imported classes do not count.",
+    "Move the other classes into another module: imported classes do not count.",
 )
 MODEL_NOT_A_MODULE = Code(
     "model-not-a-module", _ERROR, "the class {cls} is not a torch.nn.Module",
@@ -368,7 +368,7 @@ REQUIREMENTS_LINE = Code(
 )
 REQUIREMENTS_PATH = Code(
     "requirements-path", _WARNING, "'{text}' is not in the archive",
-    "Pack the wheel and name it by its path in the archive, or name a released version.",
+    "Pack the wheel and name its path in the archive, or name a released version.",
 )
 REQUIREMENTS_UNNAMED = Code(
     "requirements-unnamed", _NOTE, "'{text}' does not name its distribution",
@@ -376,7 +376,7 @@ REQUIREMENTS_UNNAMED = Code(
 )
 REQUIREMENTS_NEED_SETTING = Code(
     "requirements-need-setting", _NOTE, "the server installs these only with install_py_dep_per_model=true",
-    "Set install_py_dep_per_model=true on the server, and useVenv: true in the model config for versions of your own.",
+    "Set install_py_dep_per_model=true on the server, and useVenv: true for versions of your own.",
 )
 REQUIREMENTS_TOO_LARGE = Code(
     "requirements-too-large", _NOTE, "it is larger than {limit} MiB and was not checked",
@@ -403,7 +403,7 @@ WEIGHTS_UNTRAINED = Code(
 )
 WEIGHTS_SUFFIX = Code(
     "weights-suffix", _ERROR, "the server has no loader for '{suffix}' files: 'No model weights could be loaded'",
-    "Save the model as TorchScript in a .pt file, pack a model file, or build with target: marpack.",
+    "Save TorchScript as .pt, pack a model file, or set target: marpack.",
 )
 WEIGHTS_NEED_MODEL_FILE = Code(
     "weights-need-model-file", _ERROR, "it is {format}, and the archive has no model file",
@@ -515,7 +515,7 @@ LABELS_DUPLICATE = Code(
 )
 LABELS_FEW = Code(
     "labels-few", _WARNING, "there {count}, and the image classifier returns the top {topk}",
-    "Derive a class from ImageClassifier and set topk, or build with target: marpack.",
+    "Derive a class from ImageClassifier and set topk, or set target: marpack.",
 )
 LABELS_MISNAMED = Code(
     "labels-misnamed", _NOTE, "'{name}' looks like labels, and the server reads only index_to_name.json at the root",
@@ -553,7 +553,7 @@ CONFIG_ROOT = Code(
     "Write `key: value` lines, or leave configFile out.",
 )
 CONFIG_KEY = Code(
-    "config-key", _ERROR, "the key {key} is a {kind}, not a string",
+    "config-key", _ERROR, "the key {key} has the type {kind}, not string",
     "Put the key in quotes.",
 )
 CONFIG_DUPLICATE_KEY = Code(
@@ -612,7 +612,7 @@ PT2_COMPILE_SHAPE = PT2_SHAPE.saying("'pt2.compile' is {kind}, not a mapping")
 PT2_NO_ENABLE = PT2_SHAPE.saying("'pt2.compile' has no 'enable', which the server reads first")
 PT2_BACKEND = Code(
     "pt2-backend", _WARNING, "the server does not know the backend '{backend}', and runs the model uncompiled",
-    "Name a backend that the server knows: inductor, eager, aot_eager, onnxrt, openvino, tensorrt, ipex, hpu_backend.",
+    "Use inductor, eager, aot_eager, onnxrt, openvino, tensorrt, ipex or hpu_backend.",
 )
 PT2_BACKEND_GONE = Code(
     "pt2-backend-gone", _WARNING, "torch has removed the backend '{backend}'",
@@ -624,7 +624,7 @@ PT2_BACKEND_NEEDS = Code(
 )
 PT2_OPTION = Code(
     "pt2-option", _WARNING, "torch.compile does not accept '{key}'",
-    "Use fullgraph, dynamic, backend, mode, options or disable; and mode or options, not both.",
+    "Use fullgraph, dynamic, backend, disable, and either mode or options.",
 )
 PT2_OPTION_TYPE = PT2_OPTION.saying("torch.compile's '{key}' cannot be {kind}")
 PT2_MODE_AND_OPTIONS = PT2_OPTION.saying("torch.compile accepts 'mode' or 'options', not both")
@@ -671,7 +671,7 @@ BATCH_DIFFERS = Code(
     "batch-differs", _ERROR, "{sample} gets another response in a batch of {size}: {difference}",
     BATCH_REFUSED.hint,
 )
-_FORMS = "Decode bytes, text and form fields alike in `preprocess`, or refuse the other forms."
+_FORMS = "Decode bytes, text and form fields alike in `preprocess`."
 FORM_KILLS = Code(
     "form-kills", _ERROR, "{sample} {form} kills the worker: {reason}",
     _FORMS,
@@ -699,7 +699,7 @@ NOT_REPEATABLE = Code(
 )
 UNKNOWN_LABEL = Code(
     "unknown-label", _ERROR, "responses name {names}, which {file} does not contain",
-    "List the labels in the order of the model's outputs, one each.",
+    "List one label per output, in the model's order.",
 )
 UNUSED_LABELS = Code(
     "unused-labels", _WARNING, "responses name classes, but none of them is in {file}",
@@ -719,7 +719,7 @@ COMPILED_DIFFERS = Code(
 )
 WORN_OUT = Code(
     "worn-out", _ERROR, "after {requests} more requests, a sample gets {status}{reason}",
-    "Keep no inputs or outputs on the handler. Tensors under torch.inference_mode() hold no graph.",
+    "Keep no inputs or outputs on the handler, and use torch.inference_mode().",
 )
 MEMORY_GROWS = Code(
     "memory-grows", _ERROR, "the worker grows by {size:.1f} KiB per request",
@@ -735,7 +735,7 @@ MODEL_FOLDER_WRITTEN = Code(
 )
 NO_INPUTS = Code(
     "no-inputs", _ERROR, "no request was sent",
-    "Give an input with --input, or record one with `marpack run --record`.",
+    "Give an input with --input, or record one: marpack run --input FILE --record",
 )
 NO_ANSWER = Code(
     "no-answer", _ERROR, "no request got a 2xx, because no sample expects one",
@@ -747,7 +747,7 @@ UNEXPECTED_STATUS = Code(
 )
 GENERATED_SAMPLE = Code(
     "generated-sample", _ERROR,
-    "every sample that succeeded (2xx) was generated by marpack init ({names}); record a real input: {command}",
+    "every sample that succeeded was generated by marpack init ({names}); record a real input: {command}",
     "If it is a real input, delete its key `generated` in marpack.yaml.",
 )
 BATCH_UNPROVED = Code(
@@ -857,7 +857,7 @@ RESERVED_NAME = Code(
 )
 EMPTY_FOLDER = Code(
     "empty-folder", _WARNING, "the folder {folder} has no files",
-    "Add files to the folder, or remove it from the files to pack.",
+    "Add files to the folder, or do not pack it.",
 )
 SYMLINK_OUTSIDE = Code(
     "symlink-outside", _WARNING, "symlinks add files from outside {folder}: {names}",
@@ -1022,7 +1022,7 @@ PRETRAINED_FILE = Code(
 
 OTHER_DEVICE = Code(
     "other-device", _WARNING, "the model runs on {found}, not on {asked}",
-    "Check that the device exists, that torch supports it, and that the handler does not choose one itself.",
+    "Check that torch supports the device, and that the handler does not choose one.",
 )
 REQUIREMENT_UNMET = Code(
     "requirement-unmet", _ERROR, "{package} is not installed here",
@@ -1051,7 +1051,7 @@ READABLE_KEY = Code(
     "readable-key", _WARNING, "other users of this machine can read the private key {file}",
     "Remove the permissions of others: chmod 600 FILE.",
 )
-_NOT_CHECKED = "Do not deploy the file. Check it again: marpack check --attest FILE"
+_NOT_CHECKED = "Check the file again: marpack check --attest FILE"
 _NOT_SIGNED = "Do not deploy the file. Get it again from the signer."
 CHECKED_FILE = Code(
     "checked-file", _ERROR, "its SHA-256 is {sha256}, and the check examined {others}",
@@ -1086,7 +1086,7 @@ SIGNED_MEMBER_MISSING = SIGNED_MEMBER.saying("the signed member {name} is missin
 SIGNED_MEMBER_ADDED = SIGNED_MEMBER.saying("the member {name} was added")
 SIGNED_MEMBERS_UNREADABLE = SIGNED_MEMBER.saying("the archive cannot be opened: {reason}")
 SIGNED_CONTAINER = Code(
-    "signed-container", _NOTE, "no member differs: the change is in a header, a comment or the order of members",
+    "signed-container", _NOTE, "no member differs, but a header, a comment or the order of members does",
     _NOT_SIGNED,
 )
 
@@ -1094,11 +1094,11 @@ SIGNED_CONTAINER = Code(
 
 UNTRUSTED_PICKLE = Code(
     "untrusted-pickle", _WARNING, "torch.load(weights_only=True) refuses it{harmless}: {causes}",
-    "Save the state_dict instead of the model. If you trust the archive's author, use --trust-pickle.",
+    "Save the state_dict. If you trust the archive's author, use --trust-pickle.",
 )
 DANGEROUS_EXPRESSION = Code(
     "dangerous-expression", _ERROR, "torch.export.load would run it as code: {reason}",
-    "Do not load the file. Ask its author for a file that torch.export.save wrote.",
+    "Ask the author for a file that torch.export.save wrote.",
 )
 UNSCANNED = Code(
     "unscanned", _WARNING, "not scanned completely: {reason}",
@@ -1106,7 +1106,7 @@ UNSCANNED = Code(
 )
 DANGEROUS_PICKLE = Code(
     "dangerous-pickle", _ERROR, "loading this pickle runs code: {reasons}",
-    "Do not load the archive. Ask its author what the file is for.",
+    "Do not load the archive.",
 )
 
 # Export ---------------------------------------------------------------------------------------------------------------
@@ -1117,11 +1117,11 @@ EXPORT_NEEDS_TRUST = Code(
 )
 EXPORT_REQUIREMENT_LEFT_OUT = Code(
     "export-requirement-left-out", _WARNING, "'{line}' is not installed there",
-    "Name the package and its version, from an index that the platform reaches.",
+    "Name a version of the package from an index that the platform reaches.",
 )
 EXPORT_VENDORED = Code(
     "export-vendored", _WARNING, "{wheel} is not for the image's Python {version}",
-    "Vendor for the Python that exports, in a copy of the project: marpack build --vendor --vendor-python X.Y.",
+    "Vendor for that Python: marpack build --vendor --vendor-python X.Y",
 )
 EXPORT_NO_GPU = Code(
     "export-no-gpu", _WARNING, "its model config requires GPUs",
@@ -1129,7 +1129,7 @@ EXPORT_NO_GPU = Code(
 )
 EXPORT_REQUIREMENTS_UNHASHED = Code(
     "export-requirements-unhashed", _WARNING, "its requirements have no hashes: {unlocked}",
-    "Export where pip reaches the index, or pass a lock that was made there: --lock requirements.lock.",
+    "Export where pip reaches the index, or pass an earlier lock: --lock requirements.lock",
 )
 EXPORT_REASON_PHRASE = Code(
     "export-reason-phrase", _NOTE, "its handler sets a status; clients do not get its reason phrase",
@@ -1177,5 +1177,5 @@ EXPORT_PLACEHOLDER = Code(
 )
 EXPORT_BATCHES = Code(
     "export-batches", _WARNING, "its batchSize of {batch_size} becomes 1",
-    "Let requests carry several instances, or export with --to docker and send requests in TorchServe's form.",
+    "Send several instances in a request, or export with --to docker.",
 )

@@ -1,15 +1,20 @@
 """The pages that are printed from the code say what the code says."""
 
+import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from string import Formatter
 
 import pytest
 
+from marpack import finding_codes
 from marpack.errors import MarpackError, UsageError
 from tools.reference import PAGES
-from tools.reference.errors import messages, subclasses
+from tools.reference.errors import subclasses
+from tools.reference.findings import explanations, rows
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,7 +33,7 @@ def test_a_table_is_what_the_code_says():
     assert found["table"].split() == said.stdout.split(), f"print it again: {found['print']}"
 
 
-def test_every_error_has_a_code_of_its_own_a_cause_and_a_way_out():
+def test_every_error_has_a_code_of_its_own_and_a_remedy():
     kinds = subclasses(MarpackError)
     codes = [kind.code for kind in kinds]
     assert len(set(codes)) == len(codes), sorted(codes)
@@ -37,11 +42,39 @@ def test_every_error_has_a_code_of_its_own_a_cause_and_a_way_out():
         assert kind.fix or kind is UsageError, kind  # whose messages each have a hint
 
 
-def test_every_sentence_reads_as_one():
-    for kind, sentences in messages().items():
-        for sentence in sentences:
-            assert not sentence.rstrip().endswith("."), f"{kind}: {sentence}"
-            assert "  " not in sentence, f"{kind}: {sentence}"
+def test_every_code_is_explained_and_nothing_else():
+    assert set(explanations("errors.yaml")) == {kind.code for kind in subclasses(MarpackError)}
+    assert set(explanations("findings.yaml")) == set(rows())
+    for explanation in (*explanations("errors.yaml").values(), *explanations("findings.yaml").values()):
+        assert explanation["causes"].endswith(".")
+        assert not explanation["fails if"].endswith(".")
+
+
+@pytest.mark.parametrize("name", rows())
+def test_an_example_fits_its_template(name: str):
+    explanation = explanations("findings.yaml")[name]
+    row = getattr(finding_codes, explanation["row"]) if "row" in explanation else rows()[name][0]
+    fields = {field.partition("[")[0] for _, field, _, _ in Formatter().parse(row.message) if field}
+    assert row.name == name
+    assert set(explanation.get("example", {})) == fields
+    assert all(code.hint[:1].isupper() for code in rows()[name])
+
+
+def test_an_example_of_an_error_is_a_sentence_of_the_code():
+    patterns = [re.compile(pattern) for pattern in set(sentence_patterns())]
+    for code, explanation in explanations("errors.yaml").items():
+        assert any(pattern.fullmatch(explanation["example"]) for pattern in patterns), code
+
+
+def sentence_patterns() -> Iterator[str]:
+    """Yield the texts of the package that have a few words, as patterns."""
+    for path in (ROOT / "marpack").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            texts = [each.value if isinstance(each, ast.Constant) else None for each in parts]
+            known = "".join(text for text in texts if isinstance(text, str))
+            if len(known.split()) > 1 or known == "interrupted":
+                yield "".join(".+" if text is None else re.escape(str(text)) for text in texts)
 
 
 @pytest.mark.nightly

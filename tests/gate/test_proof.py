@@ -64,7 +64,7 @@ def test_every_check_uses_the_given_inputs(tmp_path: Path):
     assert report.verdict is GateVerdict.REFUSED
     (missed,) = found(report, "samples").findings
     assert missed.where == "one.txt"
-    assert "ValueError: no" in str(missed.hint)
+    assert "ValueError: no" in missed.message
 
 
 def test_a_downgraded_failure_of_samples_or_loading_proves_nothing(tmp_path: Path):

@@ -145,8 +145,8 @@ DIES = "self.calls += 1\n        self.calls < 6 or __import__('os')._exit(3)"
 @pytest.mark.parametrize(
     ("change", "name", "code", "words"),
     [
-        (('"length": length', '"length": length + 1'), "alike", "differs", "bee.txt: length is "),
-        (("self.calls += 1", "raise ValueError"), "alike", "differs", "bee.txt: "),
+        (('"length": length', '"length": length + 1'), "alike", "differs", ": length is "),
+        (("self.calls += 1", "raise ValueError"), "alike", "differs", "bee.txt "),
         (("def initialize(self, context): ...", "x = {}['x']"), "alike", "handler", "cannot be compared"),
         (("def initialize(self, context): ...", "x = {}['x']"), "no-slower", "handler", "KeyError"),
         (("self.calls += 1", "raise ValueError"), "no-slower", "not-compared", "no request got a 2xx from both"),

@@ -1,6 +1,6 @@
-"""docs/findings.md: every finding code with its severity, its explanation and its messages."""
+"""docs/findings.md: when each finding is reported, why, what to do, and an example."""
 
-import re
+from typing import Any
 
 import yaml
 
@@ -31,11 +31,17 @@ CHAPTERS = {
 
 
 def rows() -> dict[str, list[Code]]:
-    """Return the rows of the table by their codes: the one with the explanation first."""
+    """Return the rows of the table by their codes, the main row first."""
     found: dict[str, list[Code]] = {}
     for value in vars(finding_codes).values():
         if isinstance(value, Code):
             found.setdefault(value.name, []).append(value)
+    return found
+
+
+def explanations(file: str) -> dict[str, dict[str, Any]]:  # Any: text, and the values of an example
+    """Return the explanations of codes from a file in this folder."""
+    found: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "tools" / "reference" / file).read_text())
     return found
 
 
@@ -44,30 +50,41 @@ def findings() -> str:
     parts = [
         "# Findings",
         (
-            "marpack reports problems as findings. Each finding has a stable code, a severity, a place, a message and a"
-            " hint. The static checks of `marpack build` and `marpack inspect` read an archive without executing,"
-            " importing or unpickling anything of it; the checks of `marpack check` also run the model."
+            "marpack reports problems as findings: a severity, a place, a message, a stable code and a hint. This page"
+            " lists all codes. The checks of `marpack build` and `marpack inspect` never run the archive; those of"
+            " `marpack check` do."
         ),
         (
-            "- **error**: the server certainly fails: it refuses the model, a worker fails, or every request is a 503."
-            " Errors stop a build.\n"
+            "- **error**: the server certainly fails. Errors stop a build.\n"
             "- **warning**: something is probably wrong. Warnings stop a build with `--strict`.\n"
             "- **note**: information that may be intended."
         ),
-        (
-            "The severity of a code can vary: a state_dict without a model file is an error where BaseHandler loads the"
-            " model, and a note where the handler's own `initialize` does. In the messages below, … stands for values."
-        ),
+        "The severity can differ from the example: it depends on whether the handler uses the part with the problem.",
         NOTE,
     ]
-    explanations = yaml.safe_load((ROOT / "tools/reference/findings.yaml").read_text())
-    headings = {code: heading for heading, code in CHAPTERS.items()}
+    headings, explained = {code: heading for heading, code in CHAPTERS.items()}, explanations("findings.yaml")
     for name, codes in rows().items():
         if name in headings:
             parts.append(f"## {headings[name]}")
-        severities = " or ".join(dict.fromkeys(code.severity.value for code in codes))
-        fix = f" *Fix:* {codes[0].hint}" if codes[0].hint else ""
-        parts += [f"### {name}", explanations[name], f"*Severity:* {severities}.{fix}"]
-        messages = dict.fromkeys(re.sub(r"\{\w+[^}]*\}", "…", code.message) for code in codes)
-        parts.append("\n".join(f"- {escaped(message)}" for message in messages if message.strip("…")))
+        parts.append(f"### {name}")
+        parts += section(explained[name], codes[0].hint, example(codes[0], explained[name]))
     return page(*parts)
+
+
+def example(main: Code, explanation: dict[str, Any]) -> str:  # Any: see `explanations`
+    """Return an example of a code as marpack prints it, without the code."""
+    row: Code = getattr(finding_codes, explanation["row"]) if "row" in explanation else main
+    finding = row.at(explanation.get("at"), **explanation.get("example", {}))
+    place = f"{finding.where}: " if finding.where else ""
+    return f"{finding.severity} {place}{finding.message}"
+
+
+def section(explanation: dict[str, Any], fix: str, line: str) -> list[str]:  # Any: see `explanations`
+    """Return the four paragraphs about a code."""
+    fence = "``" if "`" in line else "`"
+    return [
+        f"*Fails if* {explanation['fails if']}.",
+        f"*Common causes:* {explanation['causes']}",
+        f"*Fix:* {escaped(fix)}",
+        f"*Example:* {fence}{line}{fence}",
+    ]
