@@ -1,5 +1,6 @@
 """docs/findings.md: when each finding is reported, why, what to do, and an example."""
 
+from functools import cache
 from typing import Any
 
 import yaml
@@ -39,6 +40,7 @@ def rows() -> dict[str, list[Code]]:
     return found
 
 
+@cache
 def explanations(file: str) -> dict[str, dict[str, Any]]:  # Any: text, and the values of an example
     """Return the explanations of codes from a file in this folder."""
     found: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "tools" / "reference" / file).read_text())
