@@ -177,7 +177,10 @@ class Archive(Protocol):
         where = f"{self.source}!{MANIFEST_NAME}"
         entry = self.entries.get(MANIFEST_NAME)
         if entry is None:
-            raise ManifestError(f"the archive has no {MANIFEST_NAME}", where=self.source)
+            scripts = [name for name in self.entries if name.startswith("code/") and name.endswith(".py")]
+            is_other = scripts and "code/inference.py" not in scripts
+            hint = f"To run SageMaker's layout, rename {quoted(scripts[0])} to code/inference.py." if is_other else None
+            raise ManifestError(f"the archive has no {MANIFEST_NAME}", where=self.source, hint=hint)
         if entry.size > MAX_BYTES:
             raise ManifestError(f"the manifest has {entry.size} bytes; the maximum is {MAX_BYTES}", where=where)
         with self.open(MANIFEST_NAME) as file:

@@ -206,3 +206,14 @@ def test_a_script_that_fails_to_import_is_named(tmp_path):
     trouble = json.loads(done.stdout)["trouble"]
     frame = [each for each in trouble["frames"] if each["user"]][-1]
     assert (trouble["kind"], frame["file"], frame["line"]) == ("ModuleNotFoundError", "code/inference.py", 2)
+
+
+def test_a_script_of_another_name_is_in_the_hint(tmp_path):
+    archive = open_archive(model_tar(tmp_path / "m.tar.gz", {"code/serve.py": b""}))
+    with archive, pytest.raises(ManifestError) as caught:
+        _ = archive.manifest
+    assert "code/serve.py" in (caught.value.hint or "")
+
+
+def test_requirements_need_no_setting_of_torchserve(tmp_path):
+    assert not [code for code, _ in preflight(tmp_path, b"", **{"requirements.txt": b"six\n"}) if "require" in code]

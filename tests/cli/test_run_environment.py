@@ -68,6 +68,21 @@ def test_an_isolated_environment_has_what_the_archive_asks_for(make_mar, offline
 
 
 @pytest.mark.nightly
+def test_requirements_of_sagemaker_s_layout_are_installed_only_when_isolated(tmp_path: Path, offline: dict[str, str]):
+    (tmp_path / "model/code").mkdir(parents=True)
+    script = "import quibble\ndef model_fn(folder): return 1\ndef transform_fn(a, b, c, d): return quibble.VERSION\n"
+    (tmp_path / "model/code/inference.py").write_text(script)
+    (tmp_path / "model/code/requirements.txt").write_text("-r more.txt\n")
+    (tmp_path / "model/code/more.txt").write_text("quibble>=1\n")
+    model = str(tmp_path / "model")
+    refused = marpack("run", model, "--data", "x", env=offline, code=4).stderr
+    assert "(requirement-unmet)" in refused
+    assert "installing" not in refused
+    (item,) = results(model, "--data", "x", "--env", "isolated", env=offline)
+    assert item["body"] == "1.5"
+
+
+@pytest.mark.nightly
 def test_what_cannot_be_installed_is_shown_with_the_installers_words(make_mar, offline: dict[str, str]):
     mar = str(make_mar(HANDLER, files={"requirements.txt": "quibble>=7\n"}, requirementsFile="requirements.txt"))
     told = marpack("run", mar, "--data", "x", "--env", "isolated", env=offline, code=4).stderr

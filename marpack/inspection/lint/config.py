@@ -8,6 +8,7 @@ from msgspec import Struct
 from marpack import finding_codes as codes
 from marpack.archive.manifest import RUNTIMES, Manifest
 from marpack.archive.protocol import MODEL_NAME
+from marpack.archive.sagemaker import REQUIREMENTS
 from marpack.errors import did_you_mean, nearest, shortened
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.source import Files
@@ -315,7 +316,7 @@ def read_required(files: Files, manifest: Manifest) -> Requirements:
     if first not in files:
         where = f"{_MANIFEST}: model.requirementsFile"
         return Requirements(findings=(codes.REQUIREMENTS_MISSING.at(where, name=first),))
-    findings = [codes.REQUIREMENTS_NEED_SETTING.at(first)]
+    findings = [] if first == REQUIREMENTS else [codes.REQUIREMENTS_NEED_SETTING.at(first)]  # AWS's images need none
 
     def read(member: str) -> bytes | None:
         data = files.read(member, MAX_REQUIREMENTS) if member in files else None

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from project.conftest import write
 
 import marpack
 from marpack.archive.reader import open_archive
-from marpack.errors import DamagedArchiveError
+from marpack.archive.sagemaker import handler_source
+from marpack.errors import DamagedArchiveError, ProjectError
 from marpack.project.load import load_project
 from marpack.project.scaffold.from_archive import read_project
 from marpack.project.scaffold.write_files import write_files
@@ -152,3 +154,41 @@ def test_an_archive_that_is_damaged_leaves_nothing(tmp_path, make_mar):
     with pytest.raises(DamagedArchiveError):
         reclaimed(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_sagemaker_s_layout_becomes_a_project_and_comes_back(tmp_path):
+    files = {
+        "code/inference.py": b"import lib\n",
+        "code/lib/__init__.py": b"",
+        "code/requirements.txt": b"six\n",
+        "model.pt": b"weights",
+        "index_to_name.json": b'{"0": "a"}',
+        "config/words.txt": b"x",
+    }
+    source = tmp_path / "in"
+    for name, data in files.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes(data)
+    assert reclaimed(source, tmp_path / "out") == []
+    assert {name: (tmp_path / "out" / name).read_bytes() for name in files} == files
+    built = marpack.build(tmp_path / "out")
+    added = {"sagemaker_handler.py": handler_source(), "requirements.txt": b"six\n"}
+    assert members(Path(built.path)) == files | added
+    back = marpack.build(tmp_path / "out", archive_format="sagemaker")
+    assert (Path(back.path).name, back.members) == ("model.tar.gz", len(files))
+    with tarfile.open(back.path) as archive:
+        found = {each.name: archive.extractfile(each).read() for each in archive}
+    assert found == files
+    again = marpack.build(tmp_path / "out", archive_format="sagemaker")
+    assert again.content_digest == back.content_digest
+    reclaimed(Path(back.path), tmp_path / "again")
+    assert members(Path(marpack.build(tmp_path / "again").path)) == files | added
+
+
+def test_only_projects_of_sagemaker_s_layout_have_its_format(tmp_path):
+    (tmp_path / "handler.py").write_text(HANDLER)
+    (tmp_path / "marpack.yaml").write_text("name: m\nversion: 1\nhandler: handler.py\n")
+    with pytest.raises(ProjectError) as caught:
+        marpack.build(tmp_path, archive_format="sagemaker")
+    assert [finding.code for finding in caught.value.findings] == ["output"]
+    assert not (tmp_path / "m.tar.gz").exists()
