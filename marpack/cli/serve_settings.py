@@ -35,7 +35,7 @@ from marpack.serving.management import ModelApi
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import log_failure
 from marpack.serving.server import ReloadableModel, Reloader, ServerOptions
-from marpack.serving.settings import Address, MetricsMode, ModelSettings, ModelTuning, ServerConfig
+from marpack.serving.settings import Address, MetricsMode, ModelSettings, ModelTuning, ServerConfig, sagemaker_tuning
 from marpack.torchserve import MAX_BODY
 
 if TYPE_CHECKING:
@@ -243,6 +243,7 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             ),
             gpus=device.gpu_ids()[: config.number_of_gpu],
             overrides=overrides,
+            sagemaker=partial(sagemaker_tuning, os.environ),
             spawn=spawn,
             zygote=zygote,
             cache=partial(cache_of, byte_bar),

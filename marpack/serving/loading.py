@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from marpack.archive.addresses import is_http, is_public, public_address
 from marpack.archive.cache import Cache, fetch_whole
 from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm, Limits, quoted
+from marpack.archive.sagemaker import HANDLER
 from marpack.errors import ArchiveError, ExitCode, UsageError, describe_os_error
 from marpack.finding_codes import PROGRAM
 from marpack.findings import Finding, Severity
@@ -269,6 +270,7 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
     rules: AdmissionRules = AdmissionRules()
     gpus: tuple[int, ...] = ()  # for workers in turn; empty: the GPU of `load`
     overrides: ModelTuning = _NO_TUNING  # settings of the command line
+    sagemaker: Callable[[], ModelTuning] = ModelTuning  # returns the settings of models in SageMaker's layout
     spawn: Callable[[Archive], Callable[[], Worker]] = lambda _: Worker.spawn  # returns what starts workers
     zygote: Zygote | None = None  # forks workers
     cache: Callable[[], Cache] = Cache  # makes one for each archive
@@ -317,7 +319,8 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
         workers = ModelTuning(min_workers=tuning.min_workers, max_workers=tuning.max_workers)
         batching = ModelTuning(batch_size=tuning.batch_size, max_batch_delay=tuning.max_batch_delay)
         # Each replaces the settings before it, in TorchServe's order.
-        settings = self.settings.with_tuning(timeouts).with_tuning(properties).with_tuning(workers)
+        settings = self.settings.with_tuning(self.sagemaker() if model.handler == HANDLER else _NO_TUNING)
+        settings = settings.with_tuning(timeouts).with_tuning(properties).with_tuning(workers)
         settings = settings.with_config(config).with_tuning(self.overrides).with_tuning(batching)
         return ModelPlan(
             name=name,

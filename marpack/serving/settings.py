@@ -463,6 +463,27 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
+# Environment variables of AWS's images, and the settings of each; the last variable takes precedence.
+_SAGEMAKER = {
+    "SAGEMAKER_MODEL_SERVER_WORKERS": ("min_workers", "max_workers"),
+    "SAGEMAKER_MODEL_SERVER_TIMEOUT": ("response_timeout",),
+    "SAGEMAKER_TS_MIN_WORKERS": ("min_workers",),
+    "SAGEMAKER_TS_MAX_WORKERS": ("max_workers",),
+    "SAGEMAKER_TS_BATCH_SIZE": ("batch_size",),
+    "SAGEMAKER_TS_MAX_BATCH_DELAY": ("max_batch_delay",),
+    "SAGEMAKER_TS_RESPONSE_TIMEOUT": ("response_timeout",),
+}
+
+
+def sagemaker_tuning(environ: Mapping[str, str]) -> ModelTuning:
+    """Return the settings in the variables of AWS's images; raises UsageError for an invalid value."""
+    parse, found = _integer(1), dict[str, int | None]()
+    for name, fields in _SAGEMAKER.items():
+        with located(name):
+            found |= dict.fromkeys(fields, parse(environ[name])) if name in environ else {}
+    return ModelTuning(**found)
+
+
 def parse_properties(data: bytes) -> dict[str, str]:
     r"""Return the keys and values of a Java properties file (Latin-1); the last of two equal keys counts.
 

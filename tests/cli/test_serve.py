@@ -318,7 +318,7 @@ def transform_fn(model, body, content_type, accept, context):
 """
 
 
-def test_a_folder_of_sagemaker_s_is_served_with_the_start_line_of_aws_images(tmp_path):
+def test_a_folder_of_sagemaker_s_is_served_with_the_start_line_of_aws_images(tmp_path, monkeypatch):
     (tmp_path / "store").mkdir()
     (tmp_path / "model/code").mkdir(parents=True)
     (tmp_path / "model/code/inference.py").write_text(INFERENCE)
@@ -326,7 +326,10 @@ def test_a_folder_of_sagemaker_s_is_served_with_the_start_line_of_aws_images(tmp
         "decode_input_request=false\ndefault_service_handler=/toolkit/handler_service.py:handle\n"
     )
     words = ["--start", "--model-store", "store", "--ts-config", "config.properties", "--models", "model=model"]
-    with serving(*words, cwd=tmp_path) as server:
+    monkeypatch.setenv("SAGEMAKER_TS_BATCH_SIZE", "4")
+    with serving(*words, "--enable-model-api", "--management-port", "0", cwd=tmp_path) as server:
+        (described,) = json.loads(server.request("/models/model", what="management")[2])
+        assert (described["batchSize"], described["minWorkers"]) == (4, 1)
         assert server.request("/ping")[0] == 200
         attributes = "X-Amzn-SageMaker-Custom-Attributes"
         headers = {"Content-Type": "text/csv", "Accept": "text/plain", attributes: "trace=1"}

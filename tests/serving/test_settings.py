@@ -10,7 +10,15 @@ from msgspec.structs import asdict
 from refusals import has_code
 
 from marpack.errors import UsageError
-from marpack.serving.settings import Address, MetricsMode, ModelProperties, ServerConfig, parse_properties
+from marpack.serving.settings import (
+    Address,
+    MetricsMode,
+    ModelProperties,
+    ModelTuning,
+    ServerConfig,
+    parse_properties,
+    sagemaker_tuning,
+)
 
 ADDRESSES = {
     "http://127.0.0.1:8080": (Address("127.0.0.1", 8080), "http://127.0.0.1:8080"),
@@ -294,3 +302,14 @@ CASES = {
 @pytest.mark.parametrize(("data", "expected"), CASES.values(), ids=CASES)
 def test_reads_java_properties(data: bytes, expected: dict[str, str]) -> None:
     assert parse_properties(data) == expected
+
+
+def test_variables_of_aws_images() -> None:
+    assert sagemaker_tuning({"SAGEMAKER_REGION": "eu-west-1"}) == ModelTuning()
+    given = {"SAGEMAKER_MODEL_SERVER_WORKERS": "3", "SAGEMAKER_TS_MIN_WORKERS": "2", "SAGEMAKER_TS_BATCH_SIZE": "8"}
+    assert sagemaker_tuning(given) == ModelTuning(min_workers=2, max_workers=3, batch_size=8)
+    given = {"SAGEMAKER_TS_RESPONSE_TIMEOUT": "5", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "60"}
+    assert sagemaker_tuning(given) == ModelTuning(response_timeout=5)
+    with pytest.raises(UsageError) as caught:
+        sagemaker_tuning({"SAGEMAKER_TS_BATCH_SIZE": "many"})
+    assert (caught.value.code, caught.value.where) == ("invalid-integer", "SAGEMAKER_TS_BATCH_SIZE")
