@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from marpack.api.declaring import Key, Name, Option
+from marpack.weights.hugging_face import Task
 
 # --- Options of several commands ----------------------------------------------------------------------------------
 
@@ -71,17 +72,7 @@ class InitOptions(_InitArguments, frozen=True, kw_only=True):
         Literal["torchserve", "marpack"] | None, Option("Server that the project is for.", default="torchserve")
     ] = None
     task: Annotated[
-        Literal[
-            "text-classification",
-            "token-classification",
-            "question-answering",
-            "fill-mask",
-            "feature-extraction",
-            "text-generation",
-            "image-classification",
-            "automatic-speech-recognition",
-        ]
-        | None,
+        Task | None,
         Option("Task of a Hugging Face model, such as fill-mask.", metavar="TASK", default="by its config.json"),
     ] = None
     trust_remote_code: Annotated[

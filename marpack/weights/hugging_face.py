@@ -2,10 +2,21 @@
 
 import re
 from collections.abc import Collection
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
+Task = Literal[  # as Hugging Face's pipelines are named
+    "text-classification",
+    "token-classification",
+    "question-answering",
+    "fill-mask",
+    "feature-extraction",
+    "text-generation",
+    "image-classification",
+    "automatic-speech-recognition",
+]
 CONFIG_FILE = "config.json"
 WEIGHTS_FILES = ("model.safetensors", "pytorch_model.bin")  # transformers takes the first that exists
 INDEX_SUFFIX = ".index.json"  # of the file that lists the shards of weights

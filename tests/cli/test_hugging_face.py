@@ -111,3 +111,70 @@ def test_the_project_packs_what_the_model_needs_and_names_the_rest(copied: Calla
     assert (folder / "requirements.txt").read_text().startswith("transformers==")
     checked = marpack.inspect(folder)
     assert {member.name for member in checked.members} >= {"1_Pooling/config.json", "model.safetensors"}
+
+
+OWN_CODE = """
+from transformers import PretrainedConfig
+
+
+class OwnConfig(PretrainedConfig):
+    model_type = "own"
+"""
+OWN_MODEL = """
+from transformers import BertConfig, BertForSequenceClassification
+
+from .configuration_own import OwnConfig
+
+
+class OwnModel(BertForSequenceClassification):
+    config_class = OwnConfig
+
+    def __init__(self, config):
+        size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+        super().__init__(BertConfig(vocab_size=20, **size))
+"""
+
+
+@pytest.mark.nightly
+def test_code_of_the_model_runs_only_if_its_author_is_trusted(copied: Callable[[str], Path]):
+    folder = copied("text-classification")
+    (folder / "configuration_own.py").write_text(OWN_CODE)
+    (folder / "modeling_own.py").write_text(OWN_MODEL)
+    names = {"AutoConfig": "configuration_own.OwnConfig", "AutoModelForSequenceClassification": "modeling_own.OwnModel"}
+    config = {"architectures": ["OwnModel"], "model_type": "own", "auto_map": names}
+    (folder / "config.json").write_text(json.dumps(config))
+    init(folder, "--task", "text-classification")
+    with pytest.raises(marpack.LoadError), marpack.load(folder):
+        pass
+    init(folder, "--task", "text-classification", "--trust-remote-code", "--force")
+    with marpack.load(folder) as model:
+        answer = model.predict("dog")
+    assert (answer.status, len(answer.json())) == (200, 2), answer.troubles
+
+
+@pytest.mark.nightly
+def test_shards_are_loaded(models: Path, copied: Callable[[str], Path]):
+    folder = copied("text-classification")
+    save = "import sys, transformers as hf; model = hf.AutoModelForSequenceClassification.from_pretrained(sys.argv[1]);"
+    save += "model.save_pretrained(sys.argv[1], max_shard_size='4KB')"
+    subprocess.run([sys.executable, "-c", save, folder], check=True, capture_output=True)
+    (folder / "model.safetensors").unlink()
+    assert len(list(folder.glob("model-*-of-*.safetensors"))) > 1
+    init(folder)
+    with marpack.load(folder) as model:
+        answer = model.predict(folder / "samples/stand-in.txt")
+    expected = json.loads((models / "expected.json").read_text())["text-classification"]
+    assert answer.json()[0]["label"] == comparable(expected)[0]["label"]
+
+
+@pytest.mark.nightly
+def test_a_missing_file_is_a_finding_of_build_and_a_hint_of_run(copied: Callable[[str], Path]):
+    folder = copied("text-classification")
+    init(folder)
+    text = (folder / "marpack.yaml").read_text()
+    (folder / "marpack.yaml").write_text(text.replace("config.json, tokenizer.json", "tokenizer.json"))
+    built = invoke("build", str(folder), "--json")
+    assert "pretrained-file" in [finding["code"] for finding in json.loads(built.stdout)["findings"]]
+    with pytest.raises(marpack.LoadError) as caught, marpack.load(folder):
+        pass
+    assert "config.json" in str(caught.value.hint)

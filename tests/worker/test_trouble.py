@@ -402,3 +402,27 @@ def test_no_package_is_named_after_a_module(tmp_path: Path, name: str):
         assert f"pip install {word}" not in hint
         assert f"pip install {word.replace('_', '-')}" not in hint
     assert "zz-new" not in hint
+
+
+class AutoTokenizer:
+    """As transformers' class of this name, as far as names go."""
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: object) -> None:
+        raise ImportError("install sentencepiece")
+
+
+def test_a_failed_from_pretrained_is_explained_by_the_file_that_is_missing(tmp_path: Path):
+    def hint(place: object) -> str | None:
+        with pytest.raises(ImportError) as caught:
+            AutoTokenizer.from_pretrained(place)
+        return find_hint(caught.value, str(tmp_path)).text
+
+    (tmp_path / "bert").mkdir()
+    assert "tokenizer.json" in str(hint(tmp_path))
+    assert "bert/tokenizer.json" in str(hint(str(tmp_path / "bert")))
+    assert hint("bert-base-uncased") is None
+    assert hint(tmp_path.parent) is None
+    assert hint(None) is None
+    (tmp_path / "tokenizer.json").touch()
+    assert hint(tmp_path) is None

@@ -51,6 +51,7 @@ _KNOWN_SUFFIXES = {
     suffix for kind, row in FORMATS.items() if kind is not WeightsFormat.UNKNOWN for suffix in row.suffixes
 }
 _BUNDLES = (".zip", ".tar", ".gz", ".tgz")  # the files of a model may be in them
+_WORD = re.compile(r"\w+")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
 _ALIKE = re.compile(r"(ind(ex|ices)|idx|id|class(es)?|labels?)[_-]?(to|2|map)?[_-]?(names?|labels?|class(es)?)?\.json")
 _SHOWN = 3  # labels of a wrong type
@@ -311,11 +312,11 @@ def check_pretrained(context: LintContext) -> Iterator[Finding]:
     folders = {"model_dir"}  # and the names that it is assigned to
     for node in nodes:
         if isinstance(node, ast.Assign) and "model_dir" in ast.unparse(node.value):
-            folders.update(last_name(each) or "" for target in node.targets for each in _targets(target))
+            folders |= {name for each in node.targets for name in _WORD.findall(ast.unparse(each))} - {"self"}
     reported = set[str]()
     for call in sorted(calls, key=lambda call: call.lineno):
         loader = last_name(call.func.value) if isinstance(call.func, ast.Attribute) else None
-        place = set(re.findall(r"\w+", ast.unparse(call.args[0]))) if call.args else set()
+        place = set(_WORD.findall(ast.unparse(call.args[0]))) if call.args else set()
         is_certain = loader and place & folders and id(call) not in optional
         missing = missing_file(loader or "", names) if is_certain else None
         if missing and missing not in reported:
@@ -326,11 +327,6 @@ def check_pretrained(context: LintContext) -> Iterator[Finding]:
         for shard in list_shards(context.files.read(index, MAX_INDEX) or b"") or ():
             if (PurePosixPath(folder) / shard).as_posix() not in context.files:
                 yield codes.PRETRAINED_FILE.at(index, user="the index of the weights", file=shard)
-
-
-def _targets(target: ast.expr) -> list[ast.expr]:
-    """Return the names and attributes that an assignment sets."""
-    return target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
 
 
 # The labels

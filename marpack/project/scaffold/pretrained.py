@@ -5,10 +5,9 @@ Only names and small files are read; code of the folder is never run, and transf
 
 import re
 from collections.abc import Iterator
-from enum import StrEnum
 from importlib import metadata
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct
@@ -24,6 +23,7 @@ from marpack.weights.hugging_face import (
     INDEX_SUFFIX,
     MAX_INDEX,
     WEIGHTS_FILES,
+    Task,
     find_weights,
     is_setting,
     list_shards,
@@ -45,30 +45,8 @@ _CLASS_PACKAGES = {
     "XLMTokenizer": "sacremoses", "RoFormerTokenizer": "rjieba",
 }  # fmt: skip
 _VOCABULARY_PACKAGES = {".model": "sentencepiece", ".spm": "sentencepiece", ".tiktoken": "tiktoken"}
-_POOLING_MODE = "pooling_mode_"
-_POOLINGS = {
-    f"{_POOLING_MODE}{key}": name
-    for key, name in {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "lasttoken"}.items()
-}
-
-
-class Task(StrEnum):
-    """The use of a model; the value is the name of Hugging Face's pipeline."""
-
-    TEXT_CLASSIFICATION = "text-classification"
-    TOKEN_CLASSIFICATION = "token-classification"  # noqa: S105 - not a secret
-    QUESTION_ANSWERING = "question-answering"
-    FILL_MASK = "fill-mask"
-    FEATURE_EXTRACTION = "feature-extraction"
-    TEXT_GENERATION = "text-generation"
-    IMAGE_CLASSIFICATION = "image-classification"
-    SPEECH_RECOGNITION = "automatic-speech-recognition"
-
-    @property
-    def input_loader(self) -> str:
-        """The class of transformers that turns inputs into tensors."""
-        loaders = {Task.IMAGE_CLASSIFICATION: "AutoImageProcessor", Task.SPEECH_RECOGNITION: "AutoFeatureExtractor"}
-        return loaders.get(self, "AutoTokenizer")
+_POOLINGS = frozenset({"cls", "mean", "max", "lasttoken"})
+_TAGS: dict[object, Task] = {task: task for task in get_args(Task)} | {"sentence-similarity": "feature-extraction"}
 
 
 class _Head(Struct, frozen=True):
@@ -78,27 +56,28 @@ class _Head(Struct, frozen=True):
     task: Task
     auto_class: str  # the class of transformers that loads it
 
+    @property
+    def input_loader(self) -> str:
+        """The class of transformers that turns inputs into tensors."""
+        loaders = {"image-classification": "AutoImageProcessor", "automatic-speech-recognition": "AutoFeatureExtractor"}
+        return loaders.get(self.task, "AutoTokenizer")
+
 
 _HEADS = (
-    _Head("ForSequenceClassification", Task.TEXT_CLASSIFICATION, "AutoModelForSequenceClassification"),
-    _Head("ForTokenClassification", Task.TOKEN_CLASSIFICATION, "AutoModelForTokenClassification"),
-    _Head("ForQuestionAnswering(Simple)?", Task.QUESTION_ANSWERING, "AutoModelForQuestionAnswering"),
-    _Head("ForMaskedLM|BertForPreTraining", Task.FILL_MASK, "AutoModelForMaskedLM"),
-    _Head("ForCausalLM|LMHeadModel", Task.TEXT_GENERATION, "AutoModelForCausalLM"),
-    _Head("ForImageClassification(WithTeacher)?", Task.IMAGE_CLASSIFICATION, "AutoModelForImageClassification"),
-    _Head("ForCTC", Task.SPEECH_RECOGNITION, "AutoModelForCTC"),
-    _Head(
-        "ForSpeechSeq2Seq|(Whisper|Speech2Text|Moonshine)ForConditionalGeneration",
-        Task.SPEECH_RECOGNITION,
-        "AutoModelForSpeechSeq2Seq",
-    ),
-    _Head("(?<!EncoderDecoder)(?<!CLIP)Model", Task.FEATURE_EXTRACTION, "AutoModel"),
+    _Head("ForSequenceClassification", "text-classification", "AutoModelForSequenceClassification"),
+    _Head("ForTokenClassification", "token-classification", "AutoModelForTokenClassification"),
+    _Head("ForQuestionAnswering(Simple)?", "question-answering", "AutoModelForQuestionAnswering"),
+    _Head("ForMaskedLM|BertForPreTraining", "fill-mask", "AutoModelForMaskedLM"),
+    _Head("ForCausalLM|LMHeadModel", "text-generation", "AutoModelForCausalLM"),
+    _Head("ForImageClassification(WithTeacher)?", "image-classification", "AutoModelForImageClassification"),
+    _Head("ForCTC", "automatic-speech-recognition", "AutoModelForCTC"),
+    _Head("(Whisper|Moonshine)For.*", "automatic-speech-recognition", "AutoModelForSpeechSeq2Seq"),
+    _Head("(?<!EncoderDecoder)(?<!CLIP)Model", "feature-extraction", "AutoModel"),
 )
-_TAGS = {each.value: each for each in Task} | {"sentence-similarity": Task.FEATURE_EXTRACTION}
 
 
-class _Config(Struct, frozen=True):
-    """The keys of config.json that matter here."""
+class _Settings(Struct, frozen=True):
+    """The keys of config.json and of tokenizer_config.json that matter here."""
 
     architectures: list[str] | None = None
     model_type: str | None = None
@@ -109,30 +88,9 @@ class _Config(Struct, frozen=True):
     max_position_embeddings: Any = None  # Any: not checked further, as below
     n_positions: Any = None
     pad_token_id: Any = None
-
-
-class _TokenizerConfig(Struct, frozen=True):
-    """The keys of tokenizer_config.json that matter here."""
-
     tokenizer_class: str | None = None
-    auto_map: Any = None  # Any: as above
     model_max_length: Any = None
     mask_token: Any = None  # a text, or an object with its `content`
-
-
-class _Module(Struct, frozen=True):
-    """A row of modules.json."""
-
-    type: str
-    path: str = ""
-
-    @property
-    def kind(self) -> str:
-        """The name of its class."""
-        return self.type.rpartition(".")[2]
-
-
-_Modules = tuple[_Module, ...]
 
 
 class PretrainedModel(Struct, frozen=True, kw_only=True):
@@ -141,6 +99,7 @@ class PretrainedModel(Struct, frozen=True, kw_only=True):
     architecture: str
     task: Task
     auto_class: str
+    input_loader: str
     weights: str | None  # None: in shards
     members: tuple[str, ...]  # the files to pack, without `weights`
     requirements: tuple[str, ...]
@@ -164,22 +123,22 @@ def is_pretrained(folder: Path, found: FolderScan) -> bool:
         return False
     if found.weights and not find_weights(found.names):
         return False  # weights of another kind, beside a file that happens to have this name
-    config = _read(folder / CONFIG_FILE, _Config)
+    config = _read(folder / CONFIG_FILE, _Settings)
     return bool(config.architectures or config.model_type)
 
 
-def read_pretrained(folder: Path, found: FolderScan, *, task: str | None, trusts_code: bool) -> PretrainedModel:
+def read_pretrained(folder: Path, found: FolderScan, *, task: Task | None, trusts_code: bool) -> PretrainedModel:
     """Read the Hugging Face model of a folder; `task` is the author's choice.
 
     Raises UsageError for a model without weights, shards or a tokenizer, and for a task that init has no handler for.
     """
-    config, tokenizer = _read(folder / CONFIG_FILE, _Config), _read(folder / "tokenizer_config.json", _TokenizerConfig)
+    config, tokenizer = _read(folder / CONFIG_FILE, _Settings), _read(folder / "tokenizer_config.json", _Settings)
     architecture = next(iter(config.architectures or ()), config.model_type or "")
     weights = _choose_weights(folder, found)
     head, reason = _choose_head(folder, found, task, architecture)
-    missing = missing_file(head.task.input_loader, found.names)
+    missing = missing_file(head.input_loader, found.names)
     if missing is not None:
-        hint = f"Save it beside the model: {head.task.input_loader}.from_pretrained(…).save_pretrained(FOLDER)"
+        hint = f"Save it beside the model: {head.input_loader}.from_pretrained(…).save_pretrained(FOLDER)"
         raise UsageError(f"{missing} is missing", where=str(folder), hint=hint, code="no-tokenizer")
     has_code = bool(config.auto_map or tokenizer.auto_map)
     members = {*weights, *filter(is_setting, found.names)}
@@ -190,7 +149,7 @@ def read_pretrained(folder: Path, found: FolderScan, *, task: str | None, trusts
     elif has_code:
         findings.append(codes.REMOTE_CODE.at())
     requirements, not_installed = _needed_packages(found, config, tokenizer)
-    poolings, normalized = _read_pooling(folder) if head.task is Task.FEATURE_EXTRACTION else ((), False)
+    poolings, normalized = _read_pooling(folder) if head.task == "feature-extraction" else ((), False)
     single = weights[0] if len(weights) == 1 else None
     mask = tokenizer.mask_token.get("content") if isinstance(tokenizer.mask_token, dict) else tokenizer.mask_token
     is_sigmoid = len(config.id2label or ()) == 1 or config.problem_type == "multi_label_classification"
@@ -198,6 +157,7 @@ def read_pretrained(folder: Path, found: FolderScan, *, task: str | None, trusts
         architecture=architecture,
         task=head.task,
         auto_class=head.auto_class,
+        input_loader=head.input_loader,
         weights=single,
         members=tuple(sorted(members - {single})),
         requirements=requirements,
@@ -262,28 +222,27 @@ def _left_out(found: FolderScan, members: set[str]) -> Iterator[Finding]:
 # Task ----------------------------------------------------------------------------------------------------------------
 
 
-def _choose_head(folder: Path, found: FolderScan, named: str | None, architecture: str) -> tuple[_Head, str]:
+def _choose_head(folder: Path, found: FolderScan, named: Task | None, architecture: str) -> tuple[_Head, str]:
     """Return the model's task, as `named`, by its pooling, the README's tag or its architecture, and the reason."""
     head = next((each for each in _HEADS if re.search(f"({each.pattern})$", architecture)), None)
     tag = _read_tag(folder, found)
-    is_pooled = any(module.kind == "Pooling" for module in _read(folder / _MODULES_FILE, _Modules))
     if named is not None:
-        task, reason = Task(named), "--task"
-    elif is_pooled:
-        task, reason = Task.FEATURE_EXTRACTION, _MODULES_FILE
-    elif tag in _TAGS and (head is None or _TAGS[tag] in {head.task, Task.FEATURE_EXTRACTION}):
+        task, reason = named, "--task"
+    elif "Pooling" in _read_modules(folder):
+        task, reason = "feature-extraction", _MODULES_FILE
+    elif tag in _TAGS and (head is None or _TAGS[tag] in {head.task, "feature-extraction"}):
         task, reason = _TAGS[tag], "pipeline_tag in README.md"
-    elif head is None or (head.task is Task.FEATURE_EXTRACTION and not missing_file("ImageProcessor", found.names)):
+    elif head is None or (head.task == "feature-extraction" and not missing_file("ImageProcessor", found.names)):
         what = f"init has no handler for {architecture}" + (f" and the pipeline_tag {tag}" if tag else "")
         hint = "Choose a task with --task, or write the handler and name it: --handler FILE."
         raise UsageError(what, where=str(folder / CONFIG_FILE), hint=hint, code="unknown-task")
     else:
         return head, f"{architecture} in {CONFIG_FILE}"
-    if head is not None and task not in {head.task, Task.FEATURE_EXTRACTION}:
+    if head is not None and task not in {head.task, "feature-extraction"}:
         hint = f"Use --task {head.task}, or a model that was trained for {task}."
         raise UsageError(f"{architecture} has no head for {task}", where="--task", hint=hint, code="wrong-task")
-    fitting = head if head is not None and head.task is task else None
-    return fitting or next(each for each in _HEADS if each.task is task), reason
+    fitting = head if head is not None and head.task == task else None
+    return fitting or next(each for each in _HEADS if each.task == task), reason
 
 
 def _read_tag(folder: Path, found: FolderScan) -> str | None:
@@ -298,7 +257,7 @@ def _read_tag(folder: Path, found: FolderScan) -> str | None:
 # Constants and packages ----------------------------------------------------------------------------------------------
 
 
-def _max_tokens(folder: Path, config: _Config, tokenizer: _TokenizerConfig) -> int:
+def _max_tokens(folder: Path, config: _Settings, tokenizer: _Settings) -> int:
     """Return the most tokens of a text that the model takes."""
     positions = config.max_position_embeddings or config.n_positions
     if isinstance(positions, int) and re.search("roberta|camembert|mpnet|longformer", config.model_type or ""):
@@ -309,25 +268,31 @@ def _max_tokens(folder: Path, config: _Config, tokenizer: _TokenizerConfig) -> i
     return min((each for each in numbers if 0 < each < _MAX_TOKENS), default=512)
 
 
+def _read_modules(folder: Path) -> dict[str, str]:
+    """Return the folders of the modules that sentence-transformers would run, by the names of their classes."""
+    rows = _read(folder / _MODULES_FILE, list[dict[str, Any]])  # Any: JSON
+    return {str(row.get("type")).rpartition(".")[2]: str(row.get("path", "")) for row in rows}
+
+
 def _read_pooling(folder: Path) -> tuple[tuple[str, ...], bool]:
     """Return the poolings of a text's tokens, and whether the result is normalized, as sentence-transformers does."""
-    modules = {module.kind: module for module in _read(folder / _MODULES_FILE, _Modules)}
+    modules = _read_modules(folder)
     poolings: tuple[str, ...] = ("mean",)
-    if pooling := modules.get("Pooling"):
-        config = _read(folder / pooling.path / CONFIG_FILE, dict[str, Any])  # Any: JSON
-        named = [key for key, value in config.items() if key.startswith(_POOLING_MODE) and value is True]
-        mode = config.get("pooling_mode")
-        poolings = (mode,) if isinstance(mode, str) else tuple(_POOLINGS.get(key, key) for key in named)
-    unknown = [*(modules.keys() - {"Transformer", "Pooling", "Normalize"}), *(set(poolings) - {*_POOLINGS.values()})]
-    if unknown or not poolings:
-        what = f"init has no handler for the module {unknown[0]}" if unknown else "the pooling has no mode"
+    if "Pooling" in modules:
+        config = _read(folder / modules["Pooling"] / CONFIG_FILE, dict[str, Any])  # Any: JSON
+        named = (key for key, value in config.items() if key.startswith("pooling_mode_") and value is True)
+        modes = tuple(re.sub("^pooling_mode_|_tokens?$", "", key) for key in named)
+        poolings = modes or (str(config.get("pooling_mode")),)
+    unknown = [*(modules.keys() - {"Transformer", "Pooling", "Normalize"}), *(set(poolings) - _POOLINGS)]
+    if unknown:
+        what, where = f"init has no handler for {' and '.join(sorted(unknown))}", str(folder / _MODULES_FILE)
         hint = "Write a handler around sentence_transformers.SentenceTransformer, and name it: --handler FILE."
-        raise UsageError(what, where=str(folder / _MODULES_FILE), hint=hint, code="unknown-module")
+        raise UsageError(what, where=where, hint=hint, code="unknown-module")
     return poolings, "Normalize" in modules
 
 
 def _needed_packages(
-    found: FolderScan, config: _Config, tokenizer: _TokenizerConfig
+    found: FolderScan, config: _Settings, tokenizer: _Settings
 ) -> tuple[tuple[str, ...], list[Finding]]:
     """Return the lines of requirements.txt, and a finding for each package that is not installed."""
     name = (tokenizer.tokenizer_class or "tokenizer").removesuffix("Fast")

@@ -35,7 +35,7 @@ from marpack.project.schema import Expectation, SampleSpec
 from marpack.protocol.targets import Target
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.server_modules import TOPK
-from marpack.weights.hugging_face import WEIGHTS_FILES
+from marpack.weights.hugging_face import WEIGHTS_FILES, Task
 from marpack.weights.kind import FORMATS, WeightsFormat
 from marpack.weights.tensors import WeightsSummary
 
@@ -61,7 +61,7 @@ class Answers(Struct, frozen=True, kw_only=True):
     model_file: str | None = None
     labels: str | None = None
     target: Target | None = None
-    task: str | None = None  # of a Hugging Face model
+    task: Task | None = None  # of a Hugging Face model
     trust_remote_code: bool = False
 
 
