@@ -356,6 +356,11 @@ def shortened(text: str, most: int = 80) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
+def pluralize(count: int, noun: str) -> str:
+    """Return "1 sample", "2 samples"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def first_line(error: BaseException, most: int = 200) -> str:
     """Return the first line of an error's message, shortened; its type's name if the message is empty."""
     return shortened(str(error).strip().partition("\n")[0], most) or type(error).__name__

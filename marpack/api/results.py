@@ -11,7 +11,7 @@ from rich.filesize import decimal
 
 from marpack import trust
 from marpack.archive import oci, reader
-from marpack.errors import printable, shortened
+from marpack.errors import pluralize, printable, shortened
 from marpack.exporting import export
 from marpack.gate import verdicts
 from marpack.inspection import diff, facts
@@ -126,14 +126,10 @@ def _quote(path: str) -> str:
     return f"'{fit_end(printable(path[-2 * _SHOWN :]), _SHOWN).rstrip()}'"
 
 
-def _count(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def _summarize_diff(report: Diff) -> tuple[str, ...]:
     lists = (report.manifest, report.recorded, report.members, report.config, report.labels)
     count = sum(map(len, lists)) + sum(len(each.differences) for each in report.tensors)
-    return _quote(report.before), _quote(report.after), "the same" if report.same else _count(count, "difference")
+    return _quote(report.before), _quote(report.after), "the same" if report.same else pluralize(count, "difference")
 
 
 def _summarize_health(report: DoctorReport) -> tuple[str, ...]:
@@ -143,18 +139,18 @@ def _summarize_health(report: DoctorReport) -> tuple[str, ...]:
 
 # The parts of each result's line of text.
 _SUMMARIES: dict[type, Callable[[Any], tuple[str, ...]]] = {  # Any: a result of that type
-    BuildReport: lambda it: (_quote(it.path), _count(it.members, "member"), decimal(it.size)),
-    BuildPlan: lambda it: (_quote(it.path), _count(len(it.members), "member"), decimal(it.size)),
-    InitReport: lambda it: (_quote(it.folder), f"{_count(len(it.written) + len(it.replaced), 'file')} written"),
+    BuildReport: lambda it: (_quote(it.path), pluralize(it.members, "member"), decimal(it.size)),
+    BuildPlan: lambda it: (_quote(it.path), pluralize(len(it.members), "member"), decimal(it.size)),
+    InitReport: lambda it: (_quote(it.folder), f"{pluralize(len(it.written) + len(it.replaced), 'file')} written"),
     Inspection: lambda it: (
         _quote(it.source),
-        _count(len(it.members), "member"),
+        pluralize(len(it.members), "member"),
         f"pickles {it.pickles.verdict}",
-        _count(len(it.findings), "finding"),
+        pluralize(len(it.findings), "finding"),
     ),
     Diff: _summarize_diff,
-    Unpacked: lambda it: (_quote(it.folder), _count(len(it.files), "file"), decimal(it.bytes)),
-    Exported: lambda it: (_quote(it.folder), _count(len(it.files), "file"), _count(len(it.findings), "finding")),
+    Unpacked: lambda it: (_quote(it.folder), pluralize(len(it.files), "file"), decimal(it.bytes)),
+    Exported: lambda it: (_quote(it.folder), pluralize(len(it.files), "file"), pluralize(len(it.findings), "finding")),
     PushReport: lambda it: (_quote(it.reference), decimal(it.size), f"{len(it.attached)} attached"),
     PullReport: lambda it: (_quote(it.file), decimal(it.size), f"{len(it.attached)} attached"),
     GateReport: lambda it: (
@@ -171,7 +167,7 @@ _SUMMARIES: dict[type, Callable[[Any], tuple[str, ...]]] = {  # Any: a result of
     ),
     RunReport: lambda it: (
         _quote(it.archive),
-        _count(it.summary.inputs, "input"),
+        pluralize(it.summary.inputs, "input"),
         f"{it.summary.short:,} failed" if it.summary.short else "all succeeded",
     ),
     Answer: lambda it: (str(it.status), printable(run.summarize_body(it, _SHOWN))),

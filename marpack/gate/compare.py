@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from marpack.archive.zip_format import NotZipError
-from marpack.errors import shortened
+from marpack.errors import pluralize, shortened
 from marpack.findings import Finding
 from marpack.json_text import is_number
 from marpack.project.schema import RANGE, Expectation, TextExpectation
@@ -120,7 +120,7 @@ def _compare_values(left: Any, right: Any, path: str, tolerance: float) -> Itera
         for index, (first, second) in enumerate(zip(left, right, strict=True)):
             yield from _compare_values(first, second, f"{path}[{index}]", tolerance)
     elif isinstance(left, list) and isinstance(right, list):
-        yield f"{path or 'the response'} has {len(right)} items, not {len(left)}"
+        yield f"{path or 'the response'} has {pluralize(len(right), 'item')}, not {len(left)}"
     elif not _agree(left, right, tolerance):
         yield f"{path or 'the response'} is {shortened(json.dumps(right), 40)}, not {shortened(json.dumps(left), 40)}"
 
@@ -269,7 +269,7 @@ def _check_value(expected: Any, value: Any, path: str) -> Iterator[str]:  # Any:
         for index, (inner, item) in enumerate(zip(expected, value, strict=True)):
             yield from _check_value(inner, item, f"{path}[{index}]")
     elif isinstance(expected, list):
-        what = f"{len(value)} items" if isinstance(value, list) else shortened(json.dumps(value))
+        what = pluralize(len(value), "item") if isinstance(value, list) else shortened(json.dumps(value))
         yield f"{place} is {what}, expected a list of {len(expected)}"
     elif isinstance(expected, dict):
         yield from _check_range(expected, value, f"{place} is {shortened(json.dumps(value))}, expected")

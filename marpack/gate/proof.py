@@ -12,11 +12,11 @@ import msgspec
 from msgspec.structs import replace
 
 from marpack import finding_codes as codes
-from marpack.errors import MarpackError
+from marpack.errors import MarpackError, pluralize
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.compare import find_status_shortfalls
-from marpack.gate.verdicts import CheckOutcome, append_cause, judge, pluralize, problem_of
+from marpack.gate.verdicts import CheckOutcome, append_cause, judge, problem_of
 from marpack.inspection.lint.source import Broken, parse
 from marpack.project.scaffold.proposal import channels_of, width_of
 from marpack.project.scaffold.template import templates

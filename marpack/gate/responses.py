@@ -11,11 +11,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from marpack import finding_codes as codes
+from marpack.errors import pluralize
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate, compiles
 from marpack.gate.compare import compare, find_shortfalls, value_of
 from marpack.gate.samples import Sample
-from marpack.gate.verdicts import CheckOutcome, Verdict, append_cause, judge, pluralize, skip
+from marpack.gate.verdicts import CheckOutcome, Verdict, append_cause, judge, skip
 from marpack.protocol.messages import ModelOutput, Trouble
 from marpack.torchserve.http import Part, Request
 from marpack.torchserve.labels import LABELS_NAME, parse_labels
@@ -327,7 +328,7 @@ def check_labels(candidate: Candidate) -> CheckOutcome:
     used = len(known & {name for answer in answers for name in answer})
     if not used and not findings:
         return skip("no response names labels" if answers else "no response is of the form {label: number}")
-    return judge(f"{len(known)} labels, {used} of them in the responses", findings)
+    return judge(f"{pluralize(len(known), 'label')}, {used} of them in the responses", findings)
 
 
 def find_named(value: Any, *, detects: bool) -> Iterator[Named]:  # Any: JSON

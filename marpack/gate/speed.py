@@ -13,9 +13,9 @@ from operator import truediv
 from statistics import median
 
 from marpack import finding_codes as codes
-from marpack.errors import HandlerError
+from marpack.errors import HandlerError, pluralize
 from marpack.gate.candidate import Candidate
-from marpack.gate.verdicts import CheckOutcome, Cost, Costs, Speed, append_cause, judge, pluralize, skip
+from marpack.gate.verdicts import CheckOutcome, Cost, Costs, Speed, append_cause, judge, skip
 from marpack.runner.pool import LocalPool
 
 # Numbers of starts after which the result is judged. Fewer than twelve that all agree may be chance.

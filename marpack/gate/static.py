@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from marpack import finding_codes as codes
 from marpack.archive.index import Index, index_of
 from marpack.archive.protocol import INDEX_NAME, require_files
-from marpack.errors import DamagedArchiveError, ManifestError
+from marpack.errors import DamagedArchiveError, ManifestError, pluralize
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
-from marpack.gate.verdicts import CheckOutcome, judge, pluralize, problem_of, skip
+from marpack.gate.verdicts import CheckOutcome, judge, problem_of, skip
 from marpack.inspection.lint.linting import lint
 from marpack.inspection.members import changed, digests, program_findings
 from marpack.inspection.pickles import PickleVerdict, pickle_findings

@@ -171,11 +171,6 @@ def skip(reason: str, *findings: Finding) -> CheckOutcome:
     return CheckOutcome(verdict=Verdict.SKIPPED, reason=reason, findings=findings)
 
 
-def pluralize(count: int, noun: str) -> str:
-    """Return "1 sample", "2 samples"."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def append_cause(troubles: Iterable[Trouble]) -> str:
     """Return the first trouble as the end of a message, or an empty text."""
     return next((f": {trouble.message}" for trouble in troubles), "")

@@ -19,7 +19,7 @@ from marpack.archive.cache import Cache
 from marpack.archive.index import Vendored, VendoredPackage
 from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.protocol import MANIFEST_NAME, MODEL_NAME, Bar, no_progress, quoted
-from marpack.errors import MarpackError, OutputExistsError, ProjectError, refuse_unusable_paths
+from marpack.errors import MarpackError, OutputExistsError, ProjectError, pluralize, refuse_unusable_paths
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.linting import lint
 from marpack.inspection.lint.source import Broken, evaluate_condition, parse, texts_in
@@ -333,7 +333,7 @@ def _finish(
     if exists and not count:
         raise exists
     if count:
-        what = f"nothing was built: {count} error{'s' if count > 1 else ''}"
+        what = f"nothing was built: {pluralize(count, 'error')}"
         raise ProjectError(what, findings=tuple(f for f in findings if f.severity is not Severity.NOTE))
     return changed(result, findings=tuple(findings))
 

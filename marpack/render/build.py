@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from rich.filesize import decimal
 
 from marpack.archive.index import Vendored
+from marpack.errors import pluralize
 from marpack.findings import Finding, Severity
 from marpack.project.plan import Format
 from marpack.render.console import STDERR, duration, show_findings
@@ -62,7 +63,7 @@ def plan_page(plan: BuildPlan) -> Page:
     return Page(
         title=plan.path,
         verdict=Cell("would build", "good"),
-        facts=(Fact("size", f"{decimal(plan.size)} in {len(plan.members)} member{'s' * (len(plan.members) != 1)}"),),
+        facts=(Fact("size", f"{decimal(plan.size)} in {pluralize(len(plan.members), 'member')}"),),
         tables=(Table.of(plan.members, lambda each: Row.of(each.name, number(decimal(each.size))), most=1 << 16),),
         closing=f"Nothing was written.{added}",
     )
@@ -71,7 +72,7 @@ def plan_page(plan: BuildPlan) -> Page:
 def build_page(report: BuildReport, vendored: Vendored | None = None) -> Page:
     """Return the page of `marpack build`."""
     facts = [
-        Fact("size", f"{decimal(report.size)} in {report.members} members"),
+        Fact("size", f"{decimal(report.size)} in {pluralize(report.members, 'member')}"),
         Fact("digest", report.content_digest),
         Fact("time", duration(1000 * report.seconds)),
     ]
@@ -139,7 +140,7 @@ def survey_page(found: "FolderScan", proposal: "Proposal") -> Page:
         yield from ((name, "handler") for name in found.handlers)
         for labels in found.labels:
             if labels.named or labels.name == proposal.labels:
-                yield labels.name, f"{labels.count} labels"
+                yield labels.name, pluralize(labels.count, "label")
         yield from ((name, "model config") for name in found.configs)
         if found.requirements:
             yield found.requirements, "requirements"

@@ -16,7 +16,7 @@ import click
 from msgspec.structs import replace
 from rich.filesize import decimal
 
-from marpack.errors import printable
+from marpack.errors import pluralize, printable
 from marpack.findings import Finding, Severity
 from marpack.gate.compare import Comparison, InputComparison, Similarity
 from marpack.gate.verdicts import (
@@ -27,7 +27,6 @@ from marpack.gate.verdicts import (
     GateReport,
     GateVerdict,
     Verdict,
-    pluralize,
 )
 from marpack.json_text import to_json
 from marpack.project.schema import PROOF, Check

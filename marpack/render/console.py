@@ -115,17 +115,11 @@ def show_findings(findings: Iterable[Finding], *, err: bool = True) -> None:
 def all_finding_lines(findings: Sequence[Finding], *, hints: bool = True) -> Iterator[str]:
     """Yield the lines of findings; of several in a row with the same hint, the last one shows it."""
     for finding, after in zip_longest(findings, findings[1:]):
-        is_repeated = after is not None and after.hint == finding.hint
-        yield from finding_lines(finding, hints=hints and not is_repeated)
-
-
-def finding_lines(finding: Finding, *, hints: bool = True) -> Iterator[str]:
-    """Yield severity, place, message and code of a finding, and its hint; unbroken, because hints are copied."""
-    severity = click.style(finding.severity, fg=_COLOURS[finding.severity])
-    place = f"{visible(finding.where)}: " if finding.where else ""
-    yield f"  {severity} {place}{visible(finding.message)} {click.style(f'({finding.code})', dim=True)}"
-    if finding.hint and hints:
-        yield f"    {click.style('hint:', dim=True)} {visible(finding.hint)}"
+        severity = click.style(finding.severity, fg=_COLOURS[finding.severity])
+        place = f"{visible(finding.where)}: " if finding.where else ""
+        yield f"  {severity} {place}{visible(finding.message)} {click.style(f'({finding.code})', dim=True)}"
+        if finding.hint and hints and (after is None or after.hint != finding.hint):
+            yield f"    {click.style('hint:', dim=True)} {visible(finding.hint)}"  # unbroken, because it is copied
 
 
 def page_width() -> int:

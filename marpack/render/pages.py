@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from msgspec import Struct
 from rich.filesize import decimal
 
+from marpack.errors import pluralize
 from marpack.findings import Finding
 from marpack.json_text import to_json
 
@@ -250,7 +251,7 @@ def _pickles_table(scan: PickleScan) -> Table:
     seen = "none"
     if scan.pickles or scan.unscanned or scan.expressions:
         count = len(scan.expressions)
-        hostile = f", {count:,} dangerous expression{'' if count == 1 else 's'}" if count else ""
+        hostile = f", {pluralize(count, 'dangerous expression')}" if count else ""
         unread = f", {len(scan.unscanned):,} not scanned" if scan.unscanned else ""
         rest = f"; {scan.unfetched:,} members of numbers and code, which torch never unpickles, not fetched"
         seen = f"{scan.verdict}, {len(scan.pickles):,} read{hostile}{unread}{rest if scan.unfetched else ''}"
@@ -314,8 +315,7 @@ def _describe_difference(part: FieldDifference, title: str) -> str:
 
 def unpacked_page(unpacked: Unpacked) -> Page:
     """Return the page of `marpack unpack`."""
-    count = len(unpacked.files)
-    size = f"{count:,} file{'' if count == 1 else 's'}, {decimal(unpacked.bytes)}"
+    size = f"{pluralize(len(unpacked.files), 'file')}, {decimal(unpacked.bytes)}"
     facts = (Fact("source", unpacked.source, kind="name"), Fact("size", size))
     return Page(title=unpacked.folder, verdict=Cell("unpacked", "good"), facts=facts, findings=unpacked.findings)
 
@@ -324,7 +324,7 @@ def exported_page(written: Exported, *, dry_run: bool = False) -> Page:
     """Return the page of `marpack export`: the folder, and the commands that come next, or the files of a dry run."""
     from shlex import quote
 
-    size = f"{decimal(sum(file.size for file in written.files))} in {len(written.files)} files"
+    size = f"{decimal(sum(file.size for file in written.files))} in {pluralize(len(written.files), 'file')}"
     if dry_run:
         table = Table.of(written.files, lambda file: Row.of(file.name, number(decimal(file.size))), most=1 << 16)
         return Page(
@@ -381,7 +381,7 @@ def verification_page(verification: Verification) -> Page:
     if check is not None:
         device = f"on {check.device}, " if check.device else ""
         version = f", marpack {check.marpack}" if check.marpack else ""
-        samples = f"{check.samples} sample{'' if check.samples == 1 else 's'}"
+        samples = pluralize(check.samples, "sample")
         facts.append(Fact("checked", f"by {check.signer}" if check.signer else "unsigned: a claim"))
         facts.append(Fact("", f"for {check.target}, {device}{samples}{version}"))
         facts += [Fact("", f"but {caveat}") for caveat in check.caveats]

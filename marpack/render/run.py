@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 from rich.filesize import decimal
 
-from marpack.errors import printable
+from marpack.errors import pluralize, printable
 from marpack.findings import Finding
 from marpack.json_text import to_json
 from marpack.protocol.messages import Frame, Loaded, Touched, Trouble
@@ -274,13 +274,13 @@ def summary_lines(summary: Summary) -> Iterator[str]:
         return
     verdict = _verdict_on(summary)
     before = f"{summary.before:,} answered before, " if summary.before else ""
-    inputs = f"{summary.inputs:,} input{'' if summary.inputs == 1 else 's'}"
+    inputs = pluralize(summary.inputs, "input")
     yield f"{before}{inputs}, {style(verdict.text, verdict.tone)}, {summary.throughput:,.0f}/s"
     if summary.stages:
         yield from table_lines(_stage_table(summary.stages), page_width())
     totals = [f"initialize {duration(summary.load['initialize'])}"] if "initialize" in summary.load else []
     totals += [f"peak memory {decimal(summary.peak_memory)}"] if summary.peak_memory else []
-    totals += [f"{summary.restarts} restart{'' if summary.restarts == 1 else 's'}"] if summary.restarts else []
+    totals += [pluralize(summary.restarts, "restart")] if summary.restarts else []
     if totals:
         yield click.style(f"  {', '.join(totals)}", dim=True)
 

@@ -2,6 +2,7 @@
 
 from contextlib import ExitStack
 
+from marpack.errors import pluralize
 from marpack.render.console import Progress, waiting
 from marpack.render.pages import Cell, Fact, Page, Row, Table, number
 from marpack.scoring.plan import ScoreProgress, ScoreSummary
@@ -45,7 +46,7 @@ def score_page(summary: ScoreSummary, output: str) -> Page:
     facts.append(Fact("answered", f"{summary.answered:,}"))
     if summary.failed:
         facts.append(Fact("failed", f"{summary.failed:,}"))
-    facts.append(Fact("output", f"{summary.parts:,} part{'' if summary.parts == 1 else 's'}"))
+    facts.append(Fact("output", pluralize(summary.parts, "part")))
     rows = []
     for cause in summary.causes[:_MOST_CAUSES]:
         rows.append(Row.of(Cell(f"{cause.rows:,}", "bad", "number"), cause.kind))

@@ -58,8 +58,12 @@ class Watch:
             return False
         if path in self._files:
             return True
-        inside = next(
-            (Path(path).relative_to(each).parts for each in self._folders if Path(path).is_relative_to(each)), ()
-        )
-        hidden = any(part.startswith((".", "__pycache__")) for part in inside)
-        return bool(inside) and not hidden and not path.endswith(_SKIPPED)
+        return any(counts_within(each, path) for each in self._folders)
+
+
+def counts_within(folder: Path, path: str) -> bool:
+    """Return whether a changed file counts in a watched folder: it is not hidden, compiled, packed or temporary."""
+    if path.endswith(_SKIPPED) or not Path(path).is_relative_to(folder):
+        return False
+    inner = Path(path).relative_to(folder).parts
+    return bool(inner) and not any(part.startswith((".", "__pycache__")) for part in inner)

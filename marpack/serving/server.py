@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from marpack.archive.index import content_digest
 from marpack.errors import ExitCode, MarpackError, UsageError, convert_os_errors
+from marpack.runner.watching import counts_within
 from marpack.serving.access import Admission, Guard, TokenKind, Tokens
 from marpack.serving.api import Api, ServerStatistics, ServingCore
 from marpack.serving.http import HttpServer, HttpSettings, run
@@ -239,9 +240,6 @@ def serve(make: Callable[[], Server], models: Sequence[ModelPlan], *, beside: Be
     return run(main)
 
 
-_SKIPPED = (".mar", ".tar.gz", ".tgz", ".pyc", "~", ".swp", ".tmp")
-
-
 class ReloadableModel(Struct, frozen=True):
     """A model with its source."""
 
@@ -271,11 +269,7 @@ class Reloader:
         folders = named if is_folder else {path.parent for path in named}
 
         def counts(_: object, name: str) -> bool:
-            if not is_folder:
-                return Path(name) in named
-            inner = Path(name).relative_to(next(folder for folder in folders if Path(name).is_relative_to(folder)))
-            is_hidden = any(part.startswith((".", "__pycache__")) for part in inner.parts)
-            return not is_hidden and not name.endswith(_SKIPPED)
+            return any(counts_within(folder, name) for folder in folders) if is_folder else Path(name) in named
 
         def plan_again() -> tuple[ModelPlan, str | None]:
             plan = source.plan_again()

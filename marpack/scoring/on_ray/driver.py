@@ -30,6 +30,7 @@ from marpack.errors import (
     UsageError,
     convert_os_errors,
     first_line,
+    pluralize,
 )
 from marpack.runner.session import Session
 from marpack.scoring.local import RowRange, ranges_left, score_range
@@ -142,7 +143,7 @@ def _room_for(cluster: ClusterOptions, parts: int) -> tuple[int, int]:
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     has_gpu = any(node.get("GPU") for node in nodes) if cluster.gpu is None else cluster.gpu
     each = {"CPU": cluster.cpus} | ({"GPU": 1} if has_gpu else {})
-    needs = " and ".join(f"{count} {name}{'s' if count > 1 else ''}" for name, count in each.items())
+    needs = " and ".join(pluralize(count, name) for name, count in each.items())
 
     def fitting(resources: dict[str, float]) -> int:
         return min(int(resources.get(name, 0) // count) for name, count in each.items())
@@ -154,7 +155,7 @@ def _room_for(cluster: ClusterOptions, parts: int) -> tuple[int, int]:
         )
     actors = cluster.actors or min(most, max(1, fitting(ray.available_resources())))
     if actors > most:
-        what = f"the cluster has resources for {most} actor{'s' if most > 1 else ''} with {needs} each"
+        what = f"the cluster has resources for {pluralize(most, 'actor')} with {needs} each"
         raise UsageError(what, where=f"--actors {cluster.actors}", hint=f"Use --actors {most}, or add nodes first.")
     return min(actors, parts), int(has_gpu)
 
