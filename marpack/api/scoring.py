@@ -35,7 +35,7 @@ from marpack.scoring.tables import batch_of, plan_tables, with_columns
 if TYPE_CHECKING:
     from marpack.archive.protocol import Archive
     from marpack.runner.session import PreparedModel
-    from marpack.scoring.on_ray.driver import ActorModel, ClusterOptions
+    from marpack.scoring.on_ray.driver import ActorModel
 
 # The other options that responses depend on.
 _RESPONSE_OPTIONS = ("isolate", "target", "device", "envelope", "env", "max_response_size", "compile")
@@ -104,9 +104,14 @@ def score(
     """Score all rows of a plan, on this machine or on Ray; raises the errors of `open_session` and OutputError."""
     source = text_of(options.source)
     if options.on == "ray":
-        cluster = ray_cluster(options, Device.parse(options.device))  # before anything is built
         from marpack.scoring.on_ray import driver
 
+        kind, is_numbered, _ = Device.parse(options.device).name.partition(":")
+        if is_numbered:  # before anything is built
+            hint = f"Use --device {kind}: each actor sees only its own device."
+            raise UsageError("Ray assigns the devices", where=f"--device {options.device}", hint=hint)
+        gpu = None if kind == "auto" else kind == "cuda"
+        cluster = driver.ClusterOptions(address=options.address, actors=options.actors, cpus=options.workers, gpu=gpu)
         with ExitStack() as stack:
             prepared = prepare_session(source, options, notes, extras)
             stack.callback(prepared.archive.close)
@@ -130,18 +135,6 @@ def _open_output(
     plan = replace(plan, archive=content_identity(archive))
     folder = OutputFolder.open(str(options.output), plan, resume=options.resume)
     return plan, stack.enter_context(folder)
-
-
-def ray_cluster(options: ScoreOptions, device: Device) -> ClusterOptions:
-    """Return the Ray cluster of a run; raises UsageError for a device that Ray cannot assign."""
-    from marpack.scoring.on_ray.driver import ClusterOptions
-
-    if ":" in device.name:
-        kind = device.name.partition(":")[0]
-        hint = f"Use --device {kind}: each actor sees only its own device."
-        raise UsageError("Ray assigns the devices", where=f"--device {device.name}", hint=hint)
-    gpu = None if device.name == "auto" else device.name == "cuda"
-    return ClusterOptions(address=options.address, actors=options.actors, cpus=options.workers, gpu=gpu)
 
 
 def actor_model(options: ScoreOptions, prepared: PreparedModel) -> ActorModel:

@@ -16,6 +16,7 @@ from marpack.archive.protocol import Archive
 from marpack.archive.staging import replace_file, staged_folder
 from marpack.errors import ProjectError, convert_os_errors
 from marpack.gate.compare import NOTHING, TOLERANCE, find_shortfalls, shape_of, value_of
+from marpack.json_text import legible
 from marpack.project.load import load_project
 from marpack.project.scaffold.from_archive import read_project
 from marpack.project.scaffold.write_files import new_folder, write_files
@@ -76,14 +77,14 @@ def _expect_value(value: Any, depth: int) -> Any:  # Any: JSON
     if depth > _DEEPEST:
         return _NO
     if isinstance(value, dict):
-        expected = {key: _expect_value(item, depth + 1) for key, item in value.items() if _is_utf8(key)}
+        expected = {key: _expect_value(item, depth + 1) for key, item in value.items() if legible(key) == key}
         kept = {key: item for key, item in expected.items() if item is not _NO}
         return _NO if kept and set(kept) <= RANGE else kept  # it would be read as the range of a number
     if isinstance(value, list):
         items = [_expect_value(item, depth + 1) for item in value]
         return _NO if any(item is _NO for item in items) else items
     if isinstance(value, str):
-        return value if _is_utf8(value) else _NO
+        return value if legible(value) == value else _NO
     if isinstance(value, float) or (isinstance(value, int) and not -_INT64 <= value < _INT64):
         # A number with room for rounding, unless a file cannot hold it.
         try:
@@ -95,10 +96,6 @@ def _expect_value(value: Any, depth: int) -> Any:  # Any: JSON
         tolerance = float(f"{TOLERANCE * max(1.0, abs(number)):.1g}")
         return {"approx": float(f"{number:.{_DIGITS}g}"), "tolerance": tolerance}
     return value
-
-
-def _is_utf8(text: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 class SavedSample(StrEnum):

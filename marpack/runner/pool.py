@@ -234,7 +234,7 @@ class LocalPool:
         ]
         for slot in fallen:
             # Its oldest batch has failed; a new worker gets the others.
-            self._note_memory(slot.worker)
+            self.peak_memory = max(self.peak_memory, slot.worker.process.peak_memory() or 0)
             self._settle(slot.forget_oldest(), slot.worker.abort_batch(timed_out=not slot.worker.over))
             self.restarts += 1
             slot.lost = True
@@ -296,9 +296,6 @@ class LocalPool:
         """Return the CPU seconds of the first worker so far; 0 if the system does not tell."""
         return self._workers[0].worker.process.cpu_seconds()
 
-    def _note_memory(self, worker: Worker) -> None:
-        self.peak_memory = max(self.peak_memory, worker.process.peak_memory() or 0)
-
     def close(self) -> None:
         """End every worker."""
         self._end(Worker.close)
@@ -310,7 +307,7 @@ class LocalPool:
     def _end(self, how: Callable[[Worker], None]) -> None:
         self._closed = True
         for slot in self._workers:
-            self._note_memory(slot.worker)
+            self.peak_memory = max(self.peak_memory, slot.worker.process.peak_memory() or 0)
             how(slot.worker)
         if self._first is not None:
             self._first.kill()

@@ -162,7 +162,7 @@ class PartWriter:
                 self._parquet.finish(record)
             on_error.pop_all()
         if self._parquet is None:
-            with self._errors(), _staged(_sidecar(self.path)) as file:
+            with self._errors(), _staged(self.path.with_name(f"_{self.path.stem}.json")) as file:
                 file.write(msgspec.json.encode(record))
         return record
 
@@ -176,10 +176,6 @@ class PartWriter:
 
 class _AbandonedError(Exception):
     """A part must not get its name; private to its writer."""
-
-
-def _sidecar(path: Path) -> Path:
-    return path.with_name(f"_{path.stem}.json")
 
 
 class OutputFolder:
@@ -314,7 +310,7 @@ def _read_record(path: Path) -> PartRecord | None:
     """Return a part's record; None for lines whose record never got its name. Raises UsageError for other files."""
     try:
         if path.suffix == ".jsonl":
-            data: bytes | None = _sidecar(path).read_bytes()
+            data: bytes | None = path.with_name(f"_{path.stem}.json").read_bytes()
         else:
             data = (pq.read_metadata(path).metadata or {}).get(KEY)
         if data is not None:

@@ -156,9 +156,10 @@ class FileFolder:
 
         Raises UsageError for one outside of the folder or unreadable, TooLargeError for more than `max_bytes`.
         """
+        outside = UsageError(f"the file {name!r} is not read", hint=_OUTSIDE.format(root=self._root))
         parts = PurePosixPath(name.replace("\\", "/") if os.sep == "\\" else name)
         if parts.is_absolute() or ".." in parts.parts or "\0" in name or Path(name).is_absolute():
-            raise self._outside(name)
+            raise outside
         if self._files is not None:
             path = f"{self._base.rstrip('/')}/{parts}"
             with _errors(self._root):
@@ -169,7 +170,7 @@ class FileFolder:
             return data
         path = os.path.realpath(os.path.join(self._base, name))  # noqa: PTH118 - thousands a second
         if not path.startswith(self._base.rstrip(os.sep) + os.sep):
-            raise self._outside(name)
+            raise outside
         # A link that replaced the file meanwhile is not followed, and a pipe is not waited for.
         flags = (getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
         try:
@@ -186,9 +187,6 @@ class FileFolder:
                 os.close(descriptor)
         except OSError as error:
             raise UsageError(f"the file {name!r} cannot be read: {describe_os_error(error)}") from None
-
-    def _outside(self, name: str) -> UsageError:
-        return UsageError(f"the file {name!r} is not read", hint=_OUTSIDE.format(root=self._root))
 
 
 class UrlFetcher:

@@ -261,7 +261,7 @@ def _csv_records(file: BinaryIO, name: str) -> Iterator[list[str]]:
 
 def _jsonl_head(file: BinaryIO, name: str) -> TableHead:
     names: dict[str, None] = {}
-    for number, line in enumerate(islice(_filled_lines(file, name), _LINES_READ)):
+    for number, line in enumerate(islice(filter(bytes.strip, _lines(file, name)), _LINES_READ)):
         try:
             names |= dict.fromkeys(_DECODE(line))
         except _INVALID_JSON as error:
@@ -281,11 +281,7 @@ def _read_jsonl(file: BinaryIO, name: str, columns: Sequence[str], start: int, s
             return len(line), UnreadableValue(f"the line is not a JSON object: {shortened(first_line(error))}")
         return len(line), tuple([values.get(column) for column in columns])
 
-    return _batches(map(row, islice(_filled_lines(file, name), start, stop)), columns, start)
-
-
-def _filled_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
-    return (line for line in _lines(file, name) if not line.isspace())
+    return _batches(map(row, islice(filter(bytes.strip, _lines(file, name)), start, stop)), columns, start)
 
 
 def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
