@@ -209,7 +209,7 @@ class PageApi:
                     default=registry.is_default(model),
                     state=model.state,
                     workers=sum(worker.state is WorkerState.READY for worker in model.workers),
-                    detail=str(model.failure) if model.state is ModelState.FAILED else "",
+                    detail=model.failure.what if model.failure and model.state is ModelState.FAILED else "",
                     latencies=tuple([round(each, 3) for each in model.latencies]),
                     samples=samples,
                 )

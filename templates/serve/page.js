@@ -1,4 +1,4 @@
-// The page that a served model is tried on: the models as they are, an input, and the answer that came.
+// The page to try served models on: the models and their states, an input, and its response.
 // Names come from archives: they become text or parts of an address, never markup.
 
 const POLL = 2000; // ms
@@ -17,7 +17,7 @@ const make = (tag, properties = {}, ...children) => {
 let models = [];
 let chosen = null; // the key of a model
 let chosenFile = null; // { blob, name, type, url }: url where the server has it, too
-let pending = null; // the AbortController of what is being asked
+let pending = null; // the AbortController of the running request
 
 // --- models ----------------------------------------------------------------------------------------------------------
 
@@ -39,18 +39,18 @@ function take(state) {
 
 function choose(model) {
   chosen = model ? keyOf(model) : null;
-  at("asked-model").textContent = model ? `Ask ${nameOf(model)}` : "There is no model to ask";
+  at("asked-model").textContent = model ? `Send an input to ${nameOf(model)}` : "No model is loaded";
   at("send").disabled = !model;
   showSamples();
 }
 
-// A version is told where it tells anything: of one of several.
+// The version is shown only if the model has several.
 function nameOf(model) {
   const versions = models.filter((other) => other.name === model.name);
   return versions.length > 1 ? `${model.name} ${model.version}` : model.name;
 }
 
-// What stays keeps its element, and with it the focus.
+// A model that stays keeps its element, and with it the focus.
 function showModels() {
   const list = at("model-list");
   const known = new Map([...list.children].map((label) => [label.dataset.key, label]));
@@ -124,7 +124,7 @@ function chooseKind(value) {
   at(`kind-${value}`).checked = true;
   at("file-panel").hidden = value !== "file";
   at("text-panel").hidden = value === "file";
-  at("text-label").textContent = value === "json" ? "The JSON" : "The text";
+  at("text-label").textContent = value === "json" ? "JSON" : "Text";
   at("text").placeholder = value === "json" ? '{"instances": [1, 2, 3]}' : "Some text";
   at("problem").textContent = "";
 }
@@ -187,22 +187,22 @@ async function sendSample(sample, name) {
   }
 }
 
-// Returns { body, type, name, file }; throws an Error that says what is missing.
+// Returns { body, type, name, file }; throws an Error if the input is missing or not valid.
 function readInput(name) {
   if (kind() === "file") {
-    if (!chosenFile) throw new Error("Choose a file first, or take a sample.");
+    if (!chosenFile) throw new Error("Choose a file or a sample first.");
     return { body: chosenFile.blob, type: chosenFile.type, name: chosenFile.name, file: chosenFile };
   }
   const body = at("text").value;
   try {
     if (kind() === "json") JSON.parse(body);
   } catch (error) {
-    throw new Error(`This is no JSON: ${error.message}`);
+    throw new Error(`The input is not valid JSON: ${error.message}`);
   }
   return { body, type: TYPES[kind()], name: name ?? kind(), file: null };
 }
 
-// --- the answer ------------------------------------------------------------------------------------------------------
+// --- the response ----------------------------------------------------------------------------------------------------
 
 async function send(name) {
   const model = current();
@@ -211,15 +211,15 @@ async function send(name) {
   pending?.abort();
   const mine = (pending = new AbortController());
   at("send").textContent = "Cancel";
-  told(at("progress"), `Asking ${model.name}…`);
+  told(at("progress"), `Sending to ${model.name}…`);
   try {
     const input = readInput(name);
     const request = { method: "POST", body: input.body, headers: { "Content-Type": input.type }, signal: mine.signal };
     const answer = await (await ask(`/page/try/${addressOf(model)}`, request)).json();
     showAnswer(model, input, answer);
   } catch (error) {
-    if (pending !== mine) return; // another has taken its place
-    at("answer").hidden = true; // it would be taken for this one's
+    if (pending !== mine) return; // a later request has replaced it
+    at("answer").hidden = true; // it belongs to an earlier request
     told(at("progress"), error.name === "AbortError" ? "Cancelled." : "");
     at("problem").textContent = error.name === "AbortError" ? "" : error.message;
   }
@@ -233,8 +233,8 @@ function showAnswer(model, input, answer) {
   drawn.innerHTML = answer.html; // the server's own markup, everything in it escaped
   for (const element of drawn.querySelectorAll("[data-css]")) element.style.cssText = element.dataset.css;
   for (const name of drawn.querySelectorAll("article > h2 > .name")) name.textContent = titleOf(model, input);
-  const queued = answer.queue_milliseconds ? `, ${milliseconds(answer.queue_milliseconds)} of it in the queue` : "";
-  const came = answer.status ? `${answer.status} ${answer.phrase}`.trim() : "No answer";
+  const queued = answer.queue_milliseconds ? `, of which ${milliseconds(answer.queue_milliseconds)} in the queue` : "";
+  const came = answer.status ? `${answer.status} ${answer.phrase}`.trim() : "No response";
   told(at("progress"), `${came} after ${milliseconds(answer.milliseconds)}${queued}`);
   at("curl").textContent = commandOf(model, input);
   at("copy").textContent = "Copy";
@@ -282,21 +282,21 @@ async function copy() {
   }
 }
 
-// --- what is said ----------------------------------------------------------------------------------------------------
+// --- messages -------------------------------------------------------------------------------------------------------
 
-// A message that stays is not said again by a screen reader.
+// A screen reader does not repeat an unchanged message.
 function told(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-// Returns the response; throws an Error with a sentence for a person.
+// Returns the response; throws an Error with a readable message.
 async function ask(url, request = {}) {
   const response = await fetch(url, request).catch((error) => {
-    throw error.name === "AbortError" ? error : new Error("The server does not answer. Is it still running?");
+    throw error.name === "AbortError" ? error : new Error("The server does not respond. Check that it is running.");
   });
   if (response.ok) return response;
   const said = await response.json().catch(() => ({}));
-  throw new Error(said.message ?? `The server refused this with status ${response.status}.`);
+  throw new Error(said.message ?? `The server responded with status ${response.status}.`);
 }
 
 // --- events ----------------------------------------------------------------------------------------------------------

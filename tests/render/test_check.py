@@ -219,7 +219,7 @@ def test_costs_are_a_table_and_a_plot():
     values = {"against": "<old>", "slower": 0.1, "speed": Speed.SLOWER, "requests": 1, "starts": 12, "rounds": 8}
     page = Markup(check_page(report(costs=Costs(figures=(timed, size), **values))).decode())
     assert (page.tags.count("circle"), page.tags.count("tr")) == (12, 3)
-    assert "Beside <old>: slower" in page.text
+    assert "Compared with <old>: slower" in page.text
     assert "1.100 to 1.300" in page.text
 
 

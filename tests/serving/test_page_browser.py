@@ -87,7 +87,7 @@ def write(page: Browser, text: str) -> None:
 def choose_model(page: Browser, name: str) -> None:
     number = [each.name for each in MODELS].index(name) + 1
     click(page, f".model:nth-child({number})")
-    assert page.value("document.querySelector('#asked-model').textContent").startswith(f"Ask {name.rstrip()[:40]}")
+    assert page.value("document.querySelector('#asked-model').textContent").startswith(f"Send an input to {name.rstrip()[:40]}")
 
 
 def send(page: Browser, button: str = "#send") -> None:
@@ -150,7 +150,7 @@ def test_the_visible_page_polls_the_state(page: Browser, server: PageServer):
     page.ask("Page.removeScriptToEvaluateOnNewDocument", **script)
     server.models = (model("other"),)
     wait(page, "document.querySelector('.model .name').textContent === 'other'")
-    assert page.value("document.querySelector('#asked-model').textContent") == "Ask other"
+    assert page.value("document.querySelector('#asked-model').textContent") == "Send an input to other"
 
 
 def test_a_picture_from_the_picker(page: Browser, server: PageServer, tmp_path: Path):
@@ -241,7 +241,7 @@ def test_invalid_inputs_are_not_sent(page: Browser, server: PageServer):
     click(page, "label[for=kind-json]")
     write(page, '{"a": ')
     click(page, "#send")
-    wait(page, "document.querySelector('#problem').textContent.startsWith('This is no JSON: ')")
+    wait(page, "document.querySelector('#problem').textContent.startsWith('The input is not valid JSON: ')")
     assert server.asked == []
     choose_model(page, "detector")  # only the chosen model's samples are offered
     assert page.value("document.querySelector('#samples').hidden")
@@ -298,7 +298,7 @@ def test_a_request_can_be_cancelled_or_replaced_by_another(page: Browser, server
         server.cancelled.clear()
         click(page, ".samples button")
         wait(page, waits)
-        assert texts(page, "#progress") == ["Asking slow…"]
+        assert texts(page, "#progress") == ["Sending to slow…"]
         click(page, button)
         assert server.cancelled.wait(10)
         if button == "#send":
@@ -323,7 +323,7 @@ def test_a_hostile_name_is_only_a_name(page: Browser, server: PageServer):
     click(page, f".model:nth-child({len(MODELS)})")
     send_text(page, "x")
     assert server.asked == [(HOSTILE, "1.0", "text/plain", b"x")]
-    assert texts(page, "#asked-model") == [f"Ask {HOSTILE}"]
+    assert texts(page, "#asked-model") == [f"Send an input to {HOSTILE}"]
     url = command_of(page)[-1]
     assert urllib.parse.unquote(url.removeprefix(f"{server.address}/predictions/")) == HOSTILE
     assert page.value("document.querySelectorAll('img[src=\"x\"]').length") == 0
@@ -337,7 +337,7 @@ def test_a_server_that_has_ended_is_shown(browser: Browser):
         browser.open(server.address)
         click(browser, "label[for=kind-text]")
     click(browser, "#send")
-    wait(browser, "document.querySelector('#problem').textContent.startsWith('The server does not answer.')")
+    wait(browser, "document.querySelector('#problem').textContent.startsWith('The server does not respond.')")
     wait(browser, "document.querySelector('#connection').className === 'bad'")
 
 
@@ -351,7 +351,7 @@ def test_the_page_works_with_the_keyboard(page: Browser, server: PageServer):
 
     tab_to("e.name === 'model'")
     press(page, "ArrowDown", 40)
-    assert texts(page, "#asked-model") == ["Ask detector 1.0"]
+    assert texts(page, "#asked-model") == ["Send an input to detector 1.0"]
     tab_to("e.name === 'kind'")
     press(page, "ArrowRight", 39)
     tab_to("e.id === 'text'")
