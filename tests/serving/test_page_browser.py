@@ -87,7 +87,8 @@ def write(page: Browser, text: str) -> None:
 def choose_model(page: Browser, name: str) -> None:
     number = [each.name for each in MODELS].index(name) + 1
     click(page, f".model:nth-child({number})")
-    assert page.value("document.querySelector('#asked-model').textContent").startswith(f"Send an input to {name.rstrip()[:40]}")
+    title = page.value("document.querySelector('#asked-model').textContent")
+    assert title.startswith(f"Send an input to {name.rstrip()[:40]}")
 
 
 def send(page: Browser, button: str = "#send") -> None:
