@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from shutil import copyfile
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import BinaryIO
@@ -38,6 +39,7 @@ from marpack.archive.staging import extract_blocks, extraction_error, staged_fol
 from marpack.archive.zip_archive import ZipArchive
 from marpack.errors import (
     DamagedArchiveError,
+    ExtractionError,
     LimitExceededError,
     NotAnArchiveError,
     UnsafeArchiveError,
@@ -151,19 +153,20 @@ class _FolderArchive(Archive):
             return (self._path / name).open("rb")
 
     def materialize(self) -> Path:
-        """Return the folder itself; of SageMaker's layout, a folder with the added members and links to the files."""
+        """Return the folder; of SageMaker's layout a copy with the added members, in which large files are links."""
         _ = self.manifest
         if not self._added:
             return self._path
         if self._linked is None:
-            self._linked = TemporaryDirectory(prefix="marpack-sagemaker-", ignore_cleanup_errors=True)
-            for name in self.entries:
-                place = Path(self._linked.name, name)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                if name in self._added:
-                    place.write_bytes(self._added[name])
-                else:
-                    place.symlink_to(self._path / name)
+            with convert_os_errors(ExtractionError, "the files cannot be copied", where=self.source):
+                self._linked = TemporaryDirectory(prefix="marpack-sagemaker-", ignore_cleanup_errors=True)
+                for name in self.entries:
+                    place = Path(self._linked.name, name)
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    if name in self._added:
+                        place.write_bytes(self._added[name])
+                    else:
+                        _link_or_copy((self._path / name).resolve(), place)
         return Path(self._linked.name).resolve()
 
     def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
@@ -173,9 +176,20 @@ class _FolderArchive(Archive):
                     extract_blocks(iter(partial(file.read, BLOCK), b""), folder, name, progress)
 
     def close(self) -> None:
-        """Remove the links of SageMaker's layout; files are open only while they are read."""
+        """Remove the folder of SageMaker's layout; files are open only while they are read."""
         if self._linked is not None:
             self._linked.cleanup()
+
+
+def _link_or_copy(file: Path, place: Path) -> None:
+    """Copy a small file; link a large one, if possible so that its real path is `place`."""
+    if file.stat().st_size <= BLOCK:
+        copyfile(file, place)
+        return
+    try:
+        place.hardlink_to(file)
+    except OSError:  # another file system, or another owner
+        place.symlink_to(file)
 
 
 def _find_root(path: Path, source: str) -> Path:

@@ -89,6 +89,7 @@ def test_extracted_files_are_the_archive_s_own(source, tmp_path):
                 path.relative_to(place).as_posix(): path.read_bytes() for path in place.rglob("*") if path.is_file()
             }
             assert found.keys() == {*FILES, HANDLER, MANIFEST_NAME}
+            assert all((place / name).resolve().is_relative_to(place.resolve()) for name in found)  # read in the folder
             assert archive.manifest.model.handler == HANDLER
     if source.is_dir():
         assert {path.name for path in source.iterdir()} == {"code", "weights"}  # nothing was written
