@@ -104,7 +104,10 @@ def _decorator(kind: Any, *before: Parameter) -> Any:  # Any: a struct, and a de
             parameters.append(Parameter(each.name, how, default=value, annotation=hints[each.name]))
             unit = {"size": " In bytes.", "seconds": " In seconds."}.get(each.option.parse or "", "")
             default = f" Default: {each.option.default}." if each.option.default else ""
-            text += f"\n    {each.name}: {each.option.help}{unit}{default}"
+            about = each.option.help
+            if each.default is True and about.startswith("Do not "):  # the command line has only the negative
+                about = about.removeprefix("Do not ").capitalize()
+            text += f"\n    {each.name}: {about}{unit}{default}"
         signature = Signature(parameters, return_annotation=function.__annotations__["return"])
         call.__dict__["__signature__"], call.__doc__ = signature, text
         return call

@@ -13,9 +13,8 @@ def project_file() -> str:
     parts = [
         "# marpack.yaml",
         (
-            "A project is a folder with a `marpack.yaml`. Paths are relative to that folder. A key that is not below is"
-            " an error, with the one that was probably meant. Editors that know JSON Schema can use"
-            " [marpack.schema.json](../marpack.schema.json)."
+            "A project is a folder with a `marpack.yaml`. Paths are relative to that folder. Other keys than these are"
+            " errors. For editors there is a JSON Schema: [marpack.schema.json](../marpack.schema.json)."
         ),
         NOTE,
         keys(schema, schema["$defs"]),
@@ -27,12 +26,17 @@ def project_file() -> str:
 
 
 def keys(schema: dict, definitions: dict) -> str:
-    rows = ["| key | takes | |", "|---|---|---|"]
+    """Return the table of a mapping's keys; a type that all of them have is before the table."""
+    kinds = {key: takes(value, definitions) for key, value in schema["properties"].items()}
+    shared = next(iter(kinds.values())) if len(kinds) > 1 and len(set(kinds.values())) == 1 else ""
+    rows = ["| key | |", "|---|---|"] if shared else ["| key | takes | |", "|---|---|---|"]
     for key, value in schema["properties"].items():
-        needed = " **needed**" if key in schema.get("required", ()) else ""
+        required = " (required)" if key in schema.get("required", ()) else ""
         text = value.get("description") or definition(value, definitions).get("description", "")
-        rows.append(f"| `{key}` | {takes(value, definitions)} | {escaped(text)}{needed} |")
-    return "\n".join(rows)
+        kind = "" if shared else f" {kinds[key]} |"
+        rows.append(f"| `{key}` |{kind} {escaped(text)}{required} |")
+    table = "\n".join(rows)
+    return f"Each key takes {shared}.\n\n{table}" if shared else table
 
 
 def definition(value: dict, definitions: dict) -> dict:

@@ -2,31 +2,32 @@
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from tools.reference.page import NOTE, page
 
 FIELD = re.compile(r"^    (\w+): .*?  # (?!noqa|type:|Any:)(.+)$", re.MULTILINE)
+_FEWEST = 2  # functions that share an argument
 WIDTH = 100  # characters of a signature on one line
 SENT = """Each input of `predict`, `predict_batch`, `predict_many`, `run` and `check`, and each field of a `form`:
 
 | value | body | content type |
 |---|---|---|
 | `Path` | the file's bytes | by its suffix, then its first bytes |
-| `str` | the text, in UTF-8; never a file of that name, which the answer's notes then tell | `text/plain` |
-| `bytes`, `bytearray`, `memoryview` | themselves | none |
-| PIL image | a PNG; modes that PNG has not are converted | `image/png` |
-| numpy array, torch tensor | nested lists, or a number where it has no dimensions | `application/json` |
-| anything else that JSON holds | JSON | `application/json` |
+| `str` | the text, in UTF-8; never a file of that name | `text/plain` |
+| `bytes`, `bytearray`, `memoryview` | the bytes | none |
+| PIL image | a PNG | `image/png` |
+| numpy array, torch tensor | nested lists, or a number | `application/json` |
+| other values that JSON has | JSON | `application/json` |
 | `None` | nothing | none |
 
-What is none of these, and a number that JSON has not (NaN, Infinity), is a `UsageError` that tells where it stands.
-In a form, text has no content type."""
+Other values, and NaN and Infinity, raise a `UsageError`. In a form, text has no content type."""
 RETURNED = (
-    "Each has `to_dict()`, a `repr` of one line, and the fields of its command's JSON. An `Answer` has `ok`, `raw`"
-    " (bytes) and `json()`, too."
+    "Results are frozen. Each has `to_dict()`, a `repr` of one line, and the fields of its command's JSON. An `Answer`"
+    " also has `ok`, `raw` (bytes) and `json()`."
 )
 RESULTS = ("InitReport", "BuildReport", "Inspection", "Diff", "Unpacked", "GateReport", "RunReport", "Answer")
 
@@ -40,10 +41,9 @@ def python_api() -> str:
     parts = [
         "# Python API",
         (
-            "The commands are functions, too, by the same names, with the options by theirs. Everything below is typed"
-            " and stable; importing `marpack` costs nothing until a function is called, and torch is only ever imported"
-            " in the worker process. A `Name` is a path or an address: `str`, or a `Path`. Nothing is printed;"
-            " `MARPACK_CACHE_DIR` and `SOURCE_DATE_EPOCH` hold as for the commands."
+            "Each command is a function of the same name with the same options. Importing `marpack` loads nothing until"
+            " a function is called, and only worker processes import torch. A `Name` is a path or an address: `str` or"
+            " `Path`. Functions print nothing. `MARPACK_CACHE_DIR` and `SOURCE_DATE_EPOCH` apply as to the commands."
         ),
         (
             '```python\nfrom pathlib import Path\n\nimport marpack\n\nbuilt = marpack.build("examples/digits")\n'
@@ -54,41 +54,82 @@ def python_api() -> str:
             "    print(answer.status, max(answer.json(), key=answer.json().get))\n```"
         ),
         (
-            "What they return is frozen, has `to_dict()` in the shape that the command writes with `--json`"
-            " (schemas: [build](../schemas/build.json), [check](../schemas/check.json), [diff](../schemas/diff.json),"
-            " [init](../schemas/init.json), [inspect](../schemas/inspect.json), [pull](../schemas/pull.json),"
-            " [push](../schemas/push.json), [run](../schemas/run.json),"
-            " [unpack](../schemas/unpack.json)), and shows itself in a notebook: the tables of the commands, and each"
-            " answer with its picture, class bars, boxes or mask. `examples/notebook.ipynb` has ten cells of it."
+            "Schemas of the results: [build](../schemas/build.json), [check](../schemas/check.json),"
+            " [diff](../schemas/diff.json), [init](../schemas/init.json), [inspect](../schemas/inspect.json),"
+            " [pull](../schemas/pull.json), [push](../schemas/push.json), [run](../schemas/run.json),"
+            " [unpack](../schemas/unpack.json). In a notebook, results show the tables of the commands, and answers"
+            " their pictures: see `examples/notebook.ipynb`."
         ),
     ]
-    names = ("init", "build", "plan_build", "open", "inspect", "diff", "unpack", "check", "run", "load", "push", "pull")
-    for name in names:
-        parts += function(f"marpack.{name}", getattr(marpack, name))
+    names = ("init", "build", "open", "inspect", "diff", "unpack", "check", "run", "load", "push", "pull")
+    operations = {f"marpack.{name}": getattr(marpack, name) for name in names}
+    shared = shared_arguments([*operations.values(), marpack.Scorer.__init__])
+    parts += [
+        "## Functions",
+        "### Shared arguments",
+        "Several functions have these arguments, and only name them below:",
+    ]
+    parts.append("\n".join(f"- `{parameter}`: {text}" for parameter, text in shared.items()))
+    for name, made in operations.items():
+        parts += function(name, made, shared)
+        if made is marpack.build:
+            plan = docstring(marpack.plan_build).partition("*Args*")[0].strip()
+            parts += [
+                "### marpack.plan_build",
+                f"{plan}\n\nThe arguments are those of `build`; the result is a `BuildPlan`.",
+            ]
     parts += klass("marpack.Model", marpack.Model)
     parts += fields("marpack.RawRequest", marpack.RawRequest)
-    parts += called("marpack.Scorer", marpack.Scorer)
+    parts += called("marpack.Scorer", marpack.Scorer, shared)
     parts += fields("marpack.RowMapping", marpack.RowMapping)
     parts += ["## What is sent", SENT, "## What they return", RETURNED]
     for made in RESULTS:
-        parts += fields(made, getattr(results, made))
-    parts += ["## marpack.testing", "For the tests of a handler's author."]
+        heading, about, *listed = fields(made, getattr(results, made))
+        parts += [heading, re.sub(r", (with )?the fields of .*", ".", about), *listed]
+    parts += ["## marpack.testing", "Functions for the tests of a handler."]
     for name in testing.__all__:
         parts += function(f"marpack.testing.{name}", getattr(testing, name))
     parts += [
         "## Errors",
         (
-            "All of them are of one tree, `marpack.errors.MarpackError`, and have `what`, `where`, `hint`, `code` and"
-            " `exit_code`: see [Errors](../errors.md)."
+            "[Errors](../errors.md) derive from `marpack.errors.MarpackError`, and have `what`, `where`, `hint`, `code`"
+            " and `exit_code`."
         ),
         NOTE,
     ]
     return page(*parts)
 
 
-def function(name: str, made: object) -> list[str]:
-    signature = f"{name}{shown_signature(made)}"
-    return [f"### {name}", f"```{{ .python .excerpt }}\n{signature}\n```", docstring(made)]
+Shared = dict[str, str]  # an argument with its type and default, as in a signature → what it means
+
+
+def shared_arguments(operations: list[Callable[..., object]]) -> Shared:
+    """Return the arguments that several functions have with the same type, default and meaning."""
+    found: Counter[tuple[str, str]] = Counter()
+    for each in operations:
+        texts = argument_texts(each)
+        own = [each for each in inspect.signature(each).parameters.values() if each.name in texts]
+        found.update((short(str(as_written(parameter))), texts[parameter.name]) for parameter in own)
+    return {parameter: text for (parameter, text), count in found.items() if count >= _FEWEST}
+
+
+def argument_texts(made: object) -> dict[str, str]:
+    """Return what a docstring says about each argument."""
+    return dict(re.findall(r"^    (\w+): (.+)$", inspect.getdoc(made) or "", re.MULTILINE))
+
+
+def function(name: str, made: Callable[..., object], shared: Shared | None = None) -> list[str]:
+    shared = shared or {}
+    also = shared_names(made, shared)
+    signature = f"{name}{shown_signature(made, shared)}"
+    note = f"Shared arguments: {', '.join(f'`{each}`' for each in also)}." if also else ""
+    return [f"### {name}", f"```{{ .python .excerpt }}\n{signature}\n```", docstring(made, also), note]
+
+
+def shared_names(made: Callable[..., object], shared: Shared) -> list[str]:
+    """Return the arguments of a function that are explained elsewhere."""
+    parameters = inspect.signature(made).parameters.values()
+    return [each.name for each in parameters if short(str(as_written(each))) in shared]
 
 
 def klass(name: str, made: type) -> list[str]:
@@ -107,14 +148,15 @@ def klass(name: str, made: type) -> list[str]:
     return parts
 
 
-def called(name: str, made: type) -> list[str]:
+def called(name: str, made: type, shared: Shared) -> list[str]:
     """Return a class that is made for being called."""
     about, *methods = klass(name, made)[1:]
-    signature = f"{name}{shown_signature(made)}"
+    signature = f"{name}{shown_signature(made, shared)}"
     return [
         f"## {name}",
         f"```{{ .python .excerpt }}\n{signature}\n```",
         about,
+        f"Shared arguments: {', '.join(f'`{each}`' for each in shared_names(made, shared))}.",
         f"### {name}.\\_\\_call\\_\\_",
         f"```{{ .python .excerpt }}\nscorer{shown_signature(vars(made)['__call__'])}\n```",
         docstring(vars(made)["__call__"]),
@@ -123,11 +165,12 @@ def called(name: str, made: type) -> list[str]:
 
 
 def fields(name: str, made: type) -> list[str]:
-    said = comments(made)
-    rows = "\n".join(
-        f"| `{each.name}` | `{kind(each.type)}` | {said.get(each.name, '')} |" for each in msgspec.structs.fields(made)
-    )
-    return [f"### {name}", docstring(made), f"| field | | |\n|---|---|---|\n{rows}"]
+    """Return the fields of a struct: first those whose names say enough."""
+    texts = comments(made)
+    shown = {each.name: f"`{each.name}: {kind(each.type)}`" for each in msgspec.structs.fields(made)}
+    plain_ones = ", ".join(field for name, field in shown.items() if name not in texts)
+    explained = "\n".join(f"- {field}: {texts[name]}" for name, field in shown.items() if name in texts)
+    return [f"### {name}", docstring(made), plain_ones and f"Fields: {plain_ones}.", explained]
 
 
 def comments(made: type) -> dict[str, str]:
@@ -140,15 +183,13 @@ def comments(made: type) -> dict[str, str]:
 
 
 def plain(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("[", "\\[")
+    return text.replace("<", "&lt;").replace("[", "\\[")
 
 
 def kind(hint: object) -> str:
-    text = (
-        getattr(hint, "__name__", "") if isinstance(hint, type) and not getattr(hint, "__args__", None) else str(hint)
-    )
-    text = re.sub(r"\b(marpack\.(protocol\.messages|torchserve\.http|torchserve|findings)|pathlib|typing)\.", "", text)
-    return text.replace("|", "\\|")
+    is_class = isinstance(hint, type) and not getattr(hint, "__args__", None)
+    text = getattr(hint, "__name__", "") if is_class else str(hint)
+    return re.sub(r"\b(marpack|pathlib|typing)\.([a-z_]+\.)*(?=[A-Z])", "", text)
 
 
 class Written:
@@ -161,10 +202,13 @@ class Written:
         return self._text
 
 
-def shown_signature(made: object) -> str:
-    """Return a signature as it is written, a parameter a line where one line is too short."""
-    signature = inspect.signature(made)  # type: ignore[arg-type]
+def shown_signature(made: Callable[..., object], shared: Shared | None = None) -> str:
+    """Return a signature as it is written, without shared arguments; with several parameters, one on each line."""
+    signature = inspect.signature(made)
     parameters = [as_written(each) for each in signature.parameters.values()]
+    parameters = [
+        each for each in parameters if short(str(each)) not in (shared or {}) or each.kind is not each.KEYWORD_ONLY
+    ]
     returned = signature.return_annotation
     signature = signature.replace(
         parameters=parameters, return_annotation=Written(returned) if isinstance(returned, str) else returned
@@ -210,11 +254,13 @@ def short(text: str) -> str:
     return text.replace("'Model'", "Model").replace("str | os.PathLike[str]", "Name")
 
 
-def docstring(made: object) -> str:
-    """Return a docstring as Markdown: its indented parts as lists."""
+def docstring(made: object, skipped: Sequence[str] = ()) -> str:
+    """Return a docstring as Markdown: its indented parts as lists, without the skipped arguments."""
     lines = (inspect.getdoc(made) or "").splitlines()
     out: list[str] = []
     for line in lines:
+        if line.startswith("    ") and line.strip().partition(":")[0] in skipped:
+            continue
         if line in {"Args:", "Returns:", "Raises:"}:
             out += [f"*{line[:-1]}*", ""]
         elif line.startswith("    ") and not line.startswith("     "):
