@@ -1,6 +1,7 @@
 """`marpack.archiver` in place of torch-model-archiver: its functions, its arguments and its exit codes."""
 
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -64,3 +65,38 @@ def test_the_module_s_exit_codes(workshop):
     assert (again.returncode, "m.mar" in again.stderr, "Traceback" in again.stderr) == (1, True, False)
     assert run(*WORDS, "--force", "--serialized-file", "missing.pt").returncode == 1
     assert run("--model-name", "m").returncode == 2
+
+
+ENDS = {
+    "help": ["--help"],
+    "archive": WORDS,
+    "abbreviated": ["--model-n", "m", "--handl=handler.py", "-v1"],
+    "no handler": ["--model-name", "m", "-v", "1.0"],
+    "no version": ["--model-name", "m", "--handler", "handler.py"],
+    "unknown option": [*WORDS, "--unknown", "1"],
+    "unknown format": [*WORDS, "--archive-format", "rar"],
+    "unknown runtime": [*WORDS, "--runtime", "java"],
+    "invalid name": ["--model-name", "m m", *WORDS[2:]],
+    "no such handler": [*WORDS[:2], "--handler", "nothing.py", "-v", "1"],
+    "no such weights": [*WORDS, "--serialized-file", "nothing.pt"],
+    "no such requirements": [*WORDS, "-r", "nothing.txt"],
+    "existing archive": [*WORDS, "--export-path", "there"],
+    "replaced archive": [*WORDS, "--export-path", "there", "--force"],
+    "folder": [*WORDS, "--archive-format", "no-archive"],
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ENDS)
+def test_exit_codes_are_the_original_s(workshop, name):
+    if "MARPACK_PEER" not in os.environ:
+        pytest.skip("MARPACK_PEER does not name the folder of a torch-model-archiver 0.12")
+    original = [str(Path(os.environ["MARPACK_PEER"]) / "torch-model-archiver")]
+    codes = []
+    for number, command in enumerate((original, [sys.executable, "-m", "marpack.archiver"])):
+        folder = workshop / str(number)
+        (folder / "there").mkdir(parents=True)
+        (folder / "there/m.mar").write_bytes(b"")
+        (folder / "handler.py").write_text(HANDLER)
+        codes.append(subprocess.run([*command, *ENDS[name]], cwd=folder, capture_output=True).returncode)
+    assert codes[0] == codes[1]
