@@ -129,8 +129,8 @@ def inspect(options: InspectOptions, bar: Bar, *, parse_config: bool) -> Inspect
             bill.check_output(archive, Path(sbom))
             file = bill.file_of(archive)
             with bar("hashing", file.stat().st_size if file and file.is_file() else 0) as progress:
-                found = bill.collect(archive, facts, progress)
-            write_whole(sbom, bill.sbom(found), option="--sbom")
+                document = bill.sbom(archive, facts, progress)
+            write_whole(sbom, document, option="--sbom")
     return _as_named(facts, source=options.source)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 from uuid import UUID, uuid5
 
-from msgspec import Struct
 from msgspec.structs import replace
 from packaging.requirements import InvalidRequirement, Requirement
 
@@ -35,33 +34,6 @@ _MAX_LINES = 5_000  # requirements: no environment has as many, and each becomes
 _Json = dict[str, Any]  # Any: JSON
 
 
-class Materials(Struct, frozen=True, kw_only=True):
-    """Everything that the document is made of."""
-
-    facts: Inspection
-    requirements: tuple[tuple[str, Line], ...] = ()  # each with the name of its file
-    sha256: str | None = None  # of the archive's file; None for a folder and for a remote archive
-
-
-def collect(archive: Archive, facts: Inspection, progress: Progress | None = None) -> Materials:
-    """Add the requirements and the digest of an open archive's file to the results of `inspect`.
-
-    Raises DamagedArchiveError for an archive that differs from the one that was built.
-    """
-    if any(finding.code in UNFIT for finding in facts.findings):
-        what = "the archive differs from the one that was built, so it gets no SBOM"
-        hint = f"Show the differences: marpack inspect --verify {facts.source}"
-        raise DamagedArchiveError(what, where=facts.source, hint=hint, code="content-mismatch")
-    lines = _requirements(archive)
-    listed = tuple(islice(lines, _MAX_LINES))
-    # The first line beyond the limit only shows where the list was cut.
-    listed += tuple((file, replace(line, sort=LineKind.WRONG)) for file, line in islice(lines, 1))
-    file = file_of(archive)
-    with convert_os_errors(DamagedArchiveError, "the archive cannot be read", where=str(file)):
-        sha256 = file_digest(file, progress) if file else None
-    return Materials(facts=facts, requirements=listed, sha256=sha256)
-
-
 def check_output(archive: Archive, output: Path) -> None:
     """Raise UsageError for an output that would replace the archive, or become part of it."""
     if is_remote(archive):
@@ -72,10 +44,24 @@ def check_output(archive: Archive, output: Path) -> None:
         raise UsageError(what, where=str(output), hint="Name another file.", code="output-in-archive")
 
 
-def sbom(found: Materials) -> bytes:
-    """Return the document: JSON in UTF-8, its keys sorted, the same for the same materials."""
-    vendored = found.facts.vendored.packages if found.facts.vendored else ()
-    libraries = [_library(file, line) for file, line in found.requirements if _names(line)]
+def sbom(archive: Archive, facts: Inspection, progress: Progress | None = None) -> bytes:
+    """Return the document of an open archive and the results of `inspect`: JSON in UTF-8, its keys sorted.
+
+    Raises DamagedArchiveError for an archive that differs from the one that was built.
+    """
+    if any(finding.code in UNFIT for finding in facts.findings):
+        what = "the archive differs from the one that was built, so it gets no SBOM"
+        hint = f"Show the differences: marpack inspect --verify {facts.source}"
+        raise DamagedArchiveError(what, where=facts.source, hint=hint, code="content-mismatch")
+    lines = _requirements(archive)
+    listed = list(islice(lines, _MAX_LINES))
+    # The first line beyond the limit only shows where the list was cut.
+    listed += [(file, replace(line, sort=LineKind.WRONG)) for file, line in islice(lines, 1)]
+    file = file_of(archive)
+    with convert_os_errors(DamagedArchiveError, "the archive cannot be read", where=str(file)):
+        sha256 = file_digest(file, progress) if file else None
+    vendored = facts.vendored.packages if facts.vendored else ()
+    libraries = [_library(file, line) for file, line in listed if _names(line)]
     libraries += [
         {
             "type": "library",
@@ -95,7 +81,7 @@ def sbom(found: Materials) -> bytes:
         "version": 1,
         "metadata": {
             "tools": {"components": [{"type": "application", "name": "marpack", "version": __version__}]},
-            "component": _model(found),
+            "component": _model(facts, listed, sha256),
         },
         "components": libraries,
         "dependencies": [{"ref": _MODEL, "dependsOn": [library["bom-ref"] for library in libraries]}],
@@ -134,19 +120,22 @@ def _names(line: Line) -> bool:
     return line.sort is LineKind.REQUIREMENT and bool(line.name)
 
 
-def _model(found: Materials) -> _Json:
-    """Return the component that describes the model; an author may have written anything into its metadata."""
-    facts, model, metadata = found.facts, found.facts.manifest["model"], found.facts.metadata or Metadata()
+def _model(facts: Inspection, requirements: list[tuple[str, Line]], sha256: str | None) -> _Json:
+    """Return the component that describes the model; an author may have written anything into its metadata.
+
+    `sha256` is of the archive's file; None for a folder and for a remote archive.
+    """
+    model, metadata = facts.manifest["model"], facts.metadata or Metadata()
     properties = [
         ("content_digest", facts.content_digest),
         ("builder", facts.provenance.get("builder")),
         ("source_commit", facts.provenance.get("source_commit")),
         ("target", facts.target),
         ("handler", facts.handler.entry_point),
-        ("hash", None if found.sha256 else "left out: the archive is a folder, or was not fetched whole"),
+        ("hash", None if sha256 else "left out: the archive is a folder, or was not fetched whole"),
         *(  # without its text, which may contain a password or a private path
             ("requirement_not_listed", f"{file}:{line.number}" if line.number else file)
-            for file, line in found.requirements
+            for file, line in requirements
             if not _names(line)
         ),
     ]
@@ -169,7 +158,7 @@ def _model(found: Materials) -> _Json:
             "description": metadata.description,
             "externalReferences": [{"type": "website", "url": _ascii(homepage)}] if homepage else None,
             "version": model.get("modelVersion"),
-            "hashes": _hashes(found.sha256),
+            "hashes": _hashes(sha256),
             "modelCard": {"modelParameters": parameters} if parameters else None,
         }
     )

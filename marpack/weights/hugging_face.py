@@ -5,7 +5,6 @@ from collections.abc import Collection
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
 
 Task = Literal[  # as Hugging Face's pipelines are named
     "text-classification",
@@ -31,15 +30,12 @@ _SETTINGS = re.compile(
 _WEIGHTS = re.compile(r".*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|index\.json)")
 
 
-class _Index(Struct, frozen=True):
-    weight_map: dict[str, str]  # the name of a tensor → its file
-
-
 def list_shards(index: bytes) -> tuple[str, ...] | None:
     """Return the files that an index of weights names, sorted; None for another document."""
     try:
-        return tuple(sorted(set(msgspec.json.decode(index, type=_Index).weight_map.values())))
-    except msgspec.DecodeError:
+        weight_map = msgspec.json.decode(index, type=dict[str, msgspec.Raw])["weight_map"]
+        return tuple(sorted(set(msgspec.json.decode(weight_map, type=dict[str, str]).values())))  # tensor → its file
+    except (msgspec.DecodeError, KeyError):
         return None
 
 

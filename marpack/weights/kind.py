@@ -70,14 +70,15 @@ class FormatRow(Struct, frozen=True, kw_only=True):
     as_state: str | None = None  # the hint where the server needs a state_dict for a model file
 
 
-_OWN_CODE = "drop model_file (--model-file), {} has its own code; or save model.state_dict()"
+_OWN_CODE = "Remove model_file (--model-file), as {} has its own code, or save model.state_dict()."
+_SAVE_SCRIPT = "Set target: marpack, which runs it, or save TorchScript: torch.jit.trace(model, x).save(path)"
 FORMATS = {
     WeightsFormat.TORCHSCRIPT: FormatRow(
         title="TorchScript",
         suffixes=(".pt",),
         is_model=True,
         served_by="_load_torchscript_model",
-        as_model="name the file .pt",
+        as_model="Rename the file to end in .pt.",
         as_state=_OWN_CODE.format("TorchScript"),
     ),
     WeightsFormat.STATE_DICT: FormatRow(
@@ -85,14 +86,14 @@ FORMATS = {
         suffixes=(".pt", ".pth", ".bin", ".ckpt"),
         is_state=True,
         needs_class=True,
-        as_model="add the model's class as model_file, or save TorchScript: torch.jit.trace(model, x).save(path)",
+        as_model="Add the model's class as model_file, or save TorchScript: torch.jit.trace(model, x).save(path)",
     ),
     WeightsFormat.PICKLED_MODULE: FormatRow(
         title="a whole pickled model",
         is_model=True,
         needs_class=True,
-        as_model="save TorchScript as .pt, or model.state_dict() with the model's class as model_file",
-        as_state="save model.state_dict(), not the model",
+        as_model="Save TorchScript as .pt, or save model.state_dict() and add the model's class as model_file.",
+        as_state="Save model.state_dict() instead of the model.",
     ),
     WeightsFormat.SAFETENSORS: FormatRow(
         title="a safetensors file",
@@ -100,15 +101,15 @@ FORMATS = {
         is_state=True,
         needs_class=True,
         marpack_only=True,
-        as_model="add the model's class as model_file, and save model.state_dict() with torch.save",
-        as_state="save model.state_dict() with torch.save, or set target: marpack, which reads safetensors",
+        as_model="Add the model's class as model_file, and save model.state_dict() with torch.save.",
+        as_state="Save model.state_dict() with torch.save, or set target: marpack, which reads safetensors.",
     ),
     WeightsFormat.ONNX: FormatRow(
         title="ONNX",
         suffixes=(".onnx",),
         is_model=True,
         served_by="initialize",
-        as_model="name the file .onnx",
+        as_model="Rename the file to end in .onnx.",
         as_state=_OWN_CODE.format("ONNX"),
     ),
     WeightsFormat.TORCH_EXPORT: FormatRow(
@@ -116,24 +117,24 @@ FORMATS = {
         suffixes=(".pt2",),
         is_model=True,
         marpack_only=True,
-        as_model="save TorchScript: torch.jit.trace(model, x).save(path); or set target: marpack, which runs them",
-        as_state="save model.state_dict(), not the exported program",
+        as_model=_SAVE_SCRIPT,
+        as_state="Save model.state_dict() instead of the exported program.",
     ),
     WeightsFormat.AOTI_PACKAGE: FormatRow(
         title="an AOTInductor package",
         suffixes=(".pt2",),
         is_model=True,
         marpack_only=True,
-        as_model="save TorchScript: torch.jit.trace(model, x).save(path); or set target: marpack, which runs them",
-        as_state="save model.state_dict(), not the compiled package",
+        as_model=_SAVE_SCRIPT,
+        as_state="Save model.state_dict() instead of the compiled package.",
     ),
     WeightsFormat.ELF: FormatRow(
         title="a shared library",
         suffixes=(".so",),
         is_model=True,
         served_by="_load_torch_export_aot_compile",
-        as_model="name the file .so and add pt2: {export: {aot_compile: true}} to the config",
-        as_state="save model.state_dict(), not the compiled library",
+        as_model="Rename the file to end in .so, and add to the config: pt2: {export: {aot_compile: true}}",
+        as_state="Save model.state_dict() instead of the compiled library.",
     ),
     WeightsFormat.UNKNOWN: FormatRow(title="of no known format", suffixes=(".gguf",), marpack_only=True),
 }

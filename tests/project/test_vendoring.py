@@ -20,7 +20,7 @@ from marpack.project.planning import plan_project
 from marpack.project.schema import VendorSpec
 from marpack.project.vendoring import LOCK_NAME, LockedWheel, VendorLock, lock_inputs, make_lock, read_lock, wheel_tree
 from marpack.runner.environments import count_requirements, unmet
-from marpack.trust.sbom import collect, sbom
+from marpack.trust.sbom import sbom
 
 YAML = "name: shop\nversion: 1\nhandler: handler.py:handle\nrequirements: requirements.txt\n"
 HANDLER = "import till\n\ndef handle(data, context):\n    return [till.roll() for _ in data or []]\n"
@@ -87,7 +87,7 @@ def test_wheels_are_chosen_for_the_server_not_for_this_python(wheels: Path, shop
         assert found.code == "requirement-unmet"
         assert {"till", NATIVE} <= set(found.message.split())
         facts = marpack.inspect(built.path)
-        components = json.loads(sbom(collect(archive, facts)))["components"]
+        components = json.loads(sbom(archive, facts))["components"]
     assert [each["purl"] for each in components] == ["pkg:pypi/bygone@1.0", "pkg:pypi/socks@1.0", "pkg:pypi/till@2.5"]
 
 

@@ -23,7 +23,7 @@ from marpack.archive.reader import open_archive
 from marpack.archive.remote import RemoteFile, open_remote
 from marpack.errors import DamagedArchiveError, UsageError
 from marpack.inspection.inspect import inspect
-from marpack.trust.sbom import collect
+from marpack.trust.sbom import sbom
 from marpack.version import __version__
 
 MakeMar = Callable[..., Path]
@@ -327,7 +327,7 @@ def test_a_damaged_archive_gets_none_and_an_old_one_stays(tmp_path: Path, make_m
         facts = inspect(archive)
         path.unlink()
         with pytest.raises(DamagedArchiveError, check=has_code("damaged-archive", os.strerror(errno.ENOENT))):
-            collect(archive, facts)
+            sbom(archive, facts)
 
 
 WRONG_OUTPUTS = {

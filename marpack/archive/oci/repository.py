@@ -125,15 +125,8 @@ def _decoded(data: bytes | Raw, kind: type[_Kind], what: str, where: str, hint: 
         raise DamagedArchiveError(message, where=where, hint=hint) from error
 
 
-class RemoteArchive(Struct, frozen=True):
-    """An archive in a registry, by its digests: it stays the same when its tag moves."""
-
-    digest: str  # of the manifest
-    layer: Descriptor  # of the archive's bytes
-
-
-def find_archive(session: RegistrySession) -> RemoteArchive:
-    """Return the archive that the session's reference names.
+def find_archive(session: RegistrySession) -> tuple[Digest, Descriptor]:
+    """Return the digest of the manifest that the session's reference names, and the layer with the archive's bytes.
 
     Raises RegistryError, NotAnArchiveError for other content, DamagedArchiveError for other bytes than requested.
     """
@@ -149,7 +142,7 @@ def find_archive(session: RegistrySession) -> RemoteArchive:
     if layer.media_type not in LAYER_TYPES:
         what = f"its layer is not an archive, but {shortened(layer.media_type)}"
         raise NotAnArchiveError(what, where=where, hint=UPGRADE)
-    return RemoteArchive(digest, layer)
+    return digest, layer
 
 
 def fetch_manifest(session: RegistrySession, name: str) -> tuple[ImageManifest, Digest]:
@@ -407,8 +400,8 @@ def fetch_archive(address: str, cache: Cache, *, maximum: int, bar: Bar = no_pro
     bytes, LimitExceededError for an archive of more than `maximum` bytes.
     """
     with RegistrySession(Reference.parse(address)) as session:
-        remote = find_archive(session)
-        return _fetch(session, remote.layer, cache, maximum, bar), str(session.reference.by_digest(remote.digest))
+        digest, layer = find_archive(session)
+        return _fetch(session, layer, cache, maximum, bar), str(session.reference.by_digest(digest))
 
 
 def _fetch(session: RegistrySession, layer: Descriptor, cache: Cache, maximum: int, bar: Bar) -> Path:
@@ -427,7 +420,7 @@ def find_readable(address: str, *, limits: Limits, cache: Cache, whole: bool, ba
     """
     with ExitStack() as undo, located(address):
         session = undo.enter_context(RegistrySession(Reference.parse(address)))
-        layer = find_archive(session).layer
+        _, layer = find_archive(session)
         if not whole and LAYER_TYPES[layer.media_type] == _BY_RANGE:
             with suppress(_NoRangesError):
                 file = RemoteFile(session.where, _BlobRanges(session, layer))

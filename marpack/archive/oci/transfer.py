@@ -24,7 +24,6 @@ from marpack.archive.oci.repository import (
     TITLE,
     Descriptor,
     ImageManifest,
-    RemoteArchive,
     copy_verified,
     describe,
     encoded,
@@ -207,27 +206,27 @@ def pull(
 
     Raises RegistryError, ArchiveError for other content, OutputExistsError, OutputError.
     """
-    remote = find_archive(session)
-    check_size(remote.layer.size, maximum, session.where)
-    suffix = LAYER_TYPES[remote.layer.media_type]
+    digest, layer = find_archive(session)
+    check_size(layer.size, maximum, session.where)
+    suffix = LAYER_TYPES[layer.media_type]
     if output is None or output.endswith("/") or Path(output).is_dir():
-        target = Path(output or "") / title_of(remote.layer, session.reference)
+        target = Path(output or "") / title_of(layer, session.reference)
     elif output.endswith(suffix):
         target = Path(output)
     else:
         what = f"the server recognizes an archive's form by its name: this one's must end in {suffix}"
         hint = f"Name a folder, or a file that ends in {suffix}."
         raise UsageError(what, where=f"-o {output}", hint=hint, code="wrong-suffix")
-    attachments, left = _find_attachments(session, remote, target) if attached else ([], ())
-    layers: list[tuple[Descriptor | Attachment, Path]] = [(remote.layer, target)]
+    attachments, left = _find_attachments(session, digest, target) if attached else ([], ())
+    layers: list[tuple[Descriptor | Attachment, Path]] = [(layer, target)]
     layers += [(each, Path(each.file)) for each in attachments]
     _fetch_all(session, layers, replace=replace, bar=bar)
     return PullReport(
-        reference=str(session.reference.by_digest(remote.digest)),
-        digest=remote.digest,
+        reference=str(session.reference.by_digest(digest)),
+        digest=digest,
         file=str(target),
-        archive=remote.layer.digest,
-        size=remote.layer.size,
+        archive=layer.digest,
+        size=layer.size,
         attached=tuple(attachments),
         left=left,
     )
@@ -261,21 +260,19 @@ def _fetch_all(
         undo.pop_all()
 
 
-def _find_attachments(
-    session: RegistrySession, remote: RemoteArchive, target: Path
-) -> tuple[list[Attachment], tuple[str, ...]]:
+def _find_attachments(session: RegistrySession, subject: str, target: Path) -> tuple[list[Attachment], tuple[str, ...]]:
     """Return the attachments to fetch, with their files, and the kinds of the other referrers.
 
     The first of a kind gets the usual name, the next a number before its suffix.
     """
     kinds, left, found = set(AttachmentKind), [], dict[str, Attachment]()
-    for digest, name in referrers(session, remote.digest):
+    for digest, name in referrers(session, subject):
         if name not in kinds or len(found) == _MAX_ATTACHMENTS:
             left.append(name or "unknown")
             continue
         where, kind = f"{session.where}: {digest}", AttachmentKind(name)
         manifest, _ = fetch_manifest(session, digest)
-        if manifest.subject is None or manifest.subject.digest != remote.digest:
+        if manifest.subject is None or manifest.subject.digest != subject:
             what = "it is listed as a referrer, but refers to another manifest"
             raise DamagedArchiveError(what, where=where, hint=_WITHOUT, code="referrer-mismatch")
         if len(manifest.layers) != 1:
