@@ -52,7 +52,7 @@ DIFFERENT: list[tuple[str | bytes, str | bytes, str]] = [
     ("100001", "100002", "the response is 100002, not 100001"),  # whole numbers are names and counts
     ("1", "true", "the response is true, not 1"),
     ("0.5", "null", "the response is null, not 0.5"),
-    ("[1, 2]", "[1]", "the response has 1 items, not 2"),
+    ("[1, 2]", "[1]", "the response has 1 item, not 2"),
     ('{"a": {"b": [1, 2]}}', '{"a": {"b": [1, 3]}}', "a.b[1] is 3, not 2"),
     ('{"a": 1.0}', '{"b": 5.0}', "a is only in one of the responses"),
     ('{"a": 0.5, "b": 0.3, "c": 0.2}', '{"a": 0.5, "b": 0.3, "d": 0.1}', "c is only in one of the responses"),
