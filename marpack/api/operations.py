@@ -177,7 +177,7 @@ def unpack(options: UnpackOptions, bar: Bar) -> Unpacked:
         name = name.removesuffix(suffix)
     if options.directory is None and name in ("", ".", ".."):
         what = "the archive's name is not usable as a folder's name"
-        raise UsageError(what, where=source, hint="Name the new folder: -o DIR.")
+        raise UsageError(what, where=source, hint="Name the new folder: -o DIR")
     if "://" not in source and not os.path.lexists(source):
         hint = "Name a .mar, a .tar.gz or a model folder."
         raise UsageError("this file or folder does not exist", where=source, hint=hint, code="source-not-found")
@@ -566,5 +566,5 @@ def archive_file(archive: str) -> Path:
     if path.is_file():
         return path
     what = "only an archive's file can be signed, verified or attested"
-    hint = "Pack it: marpack build." if path.is_dir() else "Name a .mar or a .tar.gz on this machine."
+    hint = "Pack it: marpack build" if path.is_dir() else "Name a .mar or a .tar.gz on this machine."
     raise UsageError(what, where=archive, hint=hint, code="not-an-archive-file")

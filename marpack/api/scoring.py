@@ -45,9 +45,9 @@ _DEFAULTS = ScoreOptions()
 def check_options(options: ScoreOptions) -> None:
     """Raise UsageError for options that are missing or have no effect."""
     if not options.inputs:
-        raise UsageError("no tables to score", hint="Name tables: marpack score --input FILE.")
+        raise UsageError("no tables to score", hint="Name tables: marpack score --input FILE")
     if not options.output:
-        raise UsageError("no folder for the results", hint="Name a folder: --output DIR.")
+        raise UsageError("no folder for the results", hint="Name a folder: --output DIR")
     if options.allow_private and not options.url:
         raise UsageError("--allow-private requires --url", hint="Add --url COLUMN, or leave --allow-private out.")
     for name in ("address", "actors"):
@@ -109,7 +109,7 @@ def score(
         kind, is_numbered, _ = Device.parse(options.device).name.partition(":")
         if is_numbered:  # before anything is built
             hint = f"Use --device {kind}: each actor sees only its own device."
-            raise UsageError("Ray assigns the devices", where=f"--device {options.device}", hint=hint)
+            raise UsageError("a numbered device cannot be used with Ray", where=f"--device {options.device}", hint=hint)
         gpu = None if kind == "auto" else kind == "cuda"
         cluster = driver.ClusterOptions(address=options.address, actors=options.actors, cpus=options.workers, gpu=gpu)
         with ExitStack() as stack:

@@ -104,7 +104,7 @@ def compared_option(options: CheckCommandOptions, inputs: InputOptions) -> str |
     pairs = ["against"] if options.against is not None else []
     pairs += [name for name, value in _two_valued(options).items() if "," in (value or "")]
     if len(pairs) > 1:
-        raise UsageError(f"--{pairs[0]} and --{pairs[1]} are two pairs", hint="Compare one pair at a time.")
+        raise UsageError(f"--{pairs[0]} and --{pairs[1]} both have two values", hint="Give two values to one of them.")
     compared = pairs[0] if pairs and options.slower is None else None
     unused = next((name for name in _ONLY_VERDICT if getattr(options, name)), None)
     if compared and unused is not None:

@@ -300,7 +300,7 @@ def header(text: str) -> tuple[str, str]:
     match = _HEADER.fullmatch(text)
     if match is None:
         what = f"expected NAME=VALUE or 'NAME: VALUE', got {text!r}"
-        raise UsageError(what, where="--header", hint="For example: -H 'X-Trace=7'")
+        raise UsageError(what, where="--header", hint="Write it as in -H 'X-Trace=7'.")
     hint = "Write it on one line, as in -H 'X-Trace=7'."
     return http_header(match[1], match[2], where=f"--header {text!r}", hint=hint)
 

@@ -105,7 +105,7 @@ _SPELLINGS = {
 def run(inputs: InputOptions, options: RunCommandOptions) -> None:
     """Run inputs through an archive."""
     if not inputs.has_inputs and not options.record:
-        raise UsageError("no inputs", hint="Name inputs: marpack run --input FILE.")
+        raise UsageError("no inputs", hint="Name inputs: marpack run --input FILE")
     given = asdict(options) | asdict(inputs)
     given |= {
         "in_process": options.is_in_process,
@@ -402,7 +402,7 @@ def recorder_of(
         inputs = replace(inputs, inputs=tuple(f"./{path}" if path.startswith(("-", "@")) else path for path in paths))
     if not inputs.inputs and not inputs.data:
         where = str(source) if project is None else project.file
-        hint = "Name inputs: --record --input FILE."
+        hint = "Name inputs: --record --input FILE"
         raise UsageError("no inputs to record", where=where, hint=hint, code="nothing-to-record")
     return (NewProject(stack.enter_context(open_archive(source))) if project is None else Recorder(project)), inputs
 

@@ -38,12 +38,12 @@ _Label = tuple[Any, Any, str]  # index, label, place; Any: they are checked late
 
 def read_text_file(path: Path, *, limit: int = MAX_BYTES) -> str:
     """Return a small file's text; raises ProjectError if it cannot be read, is too large, or is not UTF-8."""
-    unreadable = convert_os_errors(ProjectError, "it cannot be read", where=str(path), code="unreadable-file")
+    unreadable = convert_os_errors(ProjectError, "the file cannot be read", where=str(path), code="unreadable-file")
     with unreadable, path.open("rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
         hint = "Check that it is the right file, or shorten it."
-        raise ProjectError(f"it is larger than {limit // 1024} KiB", where=str(path), hint=hint)
+        raise ProjectError(f"the file is larger than {limit // 1024} KiB", where=str(path), hint=hint)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:

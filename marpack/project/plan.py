@@ -209,7 +209,7 @@ def _stat(path: Path) -> os.stat_result:
     with _reading(str(path)):
         status = path.stat()
     if not S_ISREG(status.st_mode):
-        raise BuildError("it is not a regular file", where=str(path), hint="Pack regular files only.")
+        raise BuildError("the source is not a regular file", where=str(path), hint="Pack regular files only.")
     return status
 
 

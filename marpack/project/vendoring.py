@@ -311,7 +311,7 @@ def lock_inputs(project: Project, spec: VendorSpec) -> LockInputs:
 
     def read(name: str) -> bytes:
         path, hint = project.folder / name, "Create the file, or correct its name."
-        with convert_os_errors(ProjectError, "it cannot be read", where=str(path), hint=hint):
+        with convert_os_errors(ProjectError, "the file cannot be read", where=str(path), hint=hint):
             sources[name] = path.read_bytes()
         if b"--hash" in sources[name]:
             raise ProjectError(

@@ -51,7 +51,7 @@ def update_samples(file: Path, samples: Mapping[str, Expected]) -> None:
     Raises ProjectError, with the file unchanged, if it cannot be read, changed safely, or written.
     """
     changed = with_samples(read_text_file(file), samples, file=str(file))
-    with convert_os_errors(ProjectError, "it cannot be written", where=str(file)):
+    with convert_os_errors(ProjectError, "the file cannot be written", where=str(file)):
         mark = BOM_UTF8 if file.read_bytes().startswith(BOM_UTF8) else b""
         replace_file(file, mark + changed.encode())
 

@@ -459,7 +459,7 @@ def _recorded_input(path: str, number: int, line: bytes, limit: int) -> Input:
         body, form = bytes(recorded.json), recorded.form
         given = (recorded.body, recorded.base64, recorded.file, form)
         if sum(content is not None for content in given) + bool(body) > 1:
-            raise ValueError("it has more than one of body, base64, file, json and form")
+            raise ValueError("body, base64, file, json and form exclude each other")
         if form is not None:
             fields = form.items() if isinstance(form, dict) else [(field.name, field) for field in form]
             content: bytes | tuple[Part, ...] = tuple(_recorded_field(name, field, folder) for name, field in fields)

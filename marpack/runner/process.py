@@ -333,5 +333,5 @@ def convert_safetensors(source: Path, target: Path) -> None:
     if done.returncode:
         reason = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
         hint = "Check the file, or keep it as it is for marpack's own server: --target marpack"
-        what = f"it cannot be converted to a state_dict: {reason}"
+        what = f"the file cannot be converted to a state_dict: {reason}"
         raise ScaffoldError(what, where=str(source), hint=hint, code="conversion-failed")

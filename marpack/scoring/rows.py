@@ -84,7 +84,7 @@ class RowRequests:
         try:
             encoded = value.encode()
         except UnicodeEncodeError:
-            raise UsageError("this text is not UTF-8") from None
+            raise UsageError(f"the column {self._mapping.request_columns[0]} is not UTF-8 in this row") from None
         if self._files is not None:
             data = self._files.read(value, self._mapping.max_request_size)
             return type_of(value, data), data

@@ -129,7 +129,7 @@ def open_file(path: str) -> BinaryIO:
 def _errors(path: str) -> AbstractContextManager[None]:
     where = shown(path)
     return from_file_system(
-        path, lambda text: UsageError(text, where=where, hint=_CHECK), "it cannot be read", "the files"
+        path, lambda text: UsageError(text, where=where, hint=_CHECK), "the file cannot be read", "the files"
     )
 
 

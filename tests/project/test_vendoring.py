@@ -115,7 +115,7 @@ UNRESOLVED = {
     "constraints": ("-c other.txt\n", "", "'other.txt' cannot be met by wheels"),
     "an option": ("--no-binary :all:\n", "", "'--no-binary :all:' cannot be met by wheels"),
     "no requirement": ("till==\n", "", "'till==' cannot be met by wheels"),
-    "a file that does not exist": ("-r other.txt\n", "", "it cannot be read: No such file"),
+    "a file that does not exist": ("-r other.txt\n", "", "the file cannot be read: No such file"),
     "hashes": (f"till==2.5 --hash=sha256:{'0' * 64}\n", "", "Remove --hash"),
     "Python 2": ("till\n", 'vendor: {python: "2.7"}\n', "2.7 is not a version of Python"),
     "a range": ("till\n", "vendor: {installed: ['numpy>=1']}\n", "'numpy>=1' is not NAME==VERSION"),

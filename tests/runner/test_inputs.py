@@ -298,7 +298,7 @@ def test_requests_with_one_batch_value_go_together(tmp_path: Path):
         ("{", "truncated"),
         ("[]", "object"),
         ('{"bodi": "x"}', "bodi"),
-        ('{"body": "x", "form": {}}', "more than one"),
+        ('{"body": "x", "form": {}}', "exclude each other"),
         ('{"base64": "!"}', "base64|padding|character"),
         ('{"form": [{"value": "x"}]}', "no name"),
         ('{"file": "nowhere"}', "cannot be read"),

@@ -262,7 +262,7 @@ def test_too_many_failures_stop_the_run(cluster: Any, mar: str, tmp_path: Path) 
         (("--actors", "5"), "the cluster has room for 4 actors of 1 CPU each: others would wait for ever"),
         (("--workers", "3"), "no node of the cluster has 3 CPUs for an actor"),
         (("--device", "cuda"), "no node of the cluster has 1 CPU and 1 GPU for an actor"),
-        (("--device", "cuda:1"), "Ray assigns the devices"),
+        (("--device", "cuda:1"), "a numbered device"),
         (("--address", "127.0.0.1:9"), "no Ray cluster responds: [Errno 111] Connection refused"),
         (("--address", "rubbish"), "no Ray cluster responds: Invalid address format: rubbish"),
         (("--address", "ray://127.0.0.1:10001"), "Ray's client mode is not supported"),

@@ -169,7 +169,7 @@ NESTED = pa.array([[("k", 1), ("k", 2)], [("k", 3)]], pa.map_(pa.string(), pa.in
     [
         ({"text": "x"}, [None, "a"], "the column x is null in this row"),
         ({"text": "x"}, [b"a", "a"], "a value of type bytes is not a text"),
-        ({"text": "x"}, ["\udcff", "a"], "this text is not UTF-8"),
+        ({"text": "x"}, ["\udcff", "a"], "the column x is not UTF-8 in this row"),
         ({"text": "x"}, [UnreadableValue("the row has 1 field"), "a"], "the row has 1 field"),
         ({"json": ("x",)}, [UnreadableValue("the row has 1 field"), "a"], "the row has 1 field"),
         ({"body": "x"}, [1, "a"], "a value of type int is neither bytes nor text"),

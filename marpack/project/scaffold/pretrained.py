@@ -176,7 +176,9 @@ def _read(path: Path, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(read_text_file(path, limit=MAX_INDEX), type=kind) if path.is_file() else kind()
     except msgspec.DecodeError as error:
-        raise UsageError(f"it is not valid: {error}", where=str(path), hint=_GET, code="invalid-model-file") from error
+        raise UsageError(
+            f"the file is not valid: {error}", where=str(path), hint=_GET, code="invalid-model-file"
+        ) from error
 
 
 # Weights -------------------------------------------------------------------------------------------------------------
@@ -204,7 +206,7 @@ def _choose_weights(folder: Path, found: FolderScan) -> tuple[str, ...]:
         if known.get(file) is not wanted:
             with (folder / file).open("rb") as data:
                 substitute = find_substitute(data.read(256))
-            what = substitute.message.format(name=file) if substitute else f"it is not a {wanted} file"
+            what = substitute.message.format(name=file) if substitute else f"the file is not a {wanted} file"
             hint = substitute.hint if substitute else _GET
             raise UsageError(what, where=str(folder / file), hint=hint, code="invalid-model-file")
     return files

@@ -187,8 +187,8 @@ def _wants_pretrained(folder: Path, found: FolderScan, answers: Answers) -> bool
         return True
     if asked:
         flag = "--task" if answers.task is not None else "--trust-remote-code"
-        hint = "Run it in a folder with config.json, weights and a tokenizer, without options for other models."
-        raise UsageError("it is for folders with a Hugging Face model", where=flag, hint=hint, code="no-hugging-face")
+        hint = "Use it in a folder with config.json, weights and a tokenizer, without options for other models."
+        raise UsageError("the option requires a Hugging Face model", where=flag, hint=hint, code="no-hugging-face")
     return False
 
 
