@@ -205,8 +205,17 @@ class AdmissionRules(Struct, frozen=True, kw_only=True):
             what = "a model folder can change after its inspection"
             raise ArchiveError(what, where=archive.source, hint=hint, code="folder-without-digest")
         facts = inspect(archive, verify=bool(self.digests), parse_config=False)
-        if self.digests:
-            self._expect_digest(facts)
+        if self.digests and facts.content_digest is None:
+            what = f"the archive has no content digest: {INDEX_NAME} is missing"
+            hint = "Build the archive again: marpack build"
+            raise ArchiveError(what, where=facts.source, hint=hint, code="no-content-digest")
+        if self.digests and facts.content_digest not in self.digests:
+            hint = "Add the digest with --require-digest if you approve the archive; otherwise, fetch the approved one."
+            what = f"the content digest {facts.content_digest} is not allowed"
+            raise ArchiveError(what, where=facts.source, hint=hint, code="digest-not-allowed")
+        if self.digests and (facts.verified is None or not facts.verified.intact):
+            unfit = [finding for finding in facts.findings if finding.code in UNFIT]
+            raise _first_problem("the members do not match the content digest", unfit, facts, code="digest-mismatch")
         if self.require_safe:
             errors = [finding for finding in facts.findings if finding.severity is Severity.ERROR]
             doubts = [finding for finding in facts.findings if finding.severity is Severity.WARNING]
@@ -218,20 +227,6 @@ class AdmissionRules(Struct, frozen=True, kw_only=True):
                 (found,) = program_findings(facts.programs, facts.source, refused=True)
                 raise ProgramsRefusedError(found.message, where=found.where, hint=found.hint)
         return facts.findings
-
-    def _expect_digest(self, facts: Inspection) -> None:
-        """Refuse an archive with another content digest, and one with other members than its index lists."""
-        if facts.content_digest is None:
-            what = f"the archive has no content digest: {INDEX_NAME} is missing"
-            hint = "Build the archive again: marpack build"
-            raise ArchiveError(what, where=facts.source, hint=hint, code="no-content-digest")
-        if facts.content_digest not in self.digests:
-            hint = "Add the digest with --require-digest if you approve the archive; otherwise, fetch the approved one."
-            what = f"the content digest {facts.content_digest} is not allowed"
-            raise ArchiveError(what, where=facts.source, hint=hint, code="digest-not-allowed")
-        if facts.verified is None or not facts.verified.intact:
-            found = [finding for finding in facts.findings if finding.code in UNFIT]
-            raise _first_problem("the members do not match the content digest", found, facts, code="digest-mismatch")
 
 
 def _first_problem(what: str, findings: list[Finding], facts: Inspection, *, code: str) -> ArchiveError:

@@ -6,7 +6,7 @@ import math
 import re
 import time
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 
 from msgspec import Struct
@@ -198,11 +198,6 @@ class ServerMetrics:
         hundreds = status // 100
         self._answers[0 if hundreds == 2 else 1 if hundreds == 4 else 2].put(1.0)
 
-    def put_system(self, sample: Mapping[str, float]) -> None:
-        """Set the machine's metrics, from `sample_system`."""
-        for name, value in sample.items():
-            self.bind(name, *self.host).put(value)
-
     def take(self, line: str) -> None:
         """Take a value from a handler's line without its mark; ignore a malformed line.
 
@@ -284,8 +279,7 @@ class ModelMetrics:
     """The metrics of one version of a model; a label says whether the request named the version."""
 
     def __init__(self, metrics: ServerMetrics, model: str, version: str) -> None:
-        self._metrics = metrics
-        self._host = host = metrics.host
+        host = metrics.host
         self._requests, self._latency, self._queue = (
             [metrics.bind(name, model, label, host[-1]) for label in ("default", version)] for name in _LEGACY
         )
@@ -302,7 +296,3 @@ class ModelMetrics:
         self._queue[named_version].put(queue_ms * 1000)
         self._queue_time.put(queue_ms)
         self._thread_time.put(max(0.0, total_ms - queue_ms - handler_ms))
-
-    def put_load_time(self, worker_name: str, milliseconds: float) -> None:
-        """Set how long a worker, such as W-9000-digits_1.0, took to load the model."""
-        self._metrics.bind("WorkerLoadTime", worker_name, *self._host).put(milliseconds)

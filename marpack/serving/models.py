@@ -474,7 +474,8 @@ class ServedModel:
         if self._forker is not None:
             self._forker.start()  # to replace a worker quickly
         self._changed.set()
-        self.metrics.put_load_time(f"W-{worker.number}-{self.name}_{self.version}", worker.load_ms)
+        metrics, name = self._server_metrics, f"W-{worker.number}-{self.name}_{self.version}"
+        metrics.bind("WorkerLoadTime", name, *metrics.host).put(worker.load_ms)
         if not self.is_silent:
             _LOG.info(WorkerLoaded(self.label, worker.number, loaded.handler, loaded.device, worker.load_ms))
         self._take_logs(worker, logs, loaded.troubles)

@@ -159,7 +159,8 @@ class Server:
     async def _sample_system(self) -> None:
         while self.options.sample_seconds is not None:
             with suppress(OSError):  # not available on this machine
-                self.core.metrics.put_system(await asyncio.to_thread(sample_system))
+                for name, value in (await asyncio.to_thread(sample_system)).items():
+                    self.core.metrics.bind(name, *self.core.metrics.host).put(value)
             await asyncio.sleep(self.options.sample_seconds)
 
     def end(self) -> None:

@@ -203,9 +203,14 @@ class TsModule(ModuleType):
         super().__init__(name, f"TorchServe's {name}, provided by marpack.")
 
     def __getattr__(self, name: str) -> Any:  # Any: a class, a function, a module or a constant
-        if name == "__all__":
-            return self._names()
         own = self.__name__
+        if name == "__all__":  # the names of the server's module that this environment has
+            names = []
+            for each in dir(self):
+                with suppress(ImportError):  # a package of the server's, such as torchvision
+                    if not each.startswith("_") and hasattr(self, each):
+                        names.append(each)
+            return names
         target = TABLE[own].get(name) or incidental(own).get(name)
         if target is None and f"{own}.{name}" in LOADED:
             target = f"{own}.{name}"
@@ -219,15 +224,6 @@ class TsModule(ModuleType):
             raise AttributeError(f"module {own!r} has no attribute {name!r}")
         setattr(self, name, value)
         return value
-
-    def _names(self) -> list[str]:
-        """Return the names for `import *`: those of the server's module that this environment has."""
-        names = []
-        for each in dir(self):
-            with suppress(ImportError):  # a package of the server's, such as torchvision
-                if not each.startswith("_") and hasattr(self, each):
-                    names.append(each)
-        return names
 
     def __dir__(self) -> list[str]:
         own = self.__name__

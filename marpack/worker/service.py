@@ -138,7 +138,7 @@ class InferenceService:
             waiting = {place: replace(waiting[place], parts=()) for place in unfinished}
         return tuple(last[place] for place in range(len(requests)))
 
-    def _receive(self, requests: tuple[Request, ...], context: Context, socket: encoding.ChunkSocket) -> list[Row]:
+    def _answers(self, requests: tuple[Request, ...], context: Context, socket: encoding.ChunkSocket) -> Responses:
         context.request_ids = {index: request.id for index, request in enumerate(requests)}
         context.request_processor = [processor_of(request) for request in requests]
         if self.mode.sequences is not None:
@@ -147,10 +147,7 @@ class InferenceService:
         context.cl_socket = socket
         if context.metrics is not None:
             context.metrics.request_ids = context.request_ids
-        return [row_of(request, decode=self._decode) for request in requests]
-
-    def _answers(self, requests: tuple[Request, ...], context: Context, socket: encoding.ChunkSocket) -> Responses:
-        rows = self._receive(requests, context, socket)
+        rows = [row_of(request, decode=self._decode) for request in requests]
         count = len(rows)  # of requests: the handler may remove rows, or add some
         # Awaited, a value that cannot be fails the prediction, as on the server.
         call = partial(_await, self._handle) if self.mode.asynchronous else self._handle

@@ -60,7 +60,9 @@ def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
     places = [str(folder)] if inner is None else [str(folder / inner), str(folder)]
     if folder.is_symlink():
         places.append(str(folder.resolve().parent))
-    packed = _modules_in(places)
+    inside = [entry for place in filter(os.path.isdir, places) for entry in os.scandir(place)]
+    packed = {entry.name.partition(".")[0] for entry in inside if entry.name.endswith((".py", ".so"))}
+    packed |= {entry.name for entry in inside if entry.is_dir() and Path(entry.path, "__init__.py").is_file()}
     before = os.environ.get("PYTHONPATH")
     _set_path(*places, before)
     if shadowing := sorted(filter(_may_break_worker, packed)):
@@ -91,12 +93,6 @@ def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
 
 def _set_path(*places: str | None) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, places))
-
-
-def _modules_in(places: Iterable[str]) -> set[str]:
-    inside = [entry for place in filter(os.path.isdir, places) for entry in os.scandir(place)]
-    files = {entry.name.partition(".")[0] for entry in inside if entry.name.endswith((".py", ".so"))}
-    return files | {entry.name for entry in inside if entry.is_dir() and Path(entry.path, "__init__.py").is_file()}
 
 
 def _may_break_worker(name: str) -> bool:

@@ -69,7 +69,7 @@ def replayed() -> ServerMetrics:
     own += (declared(HISTOGRAM, "MyHist", *OWN),)
     server = ServerMetrics(hostname="host", declared=SERVER_METRICS + MODEL_METRICS + own, auto_detect=True)
     model = ModelMetrics(server, "probe", "1.0")
-    model.put_load_time("W-9000-probe_1.0", 1177.0)
+    server.bind("WorkerLoadTime", "W-9000-probe_1.0", *server.host).put(1177.0)
     for status in (200, 200, 200, 200, 404, 503, 200, 200, 200):
         server.count_response(status)
     for named, answered in ((False, True), (True, True), (False, False), (False, True)):
@@ -78,7 +78,8 @@ def replayed() -> ServerMetrics:
             model.count_response(4.921865, 0.252187, 3.0, named_version=named)
             for line in LINES:
                 server.take(line + TAIL)
-    server.put_system(sample_system() | {"Unheard": 1.0})
+    for name, value in (sample_system() | {"Unheard": 1.0}).items():
+        server.bind(name, *server.host).put(value)
     return server
 
 
@@ -283,7 +284,9 @@ def logged(mode: MetricsMode, *, auto_detect: bool = False) -> tuple[list[str], 
         server.count_response(200)
         model = ModelMetrics(server, "probe", "1.0")
         model.count_request(named_version=False)
-        model.put_load_time("W-9000-probe_1.0", 999)  # an int, shown as the original shows it
+        server.bind("WorkerLoadTime", "W-9000-probe_1.0", *server.host).put(
+            999
+        )  # an int, shown as the original shows it
         server.take("HandlerTime.Milliseconds:0.51|#ModelName:probe,Level:Model|#type:GAUGE" + TAIL)
         server.take("New.Count:1|#Colour:red,Level:Model|#type:COUNTER|#hostname:h,1700000000")
         server.take("Unitless:1|#Colour:red,Level:Model|#type:COUNTER|#hostname:h,1700000000")
