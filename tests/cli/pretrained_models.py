@@ -84,6 +84,7 @@ def generator(folder: Path) -> str:
     config = hf.GPT2Config(vocab_size=len(WORDS), n_embd=16, n_layer=1, n_head=2, n_positions=40, bos_token_id=2,
                            eos_token_id=None, pad_token_id=0)  # fmt: skip
     model, words = hf.GPT2LMHeadModel(config).eval(), tokenizer(folder)
+    model.generation_config.suppress_tokens = [*range(len(SPECIAL))]
     model.save_pretrained(folder)
     tokens = words(TEXT, return_tensors="pt")
     made = model.generate(tokens["input_ids"], attention_mask=tokens["attention_mask"], max_length=40, do_sample=False)

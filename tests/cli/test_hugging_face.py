@@ -15,6 +15,7 @@ from days import by_day
 from invoking import Invoked, invoke
 
 import marpack
+from marpack.runner.client import LoadError
 
 pytestmark = pytest.mark.usefixtures("uncovered")
 
@@ -86,6 +87,7 @@ def test_the_handler_answers_as_transformers_does(name: str, models: Path, copie
         alone = model.predict(folder / sample["input"])
         _, batched = model.predict_batch([OTHERS.get(name, body), body])
     expected = json.loads((models / "expected.json").read_text())[name]
+    assert expected
     expected = comparable(expected, lambda number: pytest.approx(number, abs=1e-4))
     for answer in (alone, batched):
         assert answer.status == 200, answer.troubles
@@ -144,7 +146,7 @@ def test_code_of_the_model_runs_only_if_its_author_is_trusted(copied: Callable[[
     config = {"architectures": ["OwnModel"], "model_type": "own", "auto_map": names}
     (folder / "config.json").write_text(json.dumps(config))
     init(folder, "--task", "text-classification")
-    with pytest.raises(marpack.LoadError), marpack.load(folder):
+    with pytest.raises(LoadError), marpack.load(folder):
         pass
     init(folder, "--task", "text-classification", "--trust-remote-code", "--force")
     with marpack.load(folder) as model:
@@ -175,6 +177,6 @@ def test_a_missing_file_is_a_finding_of_build_and_a_hint_of_run(copied: Callable
     (folder / "marpack.yaml").write_text(text.replace("config.json, tokenizer.json", "tokenizer.json"))
     built = invoke("build", str(folder), "--json")
     assert "pretrained-file" in [finding["code"] for finding in json.loads(built.stdout)["findings"]]
-    with pytest.raises(marpack.LoadError) as caught, marpack.load(folder):
+    with pytest.raises(LoadError) as caught, marpack.load(folder):
         pass
-    assert "config.json" in str(caught.value.hint)
+    assert "config.json" in str(caught.value.trouble.hint)

@@ -17,7 +17,8 @@ from marpack.errors import UsageError
 from marpack.findings import Finding
 from marpack.inspection.lint.weights import find_substitute
 from marpack.project.load import parse_document, read_text_file
-from marpack.project.scaffold.folder_scan import FolderScan
+from marpack.project.scaffold.folder_scan import REQUIREMENTS, FolderScan
+from marpack.project.schema import FILE_NAME
 from marpack.weights.hugging_face import (
     CONFIG_FILE,
     INDEX_SUFFIX,
@@ -34,6 +35,7 @@ from marpack.weights.kind import SUFFIXES, WeightsFormat
 T = TypeVar("T")
 
 _MODULES_FILE = "modules.json"  # of sentence-transformers
+_WRITTEN = frozenset({FILE_NAME, REQUIREMENTS, "README.md", "handler.py", "test_model.py"})  # by init
 _MAX_TOKENS = 1 << 20  # tokenizers without a maximum name a larger number
 _MAX_SHOWN = 5  # names in one sentence
 _FRONT_MATTER = re.compile(r"---\r?\n(.*?)\r?\n---\s", re.DOTALL)
@@ -135,16 +137,16 @@ def read_pretrained(folder: Path, found: FolderScan, *, task: Task | None, trust
     config, tokenizer = _read(folder / CONFIG_FILE, _Settings), _read(folder / "tokenizer_config.json", _Settings)
     architecture = next(iter(config.architectures or ()), config.model_type or "")
     weights = _choose_weights(folder, found)
-    head, reason = _choose_head(folder, found, task, architecture)
+    has_code = bool(config.auto_map or tokenizer.auto_map)
+    head, reason = _choose_head(folder, found, task, "" if has_code and task else architecture)
     missing = missing_file(head.input_loader, found.names)
     if missing is not None:
         hint = f"Save it beside the model: {head.input_loader}.from_pretrained(…).save_pretrained(FOLDER)"
         raise UsageError(f"{missing} is missing", where=str(folder), hint=hint, code="no-tokenizer")
-    has_code = bool(config.auto_map or tokenizer.auto_map)
     members = {*weights, *filter(is_setting, found.names)}
     findings = [codes.TASK_CHOSEN.at(task=head.task, reason=reason)]
     if has_code and trusts_code:
-        members |= {name for name in found.names if name.endswith(".py") and "/" not in name}
+        members |= {name for name in found.names - _WRITTEN if name.endswith(".py") and "/" not in name}
         findings.append(codes.TRUSTED_CODE.at())
     elif has_code:
         findings.append(codes.REMOTE_CODE.at())
@@ -214,7 +216,7 @@ def _choose_weights(folder: Path, found: FolderScan) -> tuple[str, ...]:
 
 def _left_out(found: FolderScan, members: set[str]) -> Iterator[Finding]:
     """Yield the files of the folder that are not packed, weights in other formats first."""
-    others = [name for name in found.names if name not in members]
+    others = [name for name in found.names - _WRITTEN - members if not name.startswith("samples/")]
     names = sorted(others, key=lambda name: (not name.endswith(_OTHER_WEIGHTS), name))
     if names:
         more = f" and {len(names) - _MAX_SHOWN} more" if names[_MAX_SHOWN:] else ""
