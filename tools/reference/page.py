@@ -15,7 +15,10 @@ def page(*parts: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text as Markdown shows it."""
+    """Return a text as Markdown shows it; code between backticks stays as it is."""
+    plain, tick, rest = text.partition("`")
+    code, end, rest = rest.partition("`") if tick else ("", "", "")
     for mark in "*_[]":
-        text = text.replace(mark, f"\\{mark}")
-    return text.replace("<", "&lt;").replace("|", "&#124;")
+        plain = plain.replace(mark, f"\\{mark}")
+    plain = plain.replace("<", "&lt;").replace("|", "&#124;")
+    return f"{plain}{tick}{code}{end}{escaped(rest) if rest else ''}"
