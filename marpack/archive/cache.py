@@ -36,6 +36,7 @@ from marpack.errors import (
     LimitExceededError,
     UnsafeArchiveError,
     convert_os_errors,
+    located,
 )
 from marpack.findings import Finding
 
@@ -133,7 +134,8 @@ class Cache:
 
         Raises what `extract` raises, with nothing left behind; ExtractionError if the cache cannot be written.
         """
-        with convert_os_errors(ExtractionError, "the cache cannot be written", where=str(self.root)):
+        where = str(self.root)
+        with located(where), convert_os_errors(ExtractionError, "the cache cannot be written", where=where):
             self.prepare()
             lock = self.root / f"{key}.lock"
             fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -102,7 +102,8 @@ class RemoteFile(ByteSource):
         """Fill the buffer's beginning with kept bytes, or fetch some; see `ByteSource.readinto_at`."""
         data, count = b"", len(buffer)
         if offset >= self.size:
-            raise DamagedArchiveError(f"the archive ends at byte {self.size}, before the end of its contents")
+            what = f"the archive ends at byte {self.size}, before the end of its contents"
+            raise DamagedArchiveError(what, where=self.where)
         before = bisect_right(self._starts, offset) - 1
         if before >= 0:
             start = self._starts[before]

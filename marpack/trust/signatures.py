@@ -275,7 +275,7 @@ def sign(
         if certified != key.public.fingerprint:
             what = "the first certificate belongs to another key than the one that signs"
             hint = "Put the signer's own certificate first, then those of its issuers."
-            raise UsageError(what, hint=hint, code="certificate-key-mismatch")
+            raise UsageError(what, where="--certificate", hint=hint, code="certificate-key-mismatch")
         signer = Signer("certificate", subject)
         material = _Material(chain=_Chain(tuple(_Certificate(to_base64(each)) for each in chain)))
     else:
@@ -326,8 +326,7 @@ def verify(path: Path, sha256: str, signature: Path, trusted: PublicKey | Author
         differences.append(codes.SIGNED_FILE.at(str(path), found=sha256, signed=resource.digest))
         differences += _member_differences(path, resource.annotations.get("members"))
     if differences:
-        what = f"this is not the file that {signer} signed"
-        raise SignatureError(what, where=str(path), findings=tuple(differences))
+        raise SignatureError(f"this is not the file that {signer} signed", where=str(path), findings=tuple(differences))
     return signer
 
 
