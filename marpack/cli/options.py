@@ -77,6 +77,7 @@ class Command(click.Command):
     """
 
     verbose: tuple[str, ...] = ("-v", "--verbose")
+    lists_archives = False  # whether these options take archives also
 
     def __init__(self, *args: Any, kinds: Sequence[type[Struct]] = (), **details: Any) -> None:  # Any: click's
         self._kinds = tuple(kinds)
@@ -111,7 +112,8 @@ class Command(click.Command):
                 taking = several[word]
                 continue
             taking = None if word.startswith("-") and word != "-" else taking
-            spelt += [taking, word] if taking and not word.partition("#")[0].endswith(ARCHIVES) else [word]
+            is_source = not self.lists_archives and word.partition("#")[0].endswith(ARCHIVES)
+            spelt += [taking, word] if taking and not is_source else [word]
         if args and args[-1] in several:
             spelt.append(args[-1])
         return super().parse_args(ctx, spelt)

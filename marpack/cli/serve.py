@@ -31,19 +31,7 @@ accepted requests.
 class ServeCommand(Command):
     """A command with an option `--models` that takes all words up to the next option, as in torchserve."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Repeat `--models` before each of its words."""
-        spelt: list[str] = []
-        taking = False
-        for word in args:
-            if word == "--models":
-                taking = True
-                continue
-            taking = taking and not word.startswith("-")
-            spelt += ["--models", word] if taking else [word]
-        if args and args[-1] == "--models":
-            spelt.append("--models")
-        return click.Command.parse_args(self, ctx, spelt)
+    lists_archives = True
 
 
 @command(ServeOptions, cls=ServeCommand, help=_HELP)

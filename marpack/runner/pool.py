@@ -217,7 +217,9 @@ class LocalPool:
     def _listen(self) -> None:
         """Wait for the workers; replace those that ended or exceeded their time."""
         # If every worker has enough to do meanwhile, leave the cores to them.
-        work = min(slot.seconds_queued() for slot in self._workers)
+        queued = ((len(slot.sent), slot.pace) for slot in self._workers)
+        # A worker that is slow, or will soon be idle, has 0 seconds of work queued.
+        work = min(count * pace if pace < _FAST and count > _AHEAD_SLOW else 0.0 for count, pace in queued)
         if work > 0.0:
             for slot in self._workers:
                 slot.worker.flush()
@@ -337,10 +339,6 @@ class _WorkerSlot:
     def has_room(self) -> bool:
         ahead = _AHEAD_FAST if self.pace < _FAST else _AHEAD_SLOW
         return len(self.sent) < ahead and (not self.sent or self.weight < _AHEAD_BYTES)
-
-    def seconds_queued(self) -> float:
-        """Return the seconds of work that a fast worker has queued; 0 for one that is slow or will soon be idle."""
-        return len(self.sent) * self.pace if self.pace < _FAST and len(self.sent) > _AHEAD_SLOW else 0.0
 
     def send(self, number: int, batch: Batch) -> None:
         weight = sum([len(part.value) for request in batch for part in request.parts])
