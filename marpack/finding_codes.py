@@ -18,10 +18,10 @@ DAMAGED_MEMBER = Code(
     _COPY_AGAIN,
 )
 DIGEST_MISMATCH = Code(
-    "digest-mismatch", _ERROR, "its SHA-256 is {found}, MAR-INF/marpack.json says {recorded}",
+    "digest-mismatch", _ERROR, "the SHA-256 is {found}, MAR-INF/marpack.json says {recorded}",
     _COPY_AGAIN,
 )
-SIZE_MISMATCH = DIGEST_MISMATCH.saying("it has {found:,} bytes, MAR-INF/marpack.json says {recorded:,}")
+SIZE_MISMATCH = DIGEST_MISMATCH.saying("the member has {found:,} bytes, MAR-INF/marpack.json says {recorded:,}")
 UNLISTED_MEMBER = Code(
     "unlisted-member", _ERROR, "MAR-INF/marpack.json does not list this member",
     _COPY_AGAIN,
@@ -100,7 +100,7 @@ ENVELOPE_UNKNOWN = Code(
 # Members -------------------------------------------------------------------------------------------------------------
 
 MEMBER_UNREADABLE = Code(
-    "member-unreadable", _ERROR, "it cannot be read: {reason}",
+    "member-unreadable", _ERROR, "the file cannot be read: {reason}",
     "Check the file's permissions, or build the archive again.",
 )
 SOURCES_TOO_LARGE = Code(
@@ -108,7 +108,7 @@ SOURCES_TOO_LARGE = Code(
     "Pack only the modules that the handler needs.",
 )
 SOURCE_SYNTAX = Code(
-    "source-syntax", _ERROR, "it is not valid Python: {reason}",
+    "source-syntax", _ERROR, "the file is not valid Python: {reason}",
     "Correct the line. `python -m py_compile FILE` shows the same error.",
 )
 SOURCE_UNCHECKED = Code(
@@ -140,7 +140,7 @@ HANDLER_FILE_NAME = Code(
     "Rename the file to a plain name such as handler.py.",
 )
 HANDLER_SHADOWS = Code(
-    "handler-shadows-built-in", _NOTE, "it replaces the built-in {name}",
+    "handler-shadows-built-in", _NOTE, "the module replaces the built-in {name}",
     "To use the built-in, rename the module.",
 )
 HANDLER_NEVER_FOUND = Code(
@@ -156,16 +156,16 @@ HANDLER_NEEDS_ENGINE = Code(
     "List the package in requirements.txt, or use a server image that has it.",
 )
 HANDLER_NO_ENTRY = Code(
-    "handler-no-entry", _ERROR, "it has neither a function 'handle' nor a class of its own",
+    "handler-no-entry", _ERROR, "the handler has neither a function 'handle' nor a class of its own",
     "Define `handle(data, context)`, or one class with `initialize` and `handle`.",
 )
 HANDLER_ONLY_IMPORTED = HANDLER_NO_ENTRY.saying(
-    "it has neither a function 'handle' nor a class of its own; the imported {name} does not count"
+    "the handler has neither a function 'handle' nor a class of its own; the imported {name} does not count"
 )
 HANDLER_NO_FUNCTION = HANDLER_NO_ENTRY.saying("the function '{name}' does not exist")
 HANDLER_MANY_CLASSES = Code(
     "handler-many-classes", _ERROR,
-    "it has {count} classes of its own ({names}) where the server wants exactly one, and no 'handle'",
+    "the handler has {count} classes of its own ({names}) where the server wants exactly one, and no 'handle'",
     "Move the other classes into another module: imported classes do not count.",
 )
 HANDLER_FUNCTION_MISSING = Code(
@@ -244,14 +244,14 @@ TEXT_BATCHES = Code(
     "Set batchSize: 1, override `preprocess` and `inference`, or set target: marpack.",
 )
 CONFIG_KEY_MISSING = Code(
-    "config-key-missing", _WARNING, "it reads the key '{key}' of the model config, and the archive has no such key",
+    "config-key-missing", _WARNING, "the handler reads the key '{key}', which the model config does not have",
     "Add the key under config: in marpack.yaml, or to the config file.",
 )
 CONFIG_KEY_OF_NONE = CONFIG_KEY_MISSING.saying(
-    "it reads the key '{key}' of the model config, and the archive has no config"
+    "the handler reads the key '{key}' of the model config, and the archive has no config"
 )
 MANIFEST_KEY_MISSING = Code(
-    "manifest-key-missing", _WARNING, "it reads {key} of the manifest, and the archive names no {kind}",
+    "manifest-key-missing", _WARNING, "the handler reads {key} of the manifest, which does not name a {kind}",
     "Name the file when you build the archive.",
 )
 
@@ -268,11 +268,12 @@ MODEL_FILE_NAME = Code(
 MODEL_FILE_NOTEBOOK = MODEL_FILE_NAME.saying("'{name}' is a notebook, and the server imports Python files")
 MODEL_FILE_NEVER_FOUND = MODEL_FILE_NAME.saying("the server imports Python's own module '{module}' instead")
 MODEL_NO_CLASS = Code(
-    "model-no-class", _ERROR, "it has no class of its own",
+    "model-no-class", _ERROR, "the model file has no class of its own",
     "Define the model's class in the model file: class Model(Imported): pass.",
 )
 MODEL_MANY_CLASSES = Code(
-    "model-many-classes", _ERROR, "it has {count} classes of its own ({names}) where the server wants exactly one",
+    "model-many-classes", _ERROR,
+    "the model file has {count} classes of its own ({names}) where the server wants exactly one",
     "Move the other classes into another module: imported classes do not count.",
 )
 MODEL_NOT_A_MODULE = Code(
@@ -331,10 +332,10 @@ MODULE_BREAKS_WORKER = Code(
     "Rename the file, and the imports of it.",
 )
 MODULE_SHADOWS = Code(
-    "module-shadows", _WARNING, "it replaces Python's own '{name}' for every library on the server",
+    "module-shadows", _WARNING, "the file replaces Python's own '{name}' for every library on the server",
     "Rename the file, and the imports of it.",
 )
-MODULE_SHADOWS_PACKAGE = MODULE_SHADOWS.saying("it replaces the package '{name}' on the server")
+MODULE_SHADOWS_PACKAGE = MODULE_SHADOWS.saying("the file replaces the package '{name}' on the server")
 MODULE_NEVER_FOUND = Code(
     "module-never-found", _WARNING, "every Python has its own '{name}' loaded already",
     "Rename the file, and the imports of it.",
@@ -361,7 +362,7 @@ REQUIREMENTS_MISSING = Code(
     "requirements-missing", _WARNING, "the requirements file '{name}' is not in the archive",
     "Pack the file, or remove it from the manifest.",
 )
-REQUIREMENTS_INCLUDE_MISSING = REQUIREMENTS_MISSING.saying("it includes '{text}', which is not in the archive")
+REQUIREMENTS_INCLUDE_MISSING = REQUIREMENTS_MISSING.saying("the file includes '{text}', which is not in the archive")
 REQUIREMENTS_LINE = Code(
     "requirements-line", _ERROR, "pip refuses '{text}': {reason}",
     "Write NAME, NAME==VERSION, NAME[extra]>=VERSION, or NAME @ https://….",
@@ -375,11 +376,11 @@ REQUIREMENTS_UNNAMED = Code(
     "Write NAME @ ADDRESS.",
 )
 REQUIREMENTS_NEED_SETTING = Code(
-    "requirements-need-setting", _NOTE, "the server installs these only with install_py_dep_per_model=true",
+    "requirements-need-setting", _NOTE, "the server installs requirements only with install_py_dep_per_model=true",
     "Set install_py_dep_per_model=true on the server, and useVenv: true for versions of your own.",
 )
 REQUIREMENTS_TOO_LARGE = Code(
-    "requirements-too-large", _NOTE, "it is larger than {limit} MiB and was not checked",
+    "requirements-too-large", _NOTE, "the requirements file is larger than {limit} MiB and was not checked",
     "Check that it is the right file.",
 )
 
@@ -406,19 +407,19 @@ WEIGHTS_SUFFIX = Code(
     "Save TorchScript as .pt, pack a model file, or set target: marpack.",
 )
 WEIGHTS_NEED_MODEL_FILE = Code(
-    "weights-need-model-file", _ERROR, "it is {format}, and the archive has no model file",
+    "weights-need-model-file", _ERROR, "the weights are {format}, and the archive has no model file",
     "Pack the model's class (--model-file), or save TorchScript: torch.jit.script(model).save(path).",
 )
 WEIGHTS_CONTENT = Code(
-    "weights-content", _ERROR, "it is {format}; {needed} is needed",
+    "weights-content", _ERROR, "the weights are {format}; {needed} is needed",
     "Save TorchScript as .pt, ONNX as .onnx; or, for a model file, torch.save(model.state_dict(), path).",
 )
 WEIGHTS_PICKLED = Code(
-    "weights-pickled", _ERROR, "it is a whole pickled model; {needed} is needed",
+    "weights-pickled", _ERROR, "the weights are a whole pickled model; {needed} is needed",
     "Save the state_dict (torch.save(model.state_dict(), path)) and pack the model file.",
 )
 WEIGHTS_PICKLED_TRUST = Code(
-    "weights-pickled", _WARNING, "it is a whole pickled model, which marpack loads only on trust",
+    "weights-pickled", _WARNING, "the weights are a whole pickled model, which marpack loads only on trust",
     WEIGHTS_PICKLED.hint,
 )
 WEIGHTS_EMPTY = Code(
@@ -434,11 +435,11 @@ WEIGHTS_BOOSTER = WEIGHTS_EMPTY.saying(
 )
 WEIGHTS_TEXT = WEIGHTS_EMPTY.saying("{name} is a text file, not weights", "Check the path.")
 WEIGHTS_OBJECTS = Code(
-    "weights-objects", _ERROR, "it pickles more than tensors, which torch 2.6 and later refuse",
+    "weights-objects", _ERROR, "the weights pickle more than tensors, which torch 2.6 and later refuse",
     "Save tensors only: torch.save({key: value for key, value in state.items() if torch.is_tensor(value)}, path).",
 )
 WEIGHTS_UNKNOWN = Code(
-    "weights-unknown", _WARNING, "its format is unknown",
+    "weights-unknown", _WARNING, "the format of the weights is unknown",
     "Check that the file is complete; save it again.",
 )
 WEIGHTS_AOT_SETTING = Code(
@@ -455,7 +456,7 @@ WEIGHTS_ONNX_RUNTIME = Code(
     "List onnxruntime in requirements.txt, or use a server image that has it.",
 )
 WEIGHTS_CHECKPOINT = Code(
-    "weights-checkpoint", _WARNING, "it is a checkpoint: the tensors are under its key '{key}'",
+    "weights-checkpoint", _WARNING, "the weights are a checkpoint: the tensors are under its key '{key}'",
     "Save the inner mapping: torch.save(checkpoint[KEY], path).",
 )
 WEIGHTS_DATA_PARALLEL = Code(
@@ -463,11 +464,11 @@ WEIGHTS_DATA_PARALLEL = Code(
     "Save the inner model's state_dict: torch.save(model.module.state_dict(), path).",
 )
 WEIGHTS_UNEXPECTED_KEY = Code(
-    "weights-unexpected-key", _WARNING, "it has tensors for '{name}', which the class {cls} does not mention",
+    "weights-unexpected-key", _WARNING, "the weights have tensors for '{name}', which the class {cls} does not mention",
     "Save the state_dict of the packed class.",
 )
 WEIGHTS_MISSING_KEY = Code(
-    "weights-missing-key", _WARNING, "it has no tensors for '{name}', a layer of the class {cls}",
+    "weights-missing-key", _WARNING, "the weights have no tensors for '{name}', a layer of the class {cls}",
     "Save the state_dict of the packed class.",
 )
 
@@ -499,12 +500,12 @@ LABELS_KEY = Code(
     "labels-key", _WARNING, "'{key}' is not a class index{more}",
     'Write the index first, as a plain number in quotes: {"0": "cat"}.',
 )
-LABELS_INVERTED = LABELS_KEY.saying("it maps labels to indices; the server wants indices to labels")
+LABELS_INVERTED = LABELS_KEY.saying("the file maps labels to indices; the server wants indices to labels")
 LABELS_GAP = Code(
     "labels-gap", _WARNING, "class {missing} no label",
     "Name every class from 0 to the last.",
 )
-LABELS_EMPTY = LABELS_GAP.saying("it names no class")
+LABELS_EMPTY = LABELS_GAP.saying("the labels name no class")
 LABELS_DUPLICATE_KEY = Code(
     "labels-duplicate-key", _WARNING, "'{key}' occurs twice",
     "Keep one of the two.",
@@ -533,11 +534,11 @@ CONFIG_UNNAMED = CONFIG_MISSING.saying(
     "Leave configFile out of the manifest.",
 )
 CONFIG_ENCODING = Code(
-    "config-encoding", _ERROR, "it is not UTF-8",
+    "config-encoding", _ERROR, "the model config is not UTF-8",
     "Save the file as UTF-8.",
 )
 CONFIG_SYNTAX = Code(
-    "config-syntax", _ERROR, "it is not valid YAML: {reason}",
+    "config-syntax", _ERROR, "the model config is not valid YAML: {reason}",
     "Correct the line; indent with spaces, never with tabs.",
 )
 CONFIG_TAG = Code(
@@ -545,11 +546,11 @@ CONFIG_TAG = Code(
     "Write plain values, without '!' tags.",
 )
 CONFIG_BOMB = Code(
-    "config-bomb", _ERROR, "it expands too far: {reason}",
+    "config-bomb", _ERROR, "the model config expands too far: {reason}",
     "Write the values out.",
 )
 CONFIG_ROOT = Code(
-    "config-root", _ERROR, "it is {kind}",
+    "config-root", _ERROR, "the model config is {kind}",
     "Write `key: value` lines, or leave configFile out.",
 )
 CONFIG_KEY = Code(
@@ -561,12 +562,13 @@ CONFIG_DUPLICATE_KEY = Code(
     "Keep one of the two.",
 )
 CONFIG_TOO_DEEP = Code(
-    "config-beyond-frontend", _WARNING, "it has too many levels or aliases for the frontend, which ignores it",
+    "config-beyond-frontend", _WARNING,
+    "the model config has too many levels or aliases for the frontend, which ignores it",
     "Shorten the config: at most 3 MiB, 50 levels, 50 aliases.",
 )
-CONFIG_TOO_LARGE = CONFIG_TOO_DEEP.saying("it is too large for the frontend, which ignores it")
+CONFIG_TOO_LARGE = CONFIG_TOO_DEEP.saying("the model config is too large for the frontend, which ignores it")
 CONFIG_UNCHECKED = Code(
-    "config-unchecked", _NOTE, "it is larger than {limit} KiB and was not checked",
+    "config-unchecked", _NOTE, "the model config is larger than {limit} KiB and was not checked",
     "Move what the server does not read into another file.",
 )
 CONFIG_TYPE = Code(
@@ -916,7 +918,7 @@ LABELS = Code(
     "Correct the labels file.",
 )
 FILE_NOT_PACKED = Code(
-    "file-not-packed", _WARNING, "it names {file}, which exists and is not packed",
+    "file-not-packed", _WARNING, "the handler names {file}, which exists and is not packed",
     "If the model needs it, pack it: files: [NAME] in marpack.yaml, or --extra-files.",
 )
 OUTPUT = Code(
@@ -1054,7 +1056,7 @@ READABLE_KEY = Code(
 _NOT_CHECKED = "Check the file again: marpack check --attest FILE"
 _NOT_SIGNED = "Do not deploy the file. Get it again from the signer."
 CHECKED_FILE = Code(
-    "checked-file", _ERROR, "its SHA-256 is {sha256}, and the check examined {others}",
+    "checked-file", _ERROR, "the SHA-256 is {sha256}, and the check examined {others}",
     "Name the attestation of this file.",
 )
 CHECK_FAILED = Code(
@@ -1075,7 +1077,7 @@ SIGNED_NAME = Code(
     "Name the signature of this file, or rename the file.",
 )
 SIGNED_FILE = Code(
-    "signed-file", _ERROR, "its SHA-256 is {found}; {signed} was signed",
+    "signed-file", _ERROR, "the SHA-256 is {found}; {signed} was signed",
     _NOT_SIGNED,
 )
 SIGNED_MEMBER = Code(
@@ -1093,11 +1095,11 @@ SIGNED_CONTAINER = Code(
 # Pickles --------------------------------------------------------------------------------------------------------------
 
 UNTRUSTED_PICKLE = Code(
-    "untrusted-pickle", _WARNING, "torch.load(weights_only=True) refuses it{harmless}: {causes}",
+    "untrusted-pickle", _WARNING, "torch.load(weights_only=True) refuses the pickle{harmless}: {causes}",
     "Save the state_dict. If you trust the archive's author, use --trust-pickle.",
 )
 DANGEROUS_EXPRESSION = Code(
-    "dangerous-expression", _ERROR, "torch.export.load would run it as code: {reason}",
+    "dangerous-expression", _ERROR, "torch.export.load would run a text as code: {reason}",
     "Ask the author for a file that torch.export.save wrote.",
 )
 UNSCANNED = Code(
@@ -1112,7 +1114,7 @@ DANGEROUS_PICKLE = Code(
 # Export ---------------------------------------------------------------------------------------------------------------
 
 EXPORT_NEEDS_TRUST = Code(
-    "export-needs-trust", _WARNING, "its pickles need --trust-pickle, which the exported server does not have",
+    "export-needs-trust", _WARNING, "the pickles need --trust-pickle, which the exported server does not have",
     "Save a state_dict or safetensors; or start the server with --trust-pickle.",
 )
 EXPORT_REQUIREMENT_LEFT_OUT = Code(
@@ -1124,51 +1126,51 @@ EXPORT_VENDORED = Code(
     "Vendor for that Python: marpack build --vendor --vendor-python X.Y",
 )
 EXPORT_NO_GPU = Code(
-    "export-no-gpu", _WARNING, "its model config requires GPUs",
+    "export-no-gpu", _WARNING, "the model config requires GPUs",
     "Export for GPUs: --device cuda.",
 )
 EXPORT_REQUIREMENTS_UNHASHED = Code(
-    "export-requirements-unhashed", _WARNING, "its requirements have no hashes: {unlocked}",
+    "export-requirements-unhashed", _WARNING, "the requirements have no hashes: {unlocked}",
     "Export where pip reaches the index, or pass an earlier lock: --lock requirements.lock",
 )
 EXPORT_REASON_PHRASE = Code(
-    "export-reason-phrase", _NOTE, "its handler sets a status; clients do not get its reason phrase",
+    "export-reason-phrase", _NOTE, "the handler sets a status; clients do not get its reason phrase",
     "Put the reason into the body.",
 )
 EXPORT_STREAMING = Code(
-    "export-streaming", _WARNING, "its handler streams; clients get the response in one piece",
+    "export-streaming", _WARNING, "the handler streams; clients get the response in one piece",
     "On SageMaker, call InvokeEndpointWithResponseStream; on KServe, request /predictions/NAME of the predictor.",
 )
 EXPORT_QUEUE = Code(
-    "export-queue", _NOTE, "its jobQueueSize of {size} is not the only queue there",
+    "export-queue", _NOTE, "the jobQueueSize of {size} is not the only queue there",
     "Also set the platform's concurrency and timeout.",
 )
 EXPORT_OWN_ENVELOPE = Code(
-    "export-own-envelope", _WARNING, "it keeps its own envelope '{envelope}'",
+    "export-own-envelope", _WARNING, "the archive keeps its own envelope '{envelope}'",
     "Build the archive without the envelope.",
 )
 EXPORT_RESPONSE_HEADERS = Code(
-    "export-response-headers", _WARNING, "its handler sets response headers, most of which clients do not get",
+    "export-response-headers", _WARNING, "the handler sets response headers, most of which clients do not get",
     "Put values that clients need into the body, or into X-Amzn-SageMaker-Custom-Attributes.",
 )
 EXPORT_HEADERS_DROPPED = Code(
-    "export-response-headers", _NOTE, "its handler sets response headers, which AWS's containers drop",
+    "export-response-headers", _NOTE, "the handler sets response headers, which AWS's containers drop",
     "Put values that clients need into the body.",
 )
 EXPORT_METRICS = Code(
-    "export-metrics", _NOTE, "its handler counts metrics that SageMaker does not read",
+    "export-metrics", _NOTE, "the handler counts metrics that SageMaker does not read",
     "Log the values instead.",
 )
 EXPORT_RAY_METRICS = EXPORT_METRICS.saying(
-    "its handler counts metrics that Ray Serve does not offer",
+    "the handler counts metrics that Ray Serve does not offer",
     "Use ray.util.metrics in deployment.py.",
 )
 EXPORT_SLOW_ANSWERS = Code(
-    "export-slow-answers", _NOTE, "its batches may take {seconds} s, and requests end after {max_sagemaker_response} s",
+    "export-slow-answers", _NOTE, "batches may take {seconds} s, and requests end after {max_sagemaker_response} s",
     "Use an asynchronous endpoint, or make responses faster.",
 )
 EXPORT_REQUEST_HEADERS = Code(
-    "export-request-headers", _NOTE, "its handler reads request headers, some of which do not arrive",
+    "export-request-headers", _NOTE, "the handler reads request headers, some of which do not arrive",
     "Look X-Api-Key up by that spelling; with AWS's containers, put the values into the body.",
 )
 EXPORT_PLACEHOLDER = Code(
@@ -1176,6 +1178,6 @@ EXPORT_PLACEHOLDER = Code(
     "Pass the options, or edit the files.",
 )
 EXPORT_BATCHES = Code(
-    "export-batches", _WARNING, "its batchSize of {batch_size} becomes 1",
+    "export-batches", _WARNING, "the batchSize of {batch_size} becomes 1",
     "Send several instances in a request, or export with --to docker.",
 )
