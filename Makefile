@@ -13,7 +13,7 @@ JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 PYTEST = $(BIN)/python -m pytest -n $(JOBS)
 PEER_BIN = "$(if $(wildcard $(PEER)/bin),$(CURDIR)/$(PEER)/bin,$(MARPACK_PEER))"
 
-.PHONY: demo test test-all nightly independent ray fuzz fuzz-pickles coverage lint types layers tests peer format bench soak release-check docs reference snapshots pictures clean
+.PHONY: demo test test-all nightly independent ray fuzz fuzz-pickles coverage lint types layers tests peer toolkit format bench soak release-check docs reference snapshots pictures clean
 
 demo: $(VENV)/.runtime
 	cd $(DIGITS) && $(CURDIR)/$(BIN)/marpack build
@@ -78,6 +78,12 @@ peer: $(VENV)/.dev
 	@if command -v java >/dev/null; then $(BIN)/python tests/conformance/make_peer.py $(PEER); \
 	elif [ -n "$$MARPACK_REQUIRE_PEER" ]; then echo "Java is needed to compare with a real TorchServe" >&2; exit 1; \
 	else echo "no Java here: the comparison with a real TorchServe is skipped"; fi
+
+# AWS's inference toolkit, for the comparison in tests/worker/handlers/test_sagemaker.py. It uses torch of this venv.
+toolkit: $(VENV)/.dev
+	$(PYTHON) -m venv .venvs/sagemaker
+	.venvs/sagemaker/bin/pip install --quiet --no-deps sagemaker-inference==1.10.1 sagemaker-pytorch-inference==2.0.25 six scipy
+	$(BIN)/python -c "import site; print(*site.getsitepackages())" > "$$(.venvs/sagemaker/bin/python -c 'import site; print(*site.getsitepackages())')/torch.pth"
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

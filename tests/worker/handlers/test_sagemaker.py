@@ -1,11 +1,7 @@
 """The handler for SageMaker's layout gives the responses of AWS's toolkit, case by case.
 
-`tests/data/sagemaker/recorded.json` has the toolkit's. To record it again, and for the nightly comparison:
-
-    python3.11 -m venv .venvs/sagemaker
-    .venvs/sagemaker/bin/pip install torch numpy scipy six
-    .venvs/sagemaker/bin/pip install --no-deps sagemaker-inference==1.10.1 sagemaker-pytorch-inference==2.0.25
-    cd tests/data/sagemaker && ../../../.venvs/sagemaker/bin/python play.py toolkit recorded.json
+`tests/data/sagemaker/recorded.json` has the toolkit's. `make toolkit` installs it for the nightly comparison, and to
+record again: `cd tests/data/sagemaker && ../../../.venvs/sagemaker/bin/python play.py toolkit recorded.json`.
 """
 
 import ast
@@ -59,7 +55,7 @@ def test_responses_are_those_of_the_toolkit(tmp_path, mode):
 @pytest.mark.nightly
 def test_the_recorded_responses_are_those_of_the_toolkit(tmp_path):
     if not TOOLKIT.is_file():
-        pytest.skip("SageMaker's toolkit is not installed in .venvs/sagemaker")
+        pytest.skip("the toolkit is missing in .venvs/sagemaker: make toolkit")
     assert plain(play(TOOLKIT, "toolkit", tmp_path / "toolkit.json")) == plain(RECORDED)
 
 
