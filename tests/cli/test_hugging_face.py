@@ -116,24 +116,20 @@ def test_the_project_packs_what_the_model_needs_and_names_the_rest(copied: Calla
 
 
 OWN_CODE = """
-from transformers import PretrainedConfig
+from transformers import BertConfig
 
 
-class OwnConfig(PretrainedConfig):
+class OwnConfig(BertConfig):
     model_type = "own"
 """
 OWN_MODEL = """
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertForSequenceClassification
 
 from .configuration_own import OwnConfig
 
 
 class OwnModel(BertForSequenceClassification):
     config_class = OwnConfig
-
-    def __init__(self, config):
-        size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-        super().__init__(BertConfig(vocab_size=20, **size))
 """
 
 
@@ -144,14 +140,15 @@ def test_code_of_the_model_runs_only_if_its_author_is_trusted(copied: Callable[[
     (folder / "modeling_own.py").write_text(OWN_MODEL)
     names = {"AutoConfig": "configuration_own.OwnConfig", "AutoModelForSequenceClassification": "modeling_own.OwnModel"}
     config = {"architectures": ["OwnModel"], "model_type": "own", "auto_map": names}
-    (folder / "config.json").write_text(json.dumps(config))
+    before = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(before | config))
     init(folder, "--task", "text-classification")
     with pytest.raises(LoadError), marpack.load(folder):
         pass
     init(folder, "--task", "text-classification", "--trust-remote-code", "--force")
     with marpack.load(folder) as model:
         answer = model.predict("dog")
-    assert (answer.status, len(answer.json())) == (200, 2), answer.troubles
+    assert (answer.status, len(answer.json())) == (200, 3), answer.troubles
 
 
 @pytest.mark.nightly

@@ -116,6 +116,12 @@ def test_only_toys_that_can_answer_several_requests_at_once(tmp_path, template, 
     assert yaml.safe_load(assemble(proposal, convert)["marpack.yaml"])["config"]["batchSize"] == size
 
 
+@pytest.mark.parametrize(("template", "found"), [(None, ["demo-project"]), ("custom", [])])
+def test_an_empty_folder_gets_a_demo_which_is_said_unless_a_template_was_named(tmp_path, template, found):
+    proposal = propose(tmp_path, FolderScan(), Answers(template=template))
+    assert [finding.code for finding in proposal.findings] == found
+
+
 def test_a_toys_handler_does_not_ask_what_the_folders_weights_would_take(tmp_path):
     answers = Answers(template="onnx")
     toys = [propose(tmp_path, found, answers) for found in (FolderScan(), FolderScan(weights=(classifier(7),)))]
