@@ -309,6 +309,9 @@ class ServeOptions(_ServeArguments, frozen=True, kw_only=True):
     metrics_port: Annotated[_Port | None, _Addresses("Port of Prometheus metrics.", metavar="PORT", default="8082")] = (
         None
     )
+    open_management: Annotated[bool, _Addresses("Serve management without tokens on public addresses (unsafe).")] = (
+        False
+    )
     enable_model_api: Annotated[bool, _Addresses("Allow requests that register and unregister models.")] = False
     store_roots: Annotated[
         Sequence[str],

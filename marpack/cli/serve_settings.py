@@ -101,6 +101,8 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         inference, wanted, address = self._wanted("inference"), self._wanted("management"), self.management_address
         if inference is not None and not inference.is_loopback:
             yield f"other machines can reach {inference}"
+        if address is not None and not address.is_loopback and not self.token_file:
+            yield f"everyone who can reach {address} can change the models: tokens are off"
         if wanted is not None and wanted != address:
             state = "is off" if address is None else f"listens on {address}"
             yield f"management {state}: without tokens, anyone could change the models on {wanted}; add --token FILE"
@@ -111,10 +113,11 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
     def management_address(self) -> Address | None:
         """Where the management port listens; None: nowhere.
 
-        Without tokens, only on this machine, and not on the port of predictions if others can reach that.
+        Without tokens or --open-management, only on this machine, and not on the port of predictions if others can
+        reach that.
         """
         wanted = self._wanted("management")
-        if wanted is None or wanted.is_loopback or self.token_file:
+        if wanted is None or wanted.is_loopback or self.token_file or self.options.open_management:
             return wanted
         inference = self._wanted("inference")
         is_taken = inference is not None and not inference.is_loopback and wanted.port == inference.port != 0

@@ -273,6 +273,24 @@ def test_management_without_tokens_is_off_where_others_send_their_predictions(ma
         assert server.request("/models")[0] == 404
 
 
+def test_open_management_needs_its_option(make_mar, tmp_path):
+    port, root = free_port(), tmp_path / "ml"
+    root.mkdir()
+    shutil.unpack_archive(make_mar(ECHO), root / "id" / "model", "zip")
+    asked = f"http://0.0.0.0:{port}"
+    (tmp_path / "config.properties").write_text(
+        f"inference_address={asked}\nmanagement_address={asked}\ndefault_workers_per_model=1\n"
+    )
+    words = ["--ts-config", "config.properties", "--model-store", "/", "--enable-model-api", "--store-root", str(root)]
+    with serving(*words, "--open-management", "--port", port, cwd=tmp_path, loaded=0) as server:
+        server.wait_for("note", message=f"everyone who can reach {asked} can change the models: tokens are off")
+        body = json.dumps({"model_name": "id", "url": str(root / "id" / "model")}).encode()
+        assert server.request("/models", body, {"Content-Type": "application/json"})[0] == 200
+        assert server.request("/models/id/invoke", b"a")[2] == b"echo a"
+        assert server.request("/models", headers={"Host": "evil.example"})[0] == 403
+        assert server.request("/models/id", method="DELETE")[0] == 200
+
+
 def test_management_with_tokens_listens_where_it_was_asked_to(make_mar, tmp_path):
     port = free_port()
     (tmp_path / "config.properties").write_text(f"management_address=http://0.0.0.0:{port}\n")

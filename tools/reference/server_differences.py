@@ -175,7 +175,7 @@ class ServerDifference(Enum):
     OPEN_MANAGEMENT = (
         "a public management address without tokens, as in container images",
         "listens there",
-        "listens on 127.0.0.1, or is off if predictions have the same port (logged); `--token FILE` opens it",
+        "listens on 127.0.0.1, or is off if predictions have the same port; `--token` or `--open-management` opens it",
         "everyone who reaches it can change the served models",
     )
     UNSET_TOKENS = (

@@ -129,7 +129,7 @@ def load_eager(model_dir: str, model_file: str, read: Callable[[], Any] | None) 
         note("model-construct", f"{found[0].__name__}() failed: {error}", stage="initialize", hint=hint)
         raise
     if read is None:
-        message = f"the manifest names no weights: {model_file} runs with the values that its __init__ sets"
+        message = f"the manifest does not name weights, so {model_file} keeps the values of its __init__"
         note("no-weights", message, stage="initialize", hint="Set weights: in marpack.yaml, unless this is intended.")
     else:
         state = read()
