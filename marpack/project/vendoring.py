@@ -253,7 +253,7 @@ def make_lock(project: Project, spec: VendorSpec, cache: Cache, bar: Bar) -> Non
         version = inputs.installed.get(canonical(requirement.name)) if inputs.applies(requirement, {""}) else None
         if version and not requirement.specifier.contains(version, prereleases=True):
             what = f"'{requirement}' excludes the server's {requirement.name}, which is {version}"
-            raise ProjectError(what, where=where, hint="Change it, or name the server's version: vendor.installed")
+            raise ProjectError(what, where=where, hint="Change it, or name the server's version in vendor.installed.")
     try:
         with bar("resolving with pip", 0):
             packages = _resolve(inputs)

@@ -217,7 +217,7 @@ class OutputFolder:
             names = sorted(each.name for each in folder.iterdir() if not each.name.startswith("."))
             if names and not resume:
                 what = f"the folder has files already, such as {names[0]}"
-                hint = f"Resume the run with --resume. Otherwise: {_ANOTHER}"
+                hint = "Resume the run with --resume, or name another folder."
                 raise UsageError(what, where=str(folder), hint=hint, code="folder-not-empty")
             for part in (folder / name for name in names if name.endswith((".parquet", ".jsonl"))):
                 if (record := _read_record(part)) is not None:

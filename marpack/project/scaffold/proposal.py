@@ -106,11 +106,6 @@ class Proposal(Struct, frozen=True, kw_only=True):
     pretrained: PretrainedModel | None = None
     findings: tuple[Finding, ...] = ()
 
-    @property
-    def built_in(self) -> bool:
-        """Whether the handler is the server's own."""
-        return self.handler in OFFERED
-
 
 def propose(folder: Path, found: FolderScan, answers: Answers) -> Proposal:
     """Decide what a project contains: the author's answers first, then the folder's files, then the template's.
@@ -447,7 +442,7 @@ def assemble(proposal: Proposal, convert: Convert, *, for_new: bool = True) -> d
     values: dict[str, Any] = asdict(template) | asdict(proposal)  # Any: each variable of the templates has its type
     values |= {
         "model": " ".join(template.model.split()),
-        "built_in": proposal.built_in,
+        "built_in": proposal.handler in OFFERED,
         "config_file": proposal.config,
         "metadata": {},
         "batch_size": 4 if (is_toy and template.name != "text_classifier") or proposal.pretrained else 1,

@@ -46,11 +46,6 @@ class Template(Struct, frozen=True, kw_only=True):
         """The template's name."""
         return self.folder.name
 
-    @property
-    def built_in(self) -> bool:
-        """Whether its handler is the server's own."""
-        return ".py" not in self.handler
-
     def read(self, name: str) -> bytes:
         """Return one of the template's files."""
         return (self.folder / name).read_bytes()
@@ -65,7 +60,7 @@ def load_template(name: str) -> Template:
     """Read one template; see `template_names`. Raises UsageError for an unknown name."""
     folder = templates() / _FOLDER / name
     if name not in template_names():
-        raise UsageError(f"unknown template '{name}'", hint=f"Choose one of {', '.join(template_names())}")
+        raise UsageError(f"unknown template '{name}'", hint=f"Choose one of {', '.join(template_names())}.")
     found = msgspec.convert(yaml.safe_load((folder / _ABOUT).read_bytes()), Template)
     return msgspec.structs.replace(found, folder=folder)
 
