@@ -1,4 +1,4 @@
-"""docs/reference/python-api.md: the public names, as their docstrings tell them."""
+"""docs/reference/python-api.md: the public names, from their docstrings."""
 
 import inspect
 import re
@@ -33,7 +33,7 @@ RESULTS = ("InitReport", "BuildReport", "Inspection", "Diff", "Unpacked", "GateR
 
 
 def python_api() -> str:
-    """Return the public functions and classes, as their docstrings tell them."""
+    """Return the page of the public functions and classes."""
     import marpack
     from marpack import testing
     from marpack.api import results
@@ -100,7 +100,7 @@ def python_api() -> str:
     return page(*parts)
 
 
-Shared = dict[str, str]  # an argument with its type and default, as in a signature → what it means
+Shared = dict[str, str]  # an argument with its type and default, as in a signature → its meaning
 
 
 def shared_arguments(operations: list[Callable[..., object]]) -> Shared:
@@ -114,7 +114,7 @@ def shared_arguments(operations: list[Callable[..., object]]) -> Shared:
 
 
 def argument_texts(made: object) -> dict[str, str]:
-    """Return what a docstring says about each argument."""
+    """Return the description of each argument in a docstring."""
     return dict(re.findall(r"^    (\w+): (.+)$", inspect.getdoc(made) or "", re.MULTILINE))
 
 
@@ -149,7 +149,7 @@ def klass(name: str, made: type) -> list[str]:
 
 
 def called(name: str, made: type, shared: Shared) -> list[str]:
-    """Return a class that is made for being called."""
+    """Return a class with `__call__`."""
     about, *methods = klass(name, made)[1:]
     signature = f"{name}{shown_signature(made, shared)}"
     return [
@@ -174,7 +174,7 @@ def fields(name: str, made: type) -> list[str]:
 
 
 def comments(made: type) -> dict[str, str]:
-    """Return what stands behind each field's line."""
+    """Return the comment of each field."""
     found: dict[str, str] = {}
     for each in reversed(made.__mro__):
         if each.__module__.startswith("marpack."):
