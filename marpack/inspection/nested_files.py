@@ -441,13 +441,13 @@ class NestedScan:
         plain = plain_members(archive) | numbers
         self.unfetched += 0 if self._thorough else len(plain)
         for entry in archive.entries:
-            if entry.size == 0 or (entry in plain and not self._thorough):
+            is_plain = entry in plain
+            if entry.size == 0 or (is_plain and not self._thorough):
                 continue
-            name = entry.name.removeprefix(archive.root)
             inside = f"{where}!{entry.name}"
             try:
                 inner = open_entry(file, entry)
-                if entry in plain and inner.read(1) in _NUMERIC:
+                if is_plain and inner.read(1) in _NUMERIC:
                     continue
                 if entry.method == DEFLATED and entry.size > min(EXPANDED_LIMIT, self._bytes_left):
                     raise NotZipError(f"it expands to {entry.size:,} bytes")
@@ -457,12 +457,13 @@ class NestedScan:
                 continue
             if entry.encrypted:
                 yield Unscanned(inside, "it is encrypted, or its zip says so")
+            name = entry.name.removeprefix(archive.root)
             first = archive.streams.get(name) if archive.members.get(name) is entry else None
             if first or (is_script and re.fullmatch(_SCRIPT, name)):
                 pickles = [first or self.budget.read(inner)]
                 yield from self._scan_torch(inside, inner, pickles, depth, script=is_script)
             else:
-                claim = Claim.NUMBERS if entry in plain else Claim.NONE
+                claim = Claim.NUMBERS if is_plain else Claim.NONE
                 claim = Claim.UNPICKLED if entry in pickled else claim
                 yield from self.file(inside, inner, depth=depth + 1, claim=claim)
 
