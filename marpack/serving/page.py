@@ -138,8 +138,10 @@ class PageApi:
 
     async def index(self, call: Call) -> Reply:
         """Answer a browser with the page, and other clients with the names of the server and its models."""
-        self.admission.check(call)
-        if "text/html" not in (call.request.header("accept") or ""):
+        is_browser = "text/html" in (call.request.header("accept") or "")
+        if is_browser or not self._core.compat:  # which refuses every other client anyway
+            self.admission.check(call)
+        if not is_browser:
             return await about(self._core, call)
         return _page_reply(call, "text/html; charset=utf-8", self._renderer.index(self._state().models))
 

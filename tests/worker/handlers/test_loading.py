@@ -253,7 +253,7 @@ def test_a_load_that_fails_tells_what_the_weights_are(make_context, model_dir, n
     write(net, model_dir / "w.pt", "state_dict")
     trouble = failure_of(lambda: BaseHandler().initialize(make_context("w.pt")), model_dir)
     assert "is state_dict, and its use here needs TorchScript" in trouble.notes[0]
-    assert "add the model's class" in str(trouble.hint)
+    assert "the model's class" in str(trouble.hint)
     assert "\x1b" not in trouble.message
 
 
