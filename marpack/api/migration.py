@@ -40,7 +40,11 @@ def migrate(options: MigrateOptions, bar: Bar) -> Migration:
     if samples is not None and not options.check:
         raise UsageError("--samples requires --check", hint="Add --check.")
     if samples is not None and not samples.is_dir():
-        raise UsageError("the folder does not exist", where=f"--samples {samples}", hint="Name a folder.")
+        raise UsageError(
+            "the folder does not exist",
+            where=f"--samples {samples}",
+            hint="Name the folder that has a folder for each model.",
+        )
     deployment = Deployment(Path(options.source))
     target = Path(options.output or "migrated")
     is_empty = target.is_dir() and not any(target.iterdir())

@@ -112,7 +112,7 @@ def expect_several(inputs: Iterable[Any]) -> Iterable[Any]:  # Any: JSON
     """Return several values; raises UsageError for a single one, whose letters or keys would become values."""
     single = isinstance(inputs, str | bytes | bytearray | memoryview | Mapping | os.PathLike)
     if single or not hasattr(inputs, "__iter__"):
-        what = f"inputs are several, and this is one value of type {_kind(inputs)}"
+        what = f"inputs must be a list of inputs, not one value of type {_kind(inputs)}"
         raise UsageError(what, where="inputs", hint="Put it into a list: [x].")
     return inputs
 

@@ -27,7 +27,9 @@ _KSERVE = PurePosixPath("/mnt/models")
 _START = re.compile(r"\btorchserve\s+(-[^;&|\n]*)")
 _ARCHIVER = re.compile(r"\btorch-model-archiver\s+(-[^;&|\n]*)")
 _INSTALL = re.compile(r"\bpip3? install\s+([^;&|\n]*)")
-_SECRET = re.compile(r"pass|secret|token(?!_expiration|_auth)|credential|private|(?:^|_)key(?:$|_)", re.IGNORECASE)
+_SECRET = re.compile(
+    r"pass|pwd|secret|token(?!_expiration|_auth)|credential|private|bearer|(?:key|auth)(?:$|_)", re.IGNORECASE
+)
 _SECRET_ADDRESS = re.compile(r"(?<=://)[^/@\s]+@")
 _VARIABLE = re.compile(r"\$\$[^$]{2,}\$\$")
 _NOT_EXPORTED = re.compile(r"PATH|HOME|LANG|TEMP|LC_\w+|\w+_HOME|\w+_PATH|DEBIAN_FRONTEND|PYTHON\w+|PIP_\w+|DOCKER\w*")
@@ -149,7 +151,7 @@ class Deployment:
         elif name.endswith(".sh"):
             self._read_script(source)
         if not self.kind:
-            raise NotDeploymentError("it is not a deployment of TorchServe", where=str(source))
+            raise NotDeploymentError("this is not a deployment of TorchServe", where=str(source))
 
     def _read_folder(self, folder: Path) -> None:
         """Read the first description in a folder that starts TorchServe, otherwise its config and its archives."""
@@ -218,7 +220,8 @@ class Deployment:
         """Read a predictor of KServe, whose storage is a folder beside the file."""
         predictor = predictor if isinstance(predictor, dict) else {}
         model = predictor.get("pytorch") or predictor.get("model")
-        if not isinstance(model, dict) or ("pytorch" not in predictor and _model_format(model) != "pytorch"):
+        form = model.get("modelFormat", {"name": "pytorch"}) if isinstance(model, dict) else None
+        if not isinstance(model, dict) or not isinstance(form, dict) or form.get("name") != "pytorch":
             return
         self.kind = "KServe InferenceService"
         uri = str(model.get("storageUri", ""))
@@ -232,7 +235,7 @@ class Deployment:
             )
         self._mounts[_KSERVE] = storage
         self._folder, self._store = _KSERVE, "/mnt/models/model-store"
-        self._note(path.name, "storageUri", _shown(uri), Outcome.CHANGED, "the models are projects in this folder")
+        self._note(path.name, "storageUri", uri, Outcome.CHANGED, "the models are projects in this folder")
         self._config = next((storage / name for name in _CONFIGS if (storage / name).is_file()), None)
         envelope = "kservev2" if model.get("protocolVersion") == "v2" else "kserve"
         self.config["service_envelope"] = envelope  # the config file replaces it
@@ -291,7 +294,7 @@ class Deployment:
         """Read the packages and the archives that a RUN line makes."""
         for packages in _INSTALL.findall(line):
             reason = "add the packages that the handlers need to the requirements.txt of their projects"
-            self._note(origin, "pip install", _shown(packages.strip()), Outcome.DECISION, reason)
+            self._note(origin, "pip install", packages.strip(), Outcome.DECISION, reason)
         for text in _ARCHIVER.findall(line):
             words, flags, missing = _split(text), {}, ""
             for word, value in zip(words, [*words[1:], "-"], strict=True):
@@ -351,14 +354,14 @@ class Deployment:
 
     def _note_environment(self, origin: str, pairs: Iterable[tuple[str, str]]) -> None:
         for name, value in pairs:
-            if _SECRET.search(name):
+            if _SECRET.search(name) or _SECRET_ADDRESS.search(value):
                 reason = "it may be a secret; export it where you start marpack serve"
                 self._note(origin, name, "", Outcome.DECISION, reason)
             elif _NOT_EXPORTED.fullmatch(name) or not re.fullmatch(r"[A-Za-z_]\w*", name):
-                self._note(origin, name, _shown(value), Outcome.NO_EFFECT, "it belongs to the image")
+                self._note(origin, name, value, Outcome.NO_EFFECT, "it belongs to the image")
             else:
                 self.environment[name] = value
-                self._note(origin, name, _shown(value), Outcome.KEPT, "marpack-serve.sh exports it")
+                self._note(origin, name, value, Outcome.KEPT, "marpack-serve.sh exports it")
 
     # --- config.properties
 
@@ -372,8 +375,7 @@ class Deployment:
             outcome, reason, kept = self._judge_key(key, text)
             if kept is not None:
                 self.config[key] = kept
-            value = "" if _SECRET.search(key) else _shown(text)
-            self._note(path.name, key, value, outcome, reason)
+            self._note(path.name, key, "" if _SECRET.search(key) else text, outcome, reason)
         snapshot = ServerConfig.parse_value("model_snapshot", texts.get("model_snapshot", '{"models": {}}'))
         if snapshot:
             self.config["models"] = json.dumps(json.loads(texts["model_snapshot"])["models"])
@@ -465,7 +467,8 @@ class Deployment:
         return found if found is not None and self._root.resolve() in found.resolve().parents else None
 
     def _note(self, origin: str, name: str, value: str, outcome: Outcome, reason: str) -> None:
-        self.settings.append(Setting(origin=origin, name=name, value=value, outcome=outcome, reason=reason))
+        shown = _shown(value)
+        self.settings.append(Setting(origin=origin, name=name, value=shown, outcome=outcome, reason=reason))
 
 
 def _is_model(folder: Path) -> bool:
@@ -473,15 +476,8 @@ def _is_model(folder: Path) -> bool:
 
 
 def _archives_in(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    paths = sorted(path for path in folder.iterdir() if path.name[0] != ".") if folder.is_dir() else []
     return [path for path in paths if path.name.endswith(ARCHIVES) or (path.is_dir() and _is_model(path))]
-
-
-def _model_format(model: dict[str, Any]) -> object:  # Any: YAML
-    form = model.get("modelFormat")
-    return form.get("name") if isinstance(form, dict) else None
 
 
 def _shown(text: str) -> str:

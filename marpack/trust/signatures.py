@@ -158,7 +158,7 @@ def from_base64(text: str) -> bytes:
     except ValueError:
         data = None
     if data is None or to_base64(data) != standard:  # bits that decoding drops: two texts for the same bytes
-        raise SignatureError("it contains invalid Base64")
+        raise SignatureError("the signature contains invalid Base64")
     return data
 
 
@@ -236,7 +236,7 @@ class Bundle(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
             return Signer("certificate", name), self.dsse_envelope.opened(key)
         if material.public_key is None:
             hint = "Pass the authority that you trust: --ca authority.pem"
-            what = "it was made with a certificate, not with a key alone"
+            what = "the signature was made with a certificate, not with a key alone"
             raise SignatureError(what, hint=hint, code="signed-with-certificate")
         named = material.public_key.hint
         if named and named != trusted.fingerprint:
@@ -340,7 +340,9 @@ def _signed_resource(statement: Statement) -> _Resource:
     except msgspec.ValidationError as error:
         raise SignatureError(f"its list of files cannot be read: {error}", hint=_OFFICIAL) from error
     if len(predicate.resources) != 1:
-        raise SignatureError(f"it covers {len(predicate.resources)} files of a folder, not one archive", hint=_OFFICIAL)
+        raise SignatureError(
+            f"the signature covers {len(predicate.resources)} files of a folder, not one archive", hint=_OFFICIAL
+        )
     return predicate.resources[0]
 
 

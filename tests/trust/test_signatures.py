@@ -118,7 +118,7 @@ def test_the_specifications_vectors_and_signatures_of_old_versions():
         assert verify(file, file_digest(file), DATA / version / "model.sig", key).name == key.fingerprint
     vectors = {
         "valid/key": "it covers 2 files of a folder",
-        "valid/certificate": "it was made with a certificate",
+        "valid/certificate": "made with a certificate",
         "valid/sigstore": "keyless Sigstore signature",
         "invalid/empty": "not a valid signature of a model",
         "invalid/missing-envelope": "missing required field `dsseEnvelope`",

@@ -86,7 +86,7 @@ def section(explanation: dict[str, Any], fix: str, line: str) -> list[str]:  # A
     fence = "``" if "`" in line else "`"
     return [
         f"*Fails if* {explanation['fails if']}.",
-        f"*Common causes:* {explanation['causes']}",
+        f"*Causes:* {explanation['causes']}",
         f"*Fix:* {escaped(fix)}",
         f"*Example:* {fence}{line}{fence}",
     ]

@@ -110,9 +110,9 @@ def _read_attachment(path: Path) -> tuple[Attachment, bytes]:
     with convert_os_errors(UsageError, "it cannot be read", where=where):
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise UsageError("not a file", where=where, hint=_ATTACH)
+            raise UsageError("the attachment is not a regular file", where=where, hint=_ATTACH)
         if status.st_size > _MAX_ATTACHMENT:
-            what = f"it has {status.st_size:,} bytes; the maximum is {_MAX_ATTACHMENT:,}"
+            what = f"the attachment has {status.st_size:,} bytes; the maximum is {_MAX_ATTACHMENT:,}"
             raise UsageError(what, where=where, hint=_ATTACH, code="attachment-too-large")
         data = path.read_bytes()
     try:
