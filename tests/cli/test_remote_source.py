@@ -103,7 +103,7 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
     "serve unasked": (("serve", LOUD), 2, "its code would run"),
     "a name served unasked": (("serve", f"other={LOUD}"), 2, "its code would run"),
     "compared unasked": (("check", LOUD, "--against", LOUD, "--data", "x"), 2, "its code would run"),
-    "plain http": (("run", "http://a.invalid/x.mar", "--data", "x", "--trust-url"), 2, "over plain http"),
+    "plain http": (("run", "http://a.invalid/x.mar", "--data", "x", "--trust-url"), 2, "plain http"),
     "nobody there": (("run", "https://127.0.0.1:1/x.mar", "--data", "x", "--trust-url"), 3, "cannot reach"),
     "file": (("run", "file:///etc/passwd", "--data", "x", "--trust-url"), 2, "not from file:"),
     "ftp": (("run", "ftp://a.invalid/x.mar", "--data", "x", "--trust-url"), 2, "not from ftp:"),

@@ -159,7 +159,7 @@ def test_files_that_the_handler_names_and_nobody_packs(
     folder = make_project(HEAD.format("src/handler.py") + yaml, **files, **{"src/handler.py": source})
     findings = plan_project(load_project(folder)).findings
     left = [finding for finding in findings if finding.code == "file-not-packed"]
-    assert [finding.message.split()[2].rstrip(",") for finding in left] == expected
+    assert [finding.message.split()[3].rstrip(",") for finding in left] == expected
     assert all((finding.where or "").endswith("src/handler.py:2") for finding in left)
 
 

@@ -179,7 +179,7 @@ def test_failures_cost_one_batch_and_name_their_reason(worker: Worker, word: str
         ("=os.kill(os.getpid(), 9)", 507, "SIGKILL"),
         ("realtime", 500, "killed by SIGRTMIN+1"),
         ("scribbles 01000000c1", 500, "invalid message"),
-        ("scribbles ffffffff", 500, "a message of 4,294,967,295 bytes was announced"),
+        ("scribbles ffffffff", 500, "a message of 4,294,967,295 bytes"),
         (f"scribbles {framed(ANSWERS).hex()}", 500, "2 responses were written to a batch of 1"),
         (f"scribbles {framed(LAST).hex()}", 500, "2 responses were written to a batch of 1"),
         ("=time.sleep(60)", 500, "did not respond in time"),

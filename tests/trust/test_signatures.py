@@ -117,7 +117,7 @@ def test_the_specifications_vectors_and_signatures_of_old_versions():
         file = DATA / version / "signme-1"
         assert verify(file, file_digest(file), DATA / version / "model.sig", key).name == key.fingerprint
     vectors = {
-        "valid/key": "it covers 2 files of a folder",
+        "valid/key": "covers 2 files of a folder",
         "valid/certificate": "made with a certificate",
         "valid/sigstore": "keyless Sigstore signature",
         "invalid/empty": "not a valid signature of a model",
