@@ -329,16 +329,16 @@ TS_NEEDS_ENGINE = Code(
 )
 MODULE_BREAKS_WORKER = Code(
     "module-breaks-worker", _ERROR, "the worker itself imports '{name}', and gets this file instead",
-    "Rename the file, and the imports of it.",
+    "Rename the file and its imports.",
 )
 MODULE_SHADOWS = Code(
     "module-shadows", _WARNING, "the file replaces Python's own '{name}' for every library on the server",
-    "Rename the file, and the imports of it.",
+    "Rename the file and its imports.",
 )
 MODULE_SHADOWS_PACKAGE = MODULE_SHADOWS.saying("the file replaces the package '{name}' on the server")
 MODULE_NEVER_FOUND = Code(
-    "module-never-found", _WARNING, "every Python has its own '{name}' loaded already",
-    "Rename the file, and the imports of it.",
+    "module-never-found", _WARNING, "Python has already loaded its own module '{name}'",
+    "Rename the file and its imports.",
 )
 MODULE_HIDDEN = Code(
     "module-hidden", _WARNING, "Python imports {member} instead",
@@ -728,7 +728,7 @@ MEMORY_GROWS = Code(
     WORN_OUT.hint,
 )
 MEMORY_UNDECIDED = Code(
-    "memory-undecided", _WARNING, "whether memory grows is undecided: {reason}",
+    "memory-undecided", _WARNING, "the memory check is undecided: {reason}",
     "Give the check more time with --patience.",
 )
 MODEL_FOLDER_WRITTEN = Code(

@@ -41,7 +41,7 @@ _ALONG = {
 class ShadowingError(Exception):
     """A packed module keeps the server's worker from starting."""
 
-    hint = "Rename the file, and change the imports of it."
+    hint = "Rename the file and change its imports."
 
 
 def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:

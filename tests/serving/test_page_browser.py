@@ -237,7 +237,7 @@ def test_a_sample_goes_with_one_click_as_it_was_packed(page: Browser, server: Pa
 
 def test_invalid_inputs_are_not_sent(page: Browser, server: PageServer):
     click(page, "#send")
-    assert wait(page, "document.querySelector('#problem').textContent") == "Choose a file first, or take a sample."
+    assert wait(page, "document.querySelector('#problem').textContent") == "Choose a file or a sample first."
     assert page.value("document.querySelector('#send').textContent") == "Send"
     click(page, "label[for=kind-json]")
     write(page, '{"a": ')
