@@ -246,7 +246,7 @@ def test_what_cannot_be_attached(data: bytes, mar: Path, tmp_path: Path):
     assert caught.value.where == f"--attach {tmp_path / 'x.json'}"
 
 
-@pytest.mark.parametrize(("name", "message"), [("none.json", "cannot be read"), (".", "not a file")])
+@pytest.mark.parametrize(("name", "message"), [("none.json", "cannot be read"), (".", "not a regular file")])
 def test_what_is_no_file_cannot_be_attached(name: str, message: str, mar: Path, tmp_path: Path):
     with pytest.raises(UsageError, match=message):
         plan_push(mar, [tmp_path / name])
