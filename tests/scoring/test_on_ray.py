@@ -259,7 +259,7 @@ def test_too_many_failures_stop_the_run(cluster: Any, mar: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("further", "said"),
     [
-        (("--actors", "5"), "the cluster has room for 4 actors of 1 CPU each: others would wait for ever"),
+        (("--actors", "5"), "the cluster has resources for 4 actors with 1 CPU each"),
         (("--workers", "3"), "no node of the cluster has 3 CPUs for an actor"),
         (("--device", "cuda"), "no node of the cluster has 1 CPU and 1 GPU for an actor"),
         (("--device", "cuda:1"), "a numbered device"),
