@@ -285,6 +285,8 @@ class Deployment:
         inside = self._folder / target
         for pattern in sources:
             relative = pattern.lstrip("/") or "."
+            if ".." in PurePosixPath(relative).parts:
+                continue  # outside the context, which Docker refuses, and a pattern could name the whole disk
             found = sorted(context.glob(relative)) if set(relative) & {*"*?["} else [context / relative]
             for place in found:
                 into = target.endswith(("/", ".")) or len(sources) > 1 or len(found) > 1

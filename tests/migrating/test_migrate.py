@@ -261,6 +261,16 @@ def test_secrets_of_the_environment_are_named_only(tmp_path, name):
     assert not [data for data in (*written, json.dumps(found).encode()) if SECRET.encode() in data]
 
 
+@pytest.mark.parametrize("named", ["../store/*.mar", "../../**/*.mar", "a/../../store/upper.mar", "../store"])
+def test_an_image_copies_nothing_from_outside_its_context(tmp_path, named):
+    (tmp_path / "store").mkdir()
+    shutil.copy(DEPLOYMENTS / "config/model-store/upper.mar", tmp_path / "store")
+    start = "CMD torchserve --start --model-store /models --models upper.mar"
+    source = write(tmp_path / "old" / "a", {"Dockerfile": f"FROM pytorch/torchserve\nCOPY {named} /models/\n{start}\n"})
+    found = migrate(source, tmp_path / "new", code=1)
+    assert [model.get("project") for model in found["models"]] == [None]
+
+
 def test_hostile_values_stay_values(tmp_path):
     """Values of a deployment are neither commands of the script nor Markdown of the report."""
     marker = tmp_path / "ran"

@@ -151,7 +151,7 @@ def read_pretrained(folder: Path, found: FolderScan, *, task: Task | None, trust
     elif has_code:
         findings.append(codes.REMOTE_CODE.at())
     requirements, not_installed = _needed_packages(found, config, tokenizer)
-    poolings, normalized = _read_pooling(folder) if head.task == "feature-extraction" else ((), False)
+    poolings, normalized = _read_pooling(folder, found) if head.task == "feature-extraction" else ((), False)
     single = weights[0] if len(weights) == 1 else None
     mask = tokenizer.mask_token.get("content") if isinstance(tokenizer.mask_token, dict) else tokenizer.mask_token
     is_sigmoid = len(config.id2label or ()) == 1 or config.problem_type == "multi_label_classification"
@@ -278,12 +278,13 @@ def _read_modules(folder: Path) -> dict[str, str]:
     return {str(row.get("type")).rpartition(".")[2]: str(row.get("path", "")) for row in rows}
 
 
-def _read_pooling(folder: Path) -> tuple[tuple[str, ...], bool]:
+def _read_pooling(folder: Path, found: FolderScan) -> tuple[tuple[str, ...], bool]:
     """Return the poolings of a text's tokens, and whether the result is normalized, as sentence-transformers does."""
     modules = _read_modules(folder)
     poolings: tuple[str, ...] = ("mean",)
     if "Pooling" in modules:
-        config = _read(folder / modules["Pooling"] / CONFIG_FILE, dict[str, Any])  # Any: JSON
+        place = (PurePosixPath(modules["Pooling"]) / CONFIG_FILE).as_posix()
+        config = _read(folder / place, dict[str, Any]) if place in found.names else {}  # Any: JSON
         named = (key for key, value in config.items() if key.startswith("pooling_mode_") and value is True)
         modes = tuple(re.sub("^pooling_mode_|_tokens?$", "", key) for key in named)
         poolings = modes or (str(config.get("pooling_mode")),)

@@ -151,6 +151,16 @@ def test_a_module_that_the_handler_would_leave_out_is_refused(folder, kinds, poo
     assert refusal(folder) == "unknown-module"
 
 
+def test_a_pooling_outside_the_folder_is_not_read(folder):
+    write_modules(folder, "Transformer", "Pooling", pooling_mode_cls_token=True)
+    (folder / "1_Pooling").rename(folder.parent / "elsewhere")
+    rows = json.loads((folder / "modules.json").read_text())
+    for place in ("../elsewhere", str(folder.parent / "elsewhere")):
+        rows[1]["path"] = place
+        (folder / "modules.json").write_text(json.dumps(rows))
+        assert refusal(folder) == "unknown-module"
+
+
 def test_without_modules_the_mean_is_taken(folder):
     model = read(folder, task="feature-extraction")
     assert (model.poolings, model.normalized) == (("mean",), False)
