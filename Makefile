@@ -127,5 +127,5 @@ $(VENV)/.runtime: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
-	$(PIP) -e '.[dev,docs,examples,explain,onnx,serve]'
+	$(PIP) -e '.[dev,docs,examples,explain,onnx,serve,grpc]'
 	@touch $@
