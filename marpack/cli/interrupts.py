@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -16,15 +17,16 @@ if TYPE_CHECKING:
 
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 _PATIENCE = 1.0  # seconds that the main thread and the reader of the output get to react
+_NUDGE = 0.05  # seconds between two signals to a main thread that has not reacted
 _AGAIN = 0.25  # seconds between two later looks at the output
 
 
 class Interrupts:
     """Raises KeyboardInterrupt when a signal ends the process: at once, or after an action that must be complete.
 
-    Two cases need more. While the main thread is in a C function, such as a DNS lookup, it raises nothing: another
-    thread ends the process. A reader that reads no more output would block every print: the null device replaces its
-    stream.
+    Three cases need more. A signal just before a system call that blocks does not interrupt it: another thread sends
+    more. While the main thread is in a C function, such as a DNS lookup, it raises nothing: that thread ends the
+    process. A reader that reads no more output would block every print: the null device replaces its stream.
     """
 
     def __init__(self) -> None:
@@ -38,6 +40,8 @@ class Interrupts:
         for number in _SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._interrupt)
+        if hasattr(signal, "SIGALRM"):  # Windows has none
+            signal.signal(signal.SIGALRM, _drop_unread_output)
         if self._wakeup is None:
             reader, self._wakeup = os.pipe()
             os.set_blocking(self._wakeup, False)
@@ -51,8 +55,7 @@ class Interrupts:
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         self._noticed.set()
-        if hasattr(signal, "setitimer"):  # Windows has none
-            signal.signal(signal.SIGALRM, _drop_unread_output)
+        if hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, _PATIENCE, _AGAIN)
         if not self.is_held:
             raise KeyboardInterrupt
@@ -62,8 +65,17 @@ class Interrupts:
         """End the process for a request that the main thread does not notice."""
         while number := os.read(reader, 1):
             is_ours = number[0] in _SIGNALS and signal.getsignal(number[0]) == self._interrupt
-            if is_ours and not self._noticed.wait(_PATIENCE):
+            if is_ours and not self._is_noticed():
                 os._exit(ExitCode.INTERRUPTED)
+
+    def _is_noticed(self) -> bool:
+        until = time.monotonic() + _PATIENCE
+        while not self._noticed.wait(_NUDGE):
+            if time.monotonic() > until:
+                return False
+            if hasattr(signal, "pthread_kill"):  # ends a system call of the main thread, which then sees both signals
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+        return True
 
 
 def _drop_unread_output(_number: int, _frame: FrameType | None) -> None:

@@ -223,6 +223,30 @@ def test_a_main_thread_that_is_stuck_in_c_does_not_hold_up_the_end():
                 process.kill()
 
 
+def test_a_signal_just_before_a_call_that_blocks_still_ends_it_cleanly():
+    code = (
+        "import os, signal\n"
+        "from marpack.cli.interrupts import INTERRUPTS\n"
+        "INTERRUPTS.install()\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"  # another thread receives it: no EINTR here
+        "print('reads', flush=True)\n"
+        "try:\n"
+        "    os.read(os.pipe()[0], 1)\n"
+        "finally:\n"
+        "    print('cleaned up', flush=True)\n"
+    )
+    words = [sys.executable, "-c", code]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "reads\n"
+            time.sleep(0.2)  # so that it does
+            process.send_signal(signal.SIGTERM)
+            assert process.stdout.readline() == "cleaned up\n"
+        finally:
+            process.kill()
+
+
 def test_a_benchmark_that_is_interrupted_kills_its_workers(monkeypatch: pytest.MonkeyPatch):
     ends: list[object] = []
 
