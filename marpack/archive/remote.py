@@ -224,7 +224,8 @@ class _FileSystemFetch:
             self._files, self._path = fsspec.core.url_to_fs(address)
             info = self._files.info(self._path)
         if info.get("type") == "directory" or not isinstance(info.get("size"), int):
-            raise NotAnArchiveError("not a file", where=where, hint="Name the archive itself.", code="not-a-file")
+            hint = "Name the archive's file, such as s3://BUCKET/model.mar."
+            raise NotAnArchiveError("the address is not that of a file", where=where, hint=hint, code="not-a-file")
         self._size: int = info["size"]
         self._version = str(info.get("ETag") or info.get("etag") or info.get("LastModified") or "")
 

@@ -159,7 +159,7 @@ def _make_wheel() -> tuple[str, bytes]:
         what = "marpack is not installed, so a wheel cannot be made of its files"
         raise UsageError(what, hint=_HINT, code="not-installed") from None
     if installed.version != __version__:
-        message = f"marpack {__version__} runs, and {installed.version} is installed"
+        message = f"this is marpack {__version__}, but the installed package is version {installed.version}"
         raise UsageError(message, hint="Install marpack again, or name a wheel: --wheel FILE")
     files: dict[str, bytes] = {}
     for folder, prefix in ((_PACKAGE, "marpack"), (templates(), "marpack/templates")):

@@ -347,7 +347,8 @@ def _read_rows(path: Path, text: str) -> Iterator[_Label]:
     column = next((number for number, name in enumerate(names) if name in _INDEX_WORDS), 0)
     for where, row in rows[has_header:]:
         if len(row) < 2:
-            raise ProjectError("this row has an index and no label", where=where, hint="Write the label beside it.")
+            hint = "Write the label after the index, as in 0,cat."
+            raise ProjectError("the row has no label, only an index", where=where, hint=hint)
         yield row[column], row[1 if column == 0 else 0], where
 
 

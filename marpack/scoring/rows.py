@@ -77,7 +77,8 @@ class RowRequests:
             return "", value
         if not isinstance(value, str):
             what = "neither bytes nor text" if source == "body" else "not a text"
-            raise UsageError(f"a value of type {type(value).__name__} is {what}")
+            remedy = "; send the column with --json" if source in ("body", "text") else ""
+            raise UsageError(f"a value of type {type(value).__name__} is {what}{remedy}")
         if source == "url":
             data = self._fetcher.fetch(value)
             return type_of(value, data), data
@@ -105,8 +106,11 @@ class RowRequests:
         try:
             is_bare = self.bare_column is not None
             return _JSON.encode(self._present(content[names[0]]) if is_bare else content).encode()
-        except (TypeError, ValueError, RecursionError) as error:
+        except (TypeError, RecursionError) as error:
             raise UsageError(f"JSON cannot represent this row: {first_line(error)}") from None
+        except ValueError:
+            what = "JSON cannot represent this row: it contains NaN or an infinite number; replace it with null"
+            raise UsageError(what) from None
 
     def _present(self, value: Any) -> Any:  # Any: as above
         if isinstance(value, UnreadableValue):
@@ -133,7 +137,7 @@ def _as_json(value: object) -> object:
             return value.total_seconds()
         case Decimal():
             return str(value)
-    raise TypeError(f"a value of type {type(value).__name__}")
+    raise TypeError(f"convert the value of type {type(value).__name__} to text or a number")
 
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_as_json)

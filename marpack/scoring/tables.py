@@ -141,7 +141,8 @@ def batch_of(rows: Any, mapping: RowMapping) -> RowBatch:  # Any: of any library
         mapping.check_names(list(rows))
         counts = {len(values) for values in rows.values()}
         if len(counts) > 1:
-            raise UsageError("the columns have different lengths", where="rows", hint="Give each one value per row.")
+            hint = "Pass columns of one length, with None for missing values."
+            raise UsageError("the columns have different lengths", where="rows", hint=hint)
         return RowBatch(0, max(counts, default=0), rows)
     if not (hasattr(rows, "columns") and hasattr(rows, "assign")):
         hint = "Pass a dict of columns, an Arrow table or a pandas DataFrame."

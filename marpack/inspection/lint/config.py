@@ -39,14 +39,8 @@ _PACKAGES = {
     "tensorrt": "torch_tensorrt",
     "hpu_backend": "habana_frameworks",
 }
-_OPTIONS: dict[str, type | tuple[type, ...]] = {
-    "backend": str,
-    "mode": (str, type(None)),
-    "fullgraph": bool,
-    "dynamic": (bool, type(None)),
-    "options": (dict, type(None)),
-    "disable": bool,
-}
+_OPTIONS = {"backend": str, "mode": str, "fullgraph": bool, "dynamic": bool, "options": dict, "disable": bool}
+_NULLABLE = frozenset({"mode", "dynamic", "options"})
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -248,8 +242,9 @@ def _check_options(
         if key not in _OPTIONS:
             hint = did_you_mean(str(key), _OPTIONS, 0.7)
             yield codes.PT2_OPTION.at(where, severity=severity, hint=hint, key=str(key)[:40])
-        elif not isinstance(value, _OPTIONS[key]):
-            yield codes.PT2_OPTION_TYPE.at(where, severity=severity, key=key, kind=_kind(value))
+        elif not (isinstance(value, _OPTIONS[key]) or (value is None and key in _NULLABLE)):
+            hint = f"Set it to {_TYPES[_OPTIONS[key]]}."
+            yield codes.PT2_OPTION_TYPE.at(where, severity=severity, hint=hint, key=key, kind=_kind(value))
     backend, mode = options.get("backend"), options.get("mode")
     if mode is not None and options.get("options") is not None:
         yield codes.PT2_MODE_AND_OPTIONS.at(config.at(*path, "options"), severity=severity)

@@ -183,7 +183,7 @@ def _wants_pretrained(folder: Path, found: FolderScan, answers: Answers) -> bool
     if asked:
         flag = "--task" if answers.task is not None else "--trust-remote-code"
         hint = "Use it in a folder with config.json, weights and a tokenizer, without options for other models."
-        raise UsageError("the option requires a Hugging Face model", where=flag, hint=hint, code="no-hugging-face")
+        raise UsageError(f"{flag} requires a Hugging Face model", where=str(folder), hint=hint, code="no-hugging-face")
     return False
 
 
