@@ -270,10 +270,12 @@ class Admission(Struct, kw_only=True, eq=False):
     def check(self, call: Call) -> None:
         """Raise RequestError for a request without permission: 401 without a token, otherwise 403."""
         self.check_origin(call)
-        if self.tokens is None:
-            return
-        given = call.request.header("authorization")
-        if not self.tokens.allows(self.kind, given):
+        if self.tokens is not None:
+            self.check_token(call.request.header("authorization"))
+
+    def check_token(self, given: str | None) -> None:
+        """Raise RequestError for a header `authorization` without the required token."""
+        if self.tokens is not None and not self.tokens.allows(self.kind, given):
             has_other_kind = any(self.tokens.allows(kind, given) for kind in TokenKind)
             raise self.token_error("Authorization", status=403 if has_other_kind else 401)
 

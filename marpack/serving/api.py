@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, lru_cache
-from typing import Any, TypeVar, get_args
+from typing import Any, Protocol, TypeVar, get_args
 from urllib.parse import parse_qsl, quote, unquote
 
 import msgspec
@@ -85,21 +85,77 @@ class ServingCore(Struct, frozen=True, kw_only=True):
     open_inference: bool = False  # the setting ts_open_inference_protocol
     log_requests: bool = False
 
+    @property
+    def is_healthy(self) -> bool:
+        """Whether every model has loaded and has a ready worker."""
+        return self.registry.is_healthy_for_torchserve if self.compat else self.registry.is_ready
 
-class Call:
-    """One request on its way through an operation."""
+    def record(self, exchange: "Exchange", response: Response | None) -> None:
+        """Count a response, and log it if requests are logged; None: the client is gone."""
+        status = response.status if response else 0
+        milliseconds = (time.perf_counter() - exchange.began) * 1000
+        self.statistics.add(status, milliseconds, failure_of(response) if response and response.failed else "")
+        if self.log_requests:
+            head, model = exchange.head, exchange.model
+            _LOG.info(
+                Answered(
+                    id=exchange.id,
+                    method=head.method,
+                    target=head.target,
+                    remote=head.remote,
+                    status=status,
+                    milliseconds=milliseconds,
+                    model=model.name if model else None,
+                    version=model.version if model else None,
+                    queue_ms=exchange.queue_ms,
+                    handler_ms=exchange.handler_ms,
+                )
+            )
 
-    __slots__ = ("began", "handler_ms", "id", "model", "query", "queue_ms", "request")
 
-    def __init__(self, request: HttpRequest, query: str) -> None:
+def failure_of(response: Response) -> str:
+    """Return the message in the server's own error response."""
+    try:
+        return str(json.loads(response.body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return response.phrase
+
+
+class Head(Protocol):
+    """The part of a request that is logged, in HTTP and in gRPC."""
+
+    method: str
+    target: str  # path and query, as the client sent them
+
+    @property
+    def remote(self) -> str:
+        """The client's address."""
+
+
+class Exchange:
+    """One request and the facts about its response, for the log and the statistics."""
+
+    __slots__ = ("began", "handler_ms", "head", "id", "model", "queue_ms")
+
+    def __init__(self, head: Head) -> None:
         self.began = time.perf_counter()
         digits = f"{_BITS(128):032x}"  # a UUID of version 4, in a third of the time that the library takes
         self.id = f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{'89ab'[_BITS(2)]}{digits[17:20]}-{digits[20:]}"
-        self.request = request
-        self.query = query
+        self.head = head
         self.model: ServedModel | None = None
         self.queue_ms: float | None = None
         self.handler_ms: float | None = None
+
+
+class Call(Exchange):
+    """One HTTP request on its way through an operation."""
+
+    __slots__ = ("query", "request")
+
+    def __init__(self, request: HttpRequest, query: str) -> None:
+        super().__init__(request)
+        self.request = request
+        self.query = query
 
     def reply(self, body: bytes, content_type: str, *, status: int = 200, headers: Headers = ()) -> Reply:
         """Return a response of the server's own."""
@@ -189,11 +245,11 @@ class Api:
                 headers = _CHALLENGE if error.status == 401 else ()
                 reply = Reply(response=error.response, request_id=call.id, headers=headers)
         except asyncio.CancelledError:  # the client is gone
-            self._record(call, None)
+            self.core.record(call, None)
             raise
         if reply.request_id is not None:
             self.core.metrics.count_response(reply.response.status)
-        self._record(call, reply.response)
+        self.core.record(call, reply.response)
         return reply
 
     def _find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
@@ -211,34 +267,6 @@ class Api:
             if not route.methods or method in route.methods:
                 return route, match.groupdict("")
         raise method_not_allowed() if matches else not_found()
-
-    def _record(self, call: Call, response: Response | None) -> None:
-        """Count a response, and log it if requests are logged; None: the client is gone."""
-        status = response.status if response else 0
-        milliseconds = (time.perf_counter() - call.began) * 1000
-        cause = ""
-        if response and response.failed:
-            try:
-                cause = str(json.loads(response.body)["message"])
-            except (ValueError, KeyError, TypeError):
-                cause = response.phrase
-        self.core.statistics.add(status, milliseconds, cause)
-        if self.core.log_requests:
-            request, model = call.request, call.model
-            _LOG.info(
-                Answered(
-                    id=call.id,
-                    method=request.method,
-                    target=request.target,
-                    remote=request.remote,
-                    status=status,
-                    milliseconds=milliseconds,
-                    model=model.name if model else None,
-                    version=model.version if model else None,
-                    queue_ms=call.queue_ms,
-                    handler_ms=call.handler_ms,
-                )
-            )
 
     def document_routes(self, admit: Callable[[Call], None] | None = None) -> tuple[Route, Route]:
         """Return the routes to the OpenAPI document of this port."""

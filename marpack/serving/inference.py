@@ -13,6 +13,7 @@ from marpack.serving.access import Admission
 from marpack.serving.api import (
     Api,
     Call,
+    Exchange,
     Route,
     ServingCore,
     about,
@@ -113,7 +114,7 @@ class InferenceApi(Api):
         if call.request.method == "OPTIONS":
             return call.json(openapi_document(self.routes, model=model_name))
         query = _query_parts(call) if has_query else ()
-        reply = await self._submit(call, model, model_version, await self._request(call, query, rest, explain))
+        reply = await submit(call, model, model_version, await self._request(call, query, rest, explain))
         if reply.response.failed and call.request.header(_BINARY_TENSORS) is not None:
             hint = "set binary_data=False in tritonclient"
             _LOG.warning(
@@ -131,7 +132,7 @@ class InferenceApi(Api):
             raise bad_request("Parameter model_name is required.")
         if call.request.method == "OPTIONS":
             return call.json(openapi_document(self.routes, model=model.name))
-        return await self._submit(call, model, None, request)
+        return await submit(call, model, None, request)
 
     async def _request(
         self, call: Call, query: tuple[Part, ...], rest: str | None = None, explain: bool | None = None
@@ -146,34 +147,9 @@ class InferenceApi(Api):
         request = receive(headers, body, request_id=call.id, url_path=rest, explain=explain, limit=limit)
         return replace(request, parts=last_wins((*query, *request.parts))) if query else request
 
-    async def _submit(self, call: Call, model: ServedModel, version: str | None, request: Request) -> Reply:
-        call.model = model
-        is_named = version is not None
-        model.metrics.count_request(named_version=is_named)
-        job = model.submit(request, named_version=version or "")
-        if model.settings.client_timeout:
-            try:
-                async with asyncio.timeout(model.settings.client_timeout / 1000):
-                    response = await model.response(job)
-            except TimeoutError:  # TorchServe lets such a client wait forever
-                response = error_response(500, "Worker died.")
-        else:
-            response = await model.response(job)
-        call.queue_ms, call.handler_ms = job.queue_ms, job.handler_ms
-        if isinstance(response, StreamedResponse) or not response.failed:
-            milliseconds = job.milliseconds
-            model.latencies.append(milliseconds)
-            model.metrics.count_response(milliseconds, call.queue_ms, job.handler_ms or 0.0, named_version=is_named)
-        if isinstance(response, StreamedResponse):
-            return Reply(response=response.head, stream=response, request_id=call.id)
-        if is_no_answer(response):  # TorchServe lets such a client wait forever
-            response = error_response(500, "Worker died.")
-        return Reply(response=response, request_id=call.id)
-
     async def ping(self, call: Call, rest: str = "") -> Reply:  # noqa: ARG002 - any path below /ping
         """Return whether every model has loaded and has a ready worker."""
-        registry = self.core.registry
-        healthy = registry.is_healthy_for_torchserve if self.core.compat else registry.is_ready
+        healthy = self.core.is_healthy
         return call.json({"status": "Healthy" if healthy else "Unhealthy"}, status=200 if healthy else 500)
 
     async def v1_models(self, call: Call) -> Reply:
@@ -229,3 +205,29 @@ def _query_parts(call: Call) -> tuple[Part, ...]:
     check_escapes(call.request.target)
     query = call.query.partition("#")[0].replace(";", "&")
     return tuple(Part(name, value.encode()) for name, value in parse_qsl(query, keep_blank_values=True))
+
+
+async def submit(exchange: Exchange, model: ServedModel, version: str | None, request: Request) -> Reply:
+    """Queue a request, and wait for its response; `version` is the one that the client named. Raises RequestError."""
+    exchange.model = model
+    is_named = version is not None
+    model.metrics.count_request(named_version=is_named)
+    job = model.submit(request, named_version=version or "")
+    if model.settings.client_timeout:
+        try:
+            async with asyncio.timeout(model.settings.client_timeout / 1000):
+                response = await model.response(job)
+        except TimeoutError:  # TorchServe lets such a client wait forever
+            response = error_response(500, "Worker died.")
+    else:
+        response = await model.response(job)
+    exchange.queue_ms, exchange.handler_ms = job.queue_ms, job.handler_ms
+    if isinstance(response, StreamedResponse) or not response.failed:
+        milliseconds = job.milliseconds
+        model.latencies.append(milliseconds)
+        model.metrics.count_response(milliseconds, exchange.queue_ms, job.handler_ms or 0.0, named_version=is_named)
+    if isinstance(response, StreamedResponse):
+        return Reply(response=response.head, stream=response, request_id=exchange.id)
+    if is_no_answer(response):  # TorchServe lets such a client wait forever
+        response = error_response(500, "Worker died.")
+    return Reply(response=response, request_id=exchange.id)
