@@ -110,11 +110,13 @@ class InferenceApi(Api):
 
         Its handler gets headers for `rest` and `explain` unless they are None; with `has_query`, the query as parts.
         """
-        call.model = model = self.core.registry.find(model_name, model_version)
+        call.model = self.core.registry.find(model_name, model_version)
         if call.request.method == "OPTIONS":
             return call.json(openapi_document(self.routes, model=model_name))
         query = _query_parts(call) if has_query else ()
-        reply = await submit(call, model, model_version, await self._request(call, query, rest, explain))
+        request = await self._request(call, query, rest, explain)
+        model = self.core.registry.find(model_name, model_version)  # it may be another one than before the body
+        reply = await submit(call, model, model_version, request)
         if reply.response.failed and call.request.header(_BINARY_TENSORS) is not None:
             hint = "set binary_data=False in tritonclient"
             _LOG.warning(

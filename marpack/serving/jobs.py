@@ -158,6 +158,11 @@ class JobQueue:
         """Return the number of waiting jobs, those of the open batch excluded."""
         return len(self._jobs)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no job waits, in the open batch or outside it."""
+        return not (self._alone or self._open or self._jobs)
+
     def put(self, job: Job) -> bool:
         """Append a job; return False if the queue is full."""
         jobs = self._alone if job.is_alone else self._jobs

@@ -332,8 +332,8 @@ class ManagementApi(Api):
         """Change the number of a version's workers."""
         asked = call.parameters(_Scaling)
         version = model_version or asked.model_version or None
-        model = self.core.registry.find(model_name, version)
-        least = asked.min_worker
+        registry, least = self.core.registry, asked.min_worker
+        registry.find(model_name, version)
         most = least if asked.max_worker is None else asked.max_worker
         if most < least:
             raise bad_request("max_worker cannot be less than min_worker.")
@@ -341,6 +341,7 @@ class ManagementApi(Api):
             raise bad_request(f"Parameter min_worker allows only 0 to {_MAX_WORKERS}.")
 
         async def scale() -> Reply:
+            model = registry.find(model_name, version)  # it may be another one by now
             await model.scale(least, most)
             if least and not await model.wait_until_ready():
                 raise self._start_error(model, version)

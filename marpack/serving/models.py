@@ -309,7 +309,7 @@ class WorkerSlot:
         """Check a busy worker's timeout, and read its output before it answers."""
         self._ticking = None
         worker = self._worker
-        if worker is None or self.state is not WorkerState.READY:
+        if worker is None or self.state not in {WorkerState.READY, WorkerState.STOPPED}:
             return
         is_slow = not self.in_flight or time.monotonic() - worker.since > _TICK
         self._watch_logs(worker, wanted=is_slow)
@@ -542,13 +542,16 @@ class ServedModel:
         self.dispatch()
 
     async def stop(self, seconds: float = 0.0) -> None:
-        """Refuse waiting requests, and end every worker once it has answered, at the latest after some seconds."""
+        """End every worker once all requests have a response; after some seconds, refuse those that still wait."""
+        end = time.monotonic() + seconds
+        while not self.queue.is_empty and self.state is ModelState.READY and time.monotonic() < end:
+            await asyncio.sleep(_TICK)
         workers, self.workers = self.workers, []
         self._changed.set()
         if self._due is not None:
             self._due.cancel()
         self._refuse_all()
-        await asyncio.gather(*(worker.stop(seconds) for worker in workers))
+        await asyncio.gather(*(worker.stop(end - time.monotonic()) for worker in workers))
         self._refuse_all()
         self.prepared.archive.close()
 

@@ -173,8 +173,8 @@ class PageApi:
 
     async def attempt(self, call: Call, model: str, version: str) -> Reply:
         """Try an input on a model, and answer with its drawn response."""
-        found = call.model = self._core.registry.find(model, version)
         body = await call.request.body()
+        found = call.model = self._core.registry.find(model, version)
         content_type = call.request.header("content-type") or ""
         sent = (("Content-Type", content_type),) if content_type else ()
         request = receive(sent, body, request_id=call.id, limit=call.request.max_size)

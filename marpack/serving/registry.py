@@ -13,6 +13,7 @@ class Registry:
     def __init__(self) -> None:
         self._versions: dict[str, dict[str, ServedModel]] = {}
         self._defaults: dict[str, ServedModel] = {}
+        self._started: set[str] = set()  # names with a version that was loaded at start
         self.is_complete = False  # whether the models of the start are in it
 
     def __iter__(self) -> Iterator[ServedModel]:
@@ -28,6 +29,7 @@ class Registry:
             raise RequestError(message, status=409, kind="ConflictStatusException")
         versions[model.version] = model
         self._defaults.setdefault(model.name, model)
+        self._started |= {model.name} if model.loaded_at_start else set()
 
     def find(self, name: str, version: str | None = None) -> ServedModel:
         """Return a version of a model, by default its default version; raise RequestError (404)."""
@@ -77,6 +79,7 @@ class Registry:
         del versions[model.version]
         if not versions:
             del self._versions[model.name], self._defaults[model.name]
+            self._started.discard(model.name)
         elif self._defaults[model.name] is model:
             self._defaults[model.name] = next(iter(versions.values()))
 
@@ -98,9 +101,8 @@ class Registry:
         return True
 
     def only_model(self) -> ServedModel | None:
-        """Return the model for requests without a model name: the only one that was loaded at start."""
-        started = [model for model in self._defaults.values() if model.loaded_at_start]
-        return started[0] if len(started) == 1 else None
+        """Return the model for requests without a model name: the only one that was loaded at start, in any version."""
+        return self._defaults[min(self._started)] if len(self._started) == 1 else None
 
     @property
     def is_ready(self) -> bool:

@@ -87,6 +87,7 @@ class Server:
             open_inference=options.open_inference,
             log_requests=options.log_requests,
         )
+        self._leaving: set[asyncio.Task[None]] = set()  # of replaced models
         self._numbers = itertools.count(options.first_worker)
         self._interrupted = False
         self._bug: BaseException | None = None
@@ -94,9 +95,9 @@ class Server:
     def add(self, plan: ModelPlan, *, at_start: bool = False) -> ServedModel:
         """Serve a model from now on; raise RequestError if its version is served already."""
         model = ServedModel(plan, numbers=self._numbers, metrics=self.core.metrics, on_end=self._end_on_bug)
-        self.registry.add(model)
         model.loaded_at_start = at_start
-        if plan.is_default:
+        self.registry.add(model)
+        if plan.is_default and at_start:  # one that is registered still has to load
             self.registry.set_default(model.name, model.version)
         for finding in plan.findings:
             _LOG.info("%s: %s", model.label, finding.message)
@@ -104,7 +105,7 @@ class Server:
         return model
 
     async def replace(self, old: ServedModel, plan: ModelPlan) -> ServedModel | None:
-        """Serve another model in a model's place once it is ready; the old one answers its requests.
+        """Serve another model in a model's place once it is ready; the old one finishes the requests of its workers.
 
         Returns None if the old one was unregistered meanwhile. Raises the error of loading the new one, and UsageError
         if its version belongs to another model: then the old one stays.
@@ -127,7 +128,10 @@ class Server:
         new.is_silent = False
         new.queue.put_back(old.queue.drain())
         new.dispatch()
-        await old.stop(self.options.http.drain)
+        leaving = asyncio.create_task(old.stop(old.settings.leave_timeout))
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+        leaving.add_done_callback(self._end_on_bug)
         return new
 
     async def serve(self, models: Sequence[ModelPlan], *, beside: "Beside | None" = None) -> int:

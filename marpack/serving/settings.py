@@ -126,7 +126,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     queue_size: int = 100
     retry_seconds: int = 300  # s in which a failed worker is restarted
     client_timeout: int = 0  # ms after which a client gets an error instead of a late response; 0: never
-    leave_timeout: int = 10  # s for a surplus worker to finish its batches
+    leave_timeout: int = _DEFAULT_TIMEOUT  # s for the workers of an unregistered model to finish its requests
 
     def with_tuning(self, tuning: ModelTuning | ModelProperties) -> Self:
         """Return the settings with those of another source in place of their own."""

@@ -113,7 +113,8 @@ def served(
     """Serve archives on all ports, or as the options say, until the block ends; with `loaded`, once they answer."""
     log, box, done = Recorded(), list[Server](), threading.Event()
     http = HttpSettings(max_request_size=65_536, max_connections=100, drain=2.0)
-    given = {"inference": ANYWHERE, "management": Address("127.0.0.2", 0), "metrics": Address("127.0.0.3", 0)} | options
+    places = {"inference": ANYWHERE, "management": Address("127.0.0.2", 0), "metrics": Address("127.0.0.3", 0)}
+    given = {"http": http, **places} | options
     if model_store is not None:
         store = ModelStore(model_store, store_roots)
         given["model_api"] = ModelApi(store=store, loader=loader, default_workers=default_workers, remote=remote)
@@ -124,7 +125,7 @@ def served(
     async def main() -> None:
         loops.append(asyncio.get_running_loop())
         log.owner = threading.get_ident()
-        box.append(Server(ServerOptions(http=http, **given), ServerMetrics(hostname="here")))
+        box.append(Server(ServerOptions(**given), ServerMetrics(hostname="here")))
         with recording(log):
             await box[0].serve(plans)
 

@@ -17,7 +17,7 @@ from marpack.archive.protocol import INDEX_NAME
 from marpack.serving.access import Tokens
 from marpack.serving.loading import AdmissionRules
 from marpack.serving.management import Registration
-from marpack.serving.settings import ModelSettings
+from marpack.serving.settings import ModelProperties, ModelSettings
 
 ECHO = """
 import json
@@ -274,6 +274,13 @@ def test_the_life_of_a_model(fresh: Served, store: Path) -> None:
     assert fresh.request("POST", "/predictions/probe", b"x")[0] == 404
     assert fresh.manage("GET", "/models") == (200, {"models": []})
     assert (store / "probe2.mar").exists()
+
+
+def test_a_registered_version_does_not_become_the_default_before_it_is_loaded(store: Path) -> None:
+    models = {"probe": {"2.0": ModelProperties(default_version=True)}}
+    with served(store / "probe.mar", model_store=store, loader=replace(LOADER, models=models)) as server:
+        assert server.manage("POST", "/models?url=probe2.mar")[0] == 200
+        assert server.manage("GET", "/models/probe")[1][0]["modelVersion"] == "1.0"
 
 
 REGISTERED = {

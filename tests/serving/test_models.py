@@ -134,6 +134,14 @@ async def test_a_response_that_was_sent_before_the_worker_ended_counts(folder: P
         assert (response.status, len(response.body)) == (200, 150_000)
 
 
+@in_loop
+async def test_a_worker_that_is_stopped_may_print_more_than_its_pipe_holds(folder: Path):
+    async with Owner(folder) as owner:
+        (job,) = owner.ask("prints 1000000")
+        await owner.worker.stop(10.0)
+        assert (await answer(job)).body == b"printed"
+
+
 @pytest.mark.parametrize("turns", [None, 0, 2])
 @in_loop
 async def test_the_batch_of_a_stopped_worker_is_put_back_even_as_it_dies(folder: Path, turns: int | None):

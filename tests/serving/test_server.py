@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -190,6 +191,15 @@ def test_a_reload_may_change_the_version_to_a_free_one_only(server: Served, tmp_
     assert versions(server) == ["2.0", "3.0"]
     assert answer(server, "m") == (200, b"new")
     wait_until(lambda: len(list(server.server.registry)) == 3)
+
+
+def test_a_request_gets_the_model_that_is_served_when_its_body_arrives(server: Served, tmp_path: Path):
+    with socket.create_connection(tuple(server.inference.split(":"))) as client, client.makefile("rb") as stream:
+        client.sendall(b"POST /predictions/m HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n")
+        assert stream.readline() == b"HTTP/1.1 100 Continue\r\n"
+        assert replacing(server, pack(tmp_path, "new.mar", SAYS.format("new"))).result(20) is not None
+        client.sendall(b"x")
+        assert (stream.readline(), stream.readline()[:12]) == (b"\r\n", b"HTTP/1.1 200")
 
 
 def test_a_source_that_cannot_be_watched_is_an_error(server: Served, tmp_path: Path):
