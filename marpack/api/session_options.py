@@ -309,6 +309,9 @@ class ServeOptions(_ServeArguments, frozen=True, kw_only=True):
     metrics_port: Annotated[_Port | None, _Addresses("Port of Prometheus metrics.", metavar="PORT", default="8082")] = (
         None
     )
+    grpc_port: Annotated[_Port | None, _Addresses("Port of predictions over gRPC.", metavar="PORT", default="off")] = (
+        None
+    )
     open_management: Annotated[bool, _Addresses("Serve management without tokens on public addresses (unsafe).")] = (
         False
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import socket
 import sys
@@ -18,7 +19,7 @@ from marpack.api.sessions import Consent, isolated_python, load_of
 from marpack.archive.protocol import MANIFEST_NAME
 from marpack.cli.options import project_above
 from marpack.cli.session import print_aside, show_origin
-from marpack.errors import MarpackError, UsageError
+from marpack.errors import MarpackError, MissingExtraError, UsageError
 from marpack.project.load import declared_metrics
 from marpack.project.source import resolve
 from marpack.protocol.messages import Load
@@ -35,8 +36,17 @@ from marpack.serving.management import ModelApi
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import log_failure
 from marpack.serving.server import ReloadableModel, Reloader, ServerOptions
-from marpack.serving.settings import Address, MetricsMode, ModelSettings, ModelTuning, ServerConfig, sagemaker_tuning
+from marpack.serving.settings import (
+    Address,
+    GrpcSettings,
+    MetricsMode,
+    ModelSettings,
+    ModelTuning,
+    ServerConfig,
+    sagemaker_tuning,
+)
 from marpack.torchserve import MAX_BODY
+from marpack.version import install_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -45,6 +55,12 @@ if TYPE_CHECKING:
 
 _LOOPBACK = "127.0.0.1"
 _PORTS = {"inference": 8080, "management": 8081, "metrics": 8082}
+_GRPC_PORT = 7070
+_GRPC_PACKAGES = ("grpc", "grpc_health", "grpc_reflection")
+
+
+def _has_grpc() -> bool:
+    return all(importlib.util.find_spec(name) for name in _GRPC_PACKAGES)
 
 
 class ServeSettings(Struct, frozen=True, kw_only=True):
@@ -80,12 +96,19 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             raise UsageError("--allow-remote-register needs allowed URLs and the model API", hint=hint)
         if options.trust_native and not options.require_safe:
             raise UsageError("--trust-native has no effect without --require-safe", hint="Add --require-safe.")
+        if options.grpc_port is not None and not _has_grpc():
+            raise MissingExtraError("grpcio", "grpc", "--grpc-port")
+        settings = cls(options=options, config=config, token_file=token_file, store=store, has_model_api=has_model_api)
+        if config.enable_grpc_ssl and settings.grpc is not None:
+            hint = "End TLS in a proxy in front of marpack, and set enable_grpc_ssl=false."
+            where = "enable_grpc_ssl=true"
+            raise UsageError("gRPC with TLS is not supported", where=where, hint=hint, code="tls-not-supported")
         if store is not None and not store.is_dir():
             hint = "Create the folder, or name another one."
             raise UsageError("the folder does not exist", where=f"--model-store {store}", hint=hint)
         if has_model_api and store is None:
             raise UsageError("registering models requires a model store", hint="Add --model-store DIR.")
-        return cls(options=options, config=config, token_file=token_file, store=store, has_model_api=has_model_api)
+        return settings
 
     def notes(self) -> Iterator[str]:
         """Yield a sentence for each setting that may be unexpected."""
@@ -99,8 +122,11 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         elif not self.options.no_page:
             yield "the page to try models is off because it cannot send tokens"
         inference, wanted, address = self._wanted("inference"), self._wanted("management"), self.management_address
-        if inference is not None and not inference.is_loopback:
-            yield f"other machines can reach {inference}"
+        for reachable in (inference, self.grpc.address if self.grpc is not None else None):
+            if reachable is not None and not reachable.is_loopback:
+                yield f"other machines can reach {reachable}"
+        if self._configures_grpc and not _has_grpc():
+            yield f"gRPC is off, because grpcio is not installed. {install_hint('grpc')}"
         if address is not None and not address.is_loopback and not self.token_file:
             yield f"everyone who can reach {address} can change the models: tokens are off"
         if wanted is not None and wanted != address:
@@ -142,6 +168,25 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             address = replace(address, host=options.host, path=None, port=address.port or _PORTS[what])
         return address
 
+    @property
+    def _configures_grpc(self) -> bool:
+        config = self.config
+        return config.grpc_inference_port is not None or config.grpc_inference_address is not None
+
+    @property
+    def grpc(self) -> GrpcSettings | None:
+        """How the gRPC services listen; None: not at all, without a setting for them or without their packages."""
+        options, config = self.options, self.config
+        if not (self._configures_grpc and _has_grpc()) and options.grpc_port is None:
+            return None
+        ports = (options.grpc_port, config.grpc_inference_port, _GRPC_PORT)
+        host = options.host or config.grpc_inference_address or _LOOPBACK
+        return GrpcSettings(
+            address=Address(host.strip("[] "), next(port for port in ports if port is not None)),
+            max_connection_age=config.grpc_inference_max_connection_age_ms,
+            max_connection_age_grace=config.grpc_inference_max_connection_age_grace_ms,
+        )
+
     # --- The server
 
     def server_options(self, loader: ModelLoader) -> ServerOptions:
@@ -166,6 +211,7 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
                 drain=options.drain,
                 headers=tuple((name, value) for name, value in cors.items() if value),
             ),
+            grpc=self.grpc,
             compat=options.compat is not None,
             open_inference=bool(config.ts_open_inference_protocol),
             sample_seconds=None if config.disable_system_metrics else config.metric_time_interval or 60,

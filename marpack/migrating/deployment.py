@@ -73,6 +73,7 @@ _SPECIAL = {  # keys of config.properties
     "load_models": _MOVED,
     "model_snapshot": _MOVED,
     "allowed_urls": (Outcome.DECISION, "it has an effect only with --allow-remote-register; add this if you need it"),
+    "enable_grpc_ssl": (Outcome.DECISION, "marpack does not serve TLS; end it in a proxy, and remove this line"),
 }
 
 
@@ -395,7 +396,7 @@ class Deployment:
             return Outcome.NO_EFFECT, ignored, None
         if _SECRET.search(key) or _SECRET_ADDRESS.search(text):
             return Outcome.DECISION, "the value holds a secret, so it is not copied; add it to config.properties", None
-        if key in _SPECIAL:
+        if key in _SPECIAL and text.strip().lower() != "false":
             outcome, reason = _SPECIAL[key]
             return outcome, reason, text if outcome is Outcome.DECISION else None
         if key.endswith("_address") and text.strip().lower().startswith("https:"):

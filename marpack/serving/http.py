@@ -298,7 +298,7 @@ class HttpServer:
 
         Raises UsageError for an address that is not available.
         """
-        sock = _open_socket(address)
+        sock = open_socket(address)
         factory = _ConnectionFactory(
             partial(self._answer, handler),
             handler_cancellation=True,
@@ -406,7 +406,7 @@ def _reset(request: web.BaseRequest) -> NoReturn:
     raise ConnectionResetError
 
 
-def _open_socket(address: Address) -> socket.socket:
+def open_socket(address: Address) -> socket.socket:
     """Return a socket that listens on an address; raises UsageError for an address that is not available."""
     family, place = socket.AF_UNIX, cast("Any", address.path)  # Any: each address family has its own type
     try:

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -26,8 +26,11 @@ from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import ServedModel
 from marpack.serving.page import PageApi, PageRenderer
 from marpack.serving.registry import Registry
-from marpack.serving.settings import Address
+from marpack.serving.settings import Address, GrpcSettings
 from marpack.torchserve.metrics import sample_system
+
+if TYPE_CHECKING:
+    from marpack.serving.grpc_server import GrpcServer
 
 _LOG = logging.getLogger(__name__)
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
@@ -36,7 +39,7 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP
 class Listening(Struct, frozen=True, tag_field="event", tag="listening"):
     """The log event of an address that the server listens on."""
 
-    what: str  # "inference", "management", "metrics", or "page"
+    what: str  # "inference", "management", "metrics", "page", or "gRPC"
     address: str
 
 
@@ -57,6 +60,7 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     metrics: Address | None = None
     metrics_may_fail: bool = False  # continue without metrics if their address, a default, is not available
     http: HttpSettings
+    grpc: GrpcSettings | None = None
     compat: bool = False
     open_inference: bool = False
     log_requests: bool = False
@@ -76,6 +80,7 @@ class Server:
         self.options = options
         self.registry = Registry()
         self.http = HttpServer(options.http)
+        self._fronts: list[HttpServer | GrpcServer] = [self.http]
         self.statistics = ServerStatistics()
         self._ending = asyncio.Event()
         self.core = ServingCore(
@@ -150,11 +155,12 @@ class Server:
                 task.add_done_callback(self._end_on_bug)
             await self._ending.wait()
             seconds = 0.0 if self.options.compat else self.options.http.drain
-            await self.http.drain(seconds, until=lambda: self._interrupted or self._bug is not None)
+            await asyncio.gather(*(front.drain(seconds, until=self._has_to_stop) for front in self._fronts))
         finally:
             for task in tasks:
                 task.cancel()
-            await self.http.close()
+            for front in self._fronts:
+                await front.close()
             await asyncio.gather(interrupt_loading(), *(model.stop() for model in list(self.registry)))
         if self._bug is not None:
             raise self._bug
@@ -166,6 +172,9 @@ class Server:
                 for name, value in (await asyncio.to_thread(sample_system)).items():
                     self.core.metrics.bind(name, *self.core.metrics.host).put(value)
             await asyncio.sleep(self.options.sample_seconds)
+
+    def _has_to_stop(self) -> bool:
+        return self._interrupted or self._bug is not None
 
     def end(self) -> None:
         """Finish accepted requests and end; called a second time, end at once."""
@@ -181,11 +190,8 @@ class Server:
     async def _listen(self) -> None:
         options = self.options
         page = PageApi(self.core, options.page) if options.page is not None else None
-        inference = InferenceApi(
-            self.core,
-            Admission(tokens=options.tokens, kind=TokenKind.INFERENCE, compat=options.compat),
-            page.routes if page else (),
-        )
+        admission = Admission(tokens=options.tokens, kind=TokenKind.INFERENCE, compat=options.compat)
+        inference = InferenceApi(self.core, admission, page.routes if page else ())
         management = ManagementApi(
             self.core,
             model_api=options.model_api,
@@ -218,6 +224,12 @@ class Server:
         if options.management is not None and not merged:
             _, guard = await self._open("management", options.management, management)
         management.admission.guard = guard
+        if options.grpc is not None:
+            from marpack.serving.grpc_server import GrpcServer  # noqa: PLC0415 - an extra, and only if it is on
+
+            grpc_server = GrpcServer(self.core, admission, options.grpc, options.http)
+            self._fronts.append(grpc_server)
+            _LOG.info(Listening("gRPC", await grpc_server.listen()))
 
     async def _open(self, what: str, address: Address, api: Api) -> tuple[Address, Guard]:
         bound, options = await self.http.listen(address, api.handle), self.options

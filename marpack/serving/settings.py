@@ -76,6 +76,14 @@ class Address(Struct, frozen=True):
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
 
+class GrpcSettings(Struct, frozen=True):
+    """Where the gRPC services listen, and how long a connection is used."""
+
+    address: Address
+    max_connection_age: int | None = None  # ms
+    max_connection_age_grace: int | None = None  # ms for the calls of a connection that has reached its age
+
+
 _DEFAULT_TIMEOUT = 120  # s
 _MAX_INT = 2**31 - 1  # of Java
 
@@ -201,12 +209,12 @@ def _parser(
     return parse
 
 
-def _integer(least: int) -> Callable[[str], int | None]:
+def _integer(least: int, most: int = _MAX_INT) -> Callable[[str], int | None]:
     def convert(text: str) -> int | None:
         value = parse_int(text.strip(), None)
-        return value if value is not None and value >= least else None
+        return value if value is not None and least <= value <= most else None
 
-    kind = f"a whole number from {least} to {_MAX_INT}"
+    kind = f"a whole number from {least} to {most}"
     return _parser(kind, "Write digits without a unit.", convert, "invalid-integer")
 
 
@@ -264,6 +272,11 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     inference_address: Annotated[Address | None, partial(Address.parse, default_port=80)] = None
     management_address: Annotated[Address | None, partial(Address.parse, default_port=8081)] = None
     metrics_address: Annotated[Address | None, partial(Address.parse, default_port=8082)] = None
+    grpc_inference_address: _Text = None  # a host
+    grpc_inference_port: Annotated[int | None, _integer(0, 65_535)] = None
+    grpc_inference_max_connection_age_ms: _Above0 = None
+    grpc_inference_max_connection_age_grace_ms: _Above0 = None
+    enable_grpc_ssl: _Flag = None
     load_models: _Words = ()
     allowed_urls: Annotated[tuple[re.Pattern[str], ...], _patterns] = ()  # of archives that a request may register
     models: Annotated[Models, partial(_decode, Models)] = {}  # settings of models that `load_models` or a request loads
@@ -398,10 +411,9 @@ def _unknown_properties(text: str) -> Iterator[str]:
 
 
 _REASONS = {
-    "marpack serves HTTP only, not gRPC": (
-        *("grpc_inference_address", "grpc_inference_port", "grpc_inference_max_connection_age_ms"),
-        *("grpc_inference_max_connection_age_grace_ms", "grpc_management_address", "grpc_management_port"),
-        *("grpc_management_max_connection_age_ms", "grpc_management_max_connection_age_grace_ms", "enable_grpc_ssl"),
+    "models are managed over HTTP only, not gRPC": (
+        *("grpc_management_address", "grpc_management_port", "grpc_management_max_connection_age_ms"),
+        "grpc_management_max_connection_age_grace_ms",
     ),
     "marpack does not serve TLS; put a proxy in front that ends it": (
         *("keystore", "keystore_pass", "keystore_type", "private_key_file", "certificate_file"),

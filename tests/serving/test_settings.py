@@ -170,9 +170,8 @@ def test_refuses(tmp_path: Path, text: str, what: str) -> None:
 
 NO_BOOLEAN = "enable_model_api is '{}', which counts as false; write true or false with nothing after it"
 NOTES = {
-    "grpc_inference_port=1\nenable_grpc_ssl=true": (
-        "grpc_inference_port, enable_grpc_ssl have no effect: marpack serves HTTP only, not gRPC"
-    ),
+    "grpc_inference_port=1\nenable_grpc_ssl=true": None,
+    "grpc_management_port=1": "grpc_management_port has no effect: models are managed over HTTP only, not gRPC",
     "vmargs=-Xmx4g": "vmargs has no effect: there is no Java process to tune",
     "use_env_allowed_urls=true": "use_env_allowed_urls has no effect: allowed_urls is read from the file only",
     "default_service_handler=h.py:handle": "default_service_handler has no effect: an archive names its own handler",
