@@ -92,9 +92,10 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 
-# A served model under load for so many minutes: nothing fails, nothing grows. SOAK=2 make soak: fewer.
+# A served model under load for so many minutes: nothing fails, nothing grows. SOAK=2 make soak: fewer. ABUSE=1: with
+# killed workers, clients that cancel and slow connections.
 soak: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.serve --part soak --minutes $(or $(SOAK),10)
+	$(BIN)/python -m benchmarks.serve --part soak --minutes $(or $(SOAK),10) $(if $(ABUSE),--abuse)
 
 # What a release has to show. RELEASE=--without-address make release-check: while the repository has no address.
 release-check: $(VENV)/.dev

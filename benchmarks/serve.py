@@ -1,10 +1,13 @@
 """Serving, beside a real TorchServe: CPU of a request, throughput, latency, memory, restarts, and minutes under load.
 
-    python -m benchmarks.serve [--part compare|restart|soak] [--repeat N] [--seconds N] [--minutes N] [--peer VENV/bin]
+    python -m benchmarks.serve [--part compare|restart|scrape|soak] [--repeat N] [--seconds N] [--peer VENV/bin]
+    python -m benchmarks.serve --part soak [--minutes N] [--abuse] [--slow N] [--kill-every SECONDS]
 
 compare: a handler that does nothing and the digits, each server in turn; `--peer` is the `bin` of an environment with
 TorchServe, without which its side is left out. restart: from `kill -9` of an idle worker to the next 200, without the
-handler's own imports and initialize. soak: minutes at 70 % of the maximum rate; nothing fails and nothing grows.
+handler's own imports and initialize. scrape: the metrics of an idle server, and requests beside scrapes. soak: minutes
+at 70 % of the maximum rate; nothing fails and nothing grows. With `--abuse`, a low rate beside slow connections,
+clients that cancel, and kills: only a killed worker's requests fail, and the server's memory stays.
 """
 
 import os
@@ -15,19 +18,25 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
 
-from benchmarks.servers import Body, Load, Server, marpack, send_steadily, torchserve
-from benchmarks.timing import DIGITS, MARPACK, NO_OP, ROOT, busy, parse, run, show
+from benchmarks.servers import HOST, Body, Load, Server, children, marpack, resident, send_steadily, torchserve
+from benchmarks.timing import DIGITS, MARPACK, NO_OP, ROOT, busy, parse, run, show, write_no_op
 
 _WARM_UP = 10  # seconds: the JVM compiles frequent calls
 _STARTS = 3
 _SLOW = 1500  # connections that are idle or slow
+_ABUSED_RATE, _CANCELLERS = 300, 16  # requests a second; clients that cancel, without a pause
+_ABUSED_GROWTH = 5.0  # MB from the second interval to the last
+_SCRAPES, _SCRAPE_MOST = 300, 5.0  # ms
 _SETTLED = 30.0  # seconds for the zygote to be ready
 _RESTART_MOST = 150.0  # ms, without the handler's own
 _SHARE, _GROWTH = 0.7, 0.02  # of the maximum rate; of memory from the first minute to the last
@@ -37,6 +46,8 @@ _NO_OPS = {
     "batches": "minWorkers: 1\nmaxWorkers: 1\nbatchSize: 8\nmaxBatchDelay: 5\n",
     "two": "minWorkers: 2\nmaxWorkers: 2\n",
 }
+# A handler that is often cancelled; its worker is forked, as it names torch.
+_SLEEPY = NO_OP.replace("def", "import time\nimport torch\ndef").replace("    ", "    time.sleep(0.02)\n    ")
 # The handler in a plain loop, without any server: calls a second.
 _BARE = """
 import sys, time
@@ -65,15 +76,19 @@ print(f"\\n{pace}")
 
 
 def main() -> int:
-    options = parse(__doc__, part="compare", repeat=5, seconds=4, minutes=10, peer=None)
-    if options.part != "restart" and shutil.which("wrk") is None:
+    abuse = {"abuse": False, "slow": 3000, "kill_every": 15.0, "interval": 60.0}
+    options = parse(__doc__, part="compare", repeat=5, seconds=4, minutes=10, peer=None, **abuse)
+    options.part = "abuse" if options.abuse else options.part
+    if options.part in {"compare", "soak"} and shutil.which("wrk") is None:
         raise SystemExit("wrk is needed: apt-get install wrk")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    parts = {"compare": compare, "restart": restart, "soak": soak}
+    parts = {"compare": compare, "restart": restart, "scrape": scrape, "soak": soak, "abuse": soak_abused}
     with tempfile.TemporaryDirectory(prefix="marpack-benchmark-") as name:
         folder = Path(name)
-        prepare(folder)
+        (folder / "kilobyte").write_bytes(b"x" * 1024)
+        if options.part in {"compare", "restart"}:
+            prepare(folder)
         return 0 if parts[options.part](folder, options) else 1
 
 
@@ -90,7 +105,6 @@ def prepare(folder: Path) -> None:
     run([*MARPACK, "build", folder / "project", "-o", folder / "digits.mar"])
     run([*MARPACK, "unpack", folder / "digits.mar", "-d", folder / "digits"])
     (folder / "bare.py").write_text(_BARE)
-    (folder / "kilobyte").write_bytes(b"x" * 1024)
     shutil.copyfile(DIGITS / "samples" / "seven.png", folder / "seven.png")
 
 
@@ -178,14 +192,23 @@ def no_op(folder: Path, options: Namespace, servers: dict[str, Server]) -> list[
     alone, beside = [], []
     for _ in range(max(2, options.repeat // 2)):
         alone.append(steady(ours, body, 500, options.seconds)[1])
-        command = [sys.executable, "-m", "benchmarks.servers", str(ours.port), "noop", str(_SLOW)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as slow:
-            slow.stdout.readline()
+        with slow_clients(ours, "noop", _SLOW):
             beside.append(steady(ours, body, 500, options.seconds)[1])
-            slow.terminate()
     texts = [f"{statistics.median(each):.2f} ms" for each in (beside, alone)]
     show(f"p99 beside {_SLOW} slow clients / without", *texts, statistics.median(beside) / statistics.median(alone))
     return met
+
+
+@contextmanager
+def slow_clients(server: Server, model: str, count: int, cancellers: int = 0) -> Iterator[None]:
+    """Hold slow connections, and let clients cancel requests to a model, in another process."""
+    command = [sys.executable, "-m", "benchmarks.servers", *map(str, (server.port, model, count, cancellers))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as slow:
+        slow.stdout.readline()
+        try:
+            yield
+        finally:
+            slow.terminate()
 
 
 def steady(server: Server, body: Body, rate: float, seconds: float) -> tuple[float, float]:
@@ -233,13 +256,8 @@ def restart(folder: Path, options: Namespace) -> bool:
     from marpack.runner.client import Worker
     from marpack.runner.process import Zygote
 
-    def children(pid: int) -> list[int]:
-        tasks = Path(f"/proc/{pid}/task").glob("*/children")
-        return [int(each) for task in tasks for each in task.read_text().split()]
-
     def restart_ms(server: Server) -> float:
-        # The handler's process is the only one with a supervisor between itself and the server.
-        (pid,) = [inner for outer in children(server.processes()[0]) for inner in children(outer)]
+        (pid,) = server.handlers()
         start = time.perf_counter()
         os.kill(pid, signal.SIGKILL)
         while not server.answers("digits", body):
@@ -258,7 +276,7 @@ def restart(folder: Path, options: Namespace) -> bool:
             first = server.wait_until_answers("digits", body) * 1000
             zygote.wait()
             until = time.monotonic() + _SETTLED
-            while len(children(server.processes()[0])) < 2 and time.monotonic() < until:
+            while len(children(server.pid)) < 2 and time.monotonic() < until:
                 time.sleep(0.1)
             time.sleep(first / 1000)  # it imports what the first worker has imported
             taken = [(restart_ms(server), own_ms()) for _ in range(options.repeat)]
@@ -272,7 +290,7 @@ def restart(folder: Path, options: Namespace) -> bool:
 def soak(folder: Path, options: Namespace) -> bool:
     """Load a server for minutes; each prints responses, memory and open files of the front and of the worker."""
     body, figures, failures = body_of(folder, "noop"), [], 0
-    with marpack([folder / "noop.mar"], folder) as server:
+    with marpack([write_no_op(folder / "noop")], folder) as server:
         server.wait_until_answers("noop", body)
         rate = _SHARE * server.load("noop", body, _WARM_UP).pace
         print(f"{rate:,.0f} requests a second", flush=True)
@@ -292,6 +310,81 @@ def soak(folder: Path, options: Namespace) -> bool:
     is_stable = not failures and len(memory) == len(last_memory) and not any(grown)
     print("nothing failed, nothing grew" if is_stable else "MISSED: requests failed, a worker ended, or something grew")
     return is_stable
+
+
+def soak_abused(folder: Path, options: Namespace) -> bool:
+    """Load a server beside slow connections, cancelled requests and kills; each interval prints the front's memory."""
+    body, memory, totals = body_of(folder, "noop"), [], Counter[str]()
+    ended = threading.Event()
+
+    def kill_workers() -> None:
+        while not ended.wait(options.kill_every):
+            for pid in server.handlers():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    totals["killed"] += 1
+
+    archives = [write_no_op(folder / "noop"), write_no_op(folder / "sleepy", _SLEEPY)]
+    with marpack(archives, folder) as server:
+        for archive in archives:
+            server.wait_until_answers(archive.name, body)
+        killer = threading.Thread(target=kill_workers)
+        with slow_clients(server, "sleepy", options.slow, _CANCELLERS):
+            killer.start()
+            try:
+                for number in range(1, max(2, options.minutes) + 1):
+                    taken = send_steadily(server.port, "noop", body, rate=_ABUSED_RATE, seconds=options.interval)
+                    memory.append(resident(server.pid) / 1e6)
+                    totals += Counter(
+                        answered=len(taken.milliseconds), lost=taken.died, failed=taken.failures - taken.died
+                    )
+                    counts = ", ".join(f"{count:,} {what}" for what, count in totals.items())
+                    print(f"interval {number}: {memory[-1]:.1f} MB; so far {counts}", flush=True)
+            finally:
+                ended.set()
+                killer.join()
+        for archive in archives:
+            server.wait_until_answers(archive.name, body)
+    grown = memory[-1] - memory[1]
+    is_stable = not totals["failed"] and totals["lost"] <= totals["killed"] and grown < _ABUSED_GROWTH
+    print(f"{grown:+.1f} MB from the second interval to the last; all workers came back")
+    print("only killed workers lost requests" if is_stable else "MISSED: other requests failed, or memory grew")
+    return is_stable
+
+
+def scrape(folder: Path, options: Namespace) -> bool:
+    """Time scrapes of an idle server, and requests beside them."""
+    body = body_of(folder, "noop")
+    with (
+        marpack([write_no_op(folder / "noop")], folder) as server,
+        closing(HTTPConnection(HOST, server.metrics_port)) as client,
+    ):
+
+        def scrape_ms() -> float:
+            started = time.perf_counter()
+            client.request("GET", "/metrics")
+            client.getresponse().read()
+            return (time.perf_counter() - started) * 1000
+
+        server.wait_until_answers("noop", body)
+        times = sorted(scrape_ms() for _ in range(_SCRAPES))
+        p50, p99 = times[_SCRAPES // 2], times[_SCRAPES * 99 // 100]
+        texts = f"{p50:.2f} ms", f"p99 {p99:.2f} ms"
+        met = show(f"scrape of an idle server / {_SCRAPE_MOST:.0f} ms", *texts, p50 / _SCRAPE_MOST, most=1)
+        alone, beside = [], []
+        for _ in range(options.repeat):
+            alone.append(steady(server, body, _ABUSED_RATE, options.seconds)[1])
+            ended = threading.Event()
+            scraper = threading.Thread(
+                target=lambda ended=ended: [scrape_ms() for _ in iter(partial(ended.wait, 0.05), True)]
+            )
+            scraper.start()
+            beside.append(steady(server, body, _ABUSED_RATE, options.seconds)[1])
+            ended.set()
+            scraper.join()
+    texts = [f"{statistics.median(each):.2f} ms" for each in (beside, alone)]
+    show("p99 of requests beside 20 scrapes/s / without", *texts, median_ratio(beside, alone))
+    return met
 
 
 if __name__ == "__main__":

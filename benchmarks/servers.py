@@ -1,13 +1,15 @@
 """marpack and a real TorchServe as servers, and their clients: wrk, one at a fixed rate, and many that are slow.
 
-    python -m benchmarks.servers PORT MODEL COUNT
+    python -m benchmarks.servers PORT MODEL COUNT [CANCELLERS]
 
-holds COUNT slow connections: a third is silent, a third sends a head byte by byte, a third a body. Closed ones come
-back. It prints a line once all are connected.
+holds COUNT slow connections: a third is idle after a response, a third sends a head byte by byte, a third a body.
+Closed ones come back. CANCELLERS clients send requests, whole or in part, and leave before the response. It prints a
+line once all slow ones are connected.
 """
 
 import asyncio
 import os
+import random
 import re
 import selectors
 import shutil
@@ -28,6 +30,7 @@ _START_SECONDS = 90.0
 _PATIENCE = 10.0  # seconds after the last request that responses are waited for
 _LOOK = 0.05  # seconds that are waited at once where nothing is to be sent
 _PAUSE = 1.0  # seconds between two bytes of a slow client
+_LEAVES = 0.1  # seconds after which a client that cancels is gone
 _TICK = os.sysconf("SC_CLK_TCK")
 _PROPERTIES = """\
 inference_address=http://{host}:{inference}
@@ -76,8 +79,16 @@ class Load(NamedTuple):
 class Server:
     """One server in a process tree of its own; a context manager that leaves no process behind."""
 
-    def __init__(self, command: Sequence[str | Path], folder: Path, port: int, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        folder: Path,
+        port: int,
+        environment: Mapping[str, str],
+        metrics_port: int = 0,
+    ) -> None:
         self.port = port
+        self.metrics_port = metrics_port
         self.started = time.perf_counter()
         self._log = (folder / f"{port}.log").open("wb")
         self._process = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL,
@@ -121,16 +132,22 @@ class Server:
         """Return the process ids of the whole tree, the front's first."""
         tree = [self._process.pid]
         for pid in tree:
-            with suppress(FileNotFoundError):
-                for children in Path(f"/proc/{pid}/task").glob("*/children"):
-                    tree += map(int, children.read_text().split())
+            tree += children(pid)
         is_front = {pid: Path(f"/proc/{pid}/comm").read_text().strip() == "java" for pid in tree}
         return sorted(tree, key=lambda pid: not is_front[pid])
 
+    @property
+    def pid(self) -> int:
+        """The process id of the first process."""
+        return self._process.pid
+
+    def handlers(self) -> list[int]:
+        """Return the processes of marpack's handlers: each has a supervisor between itself and the server."""
+        return [inner for outer in children(self.pid) for inner in children(outer)]
+
     def memory(self) -> list[int]:
         """Return the bytes resident of each process, the front's first."""
-        statuses = [Path(f"/proc/{pid}/status").read_text() for pid in self.processes()]
-        return [int(re.search(r"VmRSS:\s+(\d+)", status)[1]) * 1024 for status in statuses]
+        return [resident(pid) for pid in self.processes()]
 
     def descriptors(self) -> list[int]:
         """Return how many files each process has open, the front's first."""
@@ -155,7 +172,7 @@ def marpack(archives: Sequence[Path], folder: Path, environment: Mapping[str, st
     inference, metrics = ports(2)
     command = [sys.executable, "-m", "marpack", "serve", *archives]
     command += ["--port", str(inference), "--metrics-port", str(metrics)]
-    return Server(command, folder, inference, os.environ | (environment or {}))
+    return Server(command, folder, inference, os.environ | (environment or {}), metrics)
 
 
 def torchserve(
@@ -183,6 +200,18 @@ def torchserve(
     return Server(command, home, given["inference"], kept | (environment or {}))
 
 
+def resident(pid: int) -> int:
+    """Return the resident bytes of a process."""
+    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) * 1024
+
+
+def children(pid: int) -> list[int]:
+    """Return the process ids of a process's children."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return [int(each) for task in Path(f"/proc/{pid}/task").glob("*/children") for each in task.read_text().split()]
+    return []
+
+
 def ports(count: int) -> list[int]:
     """Return free ports."""
     with ExitStack() as stack:
@@ -197,6 +226,7 @@ class Latencies(NamedTuple):
 
     milliseconds: list[float]  # of responses with 200, ascending
     failures: int  # other responses, and missing ones
+    died: int  # those of the failures whose worker ended
 
     def percentile(self, part: float) -> float:
         """Return the milliseconds that so many of a hundred stay under."""
@@ -231,11 +261,16 @@ class _Client:
         length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
         return int(head[9:12]) if len(body) >= length else None
 
+    @property
+    def worker_died(self) -> bool:
+        """Whether the response says that the worker ended."""
+        return b"Worker died" in self._arrived
+
 
 def send_steadily(port: int, model: str, body: Body, *, rate: float, seconds: float, clients: int = 32) -> Latencies:
     """Send `rate` requests a second over kept connections, evenly spaced; a late one counts from its due time."""
     message = body.message(model)
-    taken, sent, answered = [], 0, 0
+    taken, sent, answered, died = [], 0, 0, 0
     with selectors.SelectSelector() as selector:  # its timeouts are the only ones finer than a millisecond
         idle = deque(_connected(port, selector) for _ in range(clients))
         begun = now = time.perf_counter()
@@ -253,6 +288,7 @@ def send_steadily(port: int, model: str, body: Body, *, rate: float, seconds: fl
                 if status == 200:
                     taken.append((time.perf_counter() - client.due) * 1000)
                 else:  # the server closes such a connection, or has done so
+                    died += client.worker_died
                     selector.unregister(client.socket)
                     client.socket.close()
                     client = _connected(port, selector)
@@ -260,7 +296,7 @@ def send_steadily(port: int, model: str, body: Body, *, rate: float, seconds: fl
             now = time.perf_counter()
         for key in list(selector.get_map().values()):
             key.data.socket.close()
-    return Latencies(sorted(taken), sent - len(taken))
+    return Latencies(sorted(taken), sent - len(taken), died)
 
 
 def _connected(port: int, selector: selectors.BaseSelector) -> _Client:
@@ -286,9 +322,21 @@ async def hold(port: int, begin: bytes, drip: bytes, connected: asyncio.Semaphor
         await asyncio.sleep(_PAUSE)
 
 
-async def hold_slowly(port: int, model: str, count: int) -> None:
-    line = f"POST /predictions/{model} HTTP/1.1\r\nHost: {HOST}\r\n".encode()
-    kinds = ((b"", b""), (line + b"x-slow: ", b"x"), (line + b"Content-Length: 1000000\r\n\r\n", b"x"))
+async def cancel(port: int, message: bytes) -> None:
+    """Send requests, whole or in part, and leave before or after a worker takes them."""
+    while True:
+        with suppress(OSError):
+            _, writer = await asyncio.open_connection(HOST, port)
+            writer.write(message[: random.choice((len(message), len(message) - 1))])
+            await asyncio.sleep(random.uniform(0, _LEAVES))
+            random.choice((writer.close, writer.transport.abort))()
+
+
+async def hold_slowly(port: int, model: str, count: int, cancellers: int = 0) -> None:
+    head = f"Host: {HOST}\r\n"
+    line = f"POST /predictions/{model} HTTP/1.1\r\n{head}".encode()
+    idle = f"GET /ping HTTP/1.1\r\n{head}\r\n".encode()
+    kinds = ((idle, b""), (line + b"x-slow: ", b"x"), (line + b"Content-Length: 1000000\r\n\r\n", b"x"))
     connected = asyncio.Semaphore(0)
     tasks = []
     for number in range(count):
@@ -298,8 +346,9 @@ async def hold_slowly(port: int, model: str, count: int) -> None:
     for _ in range(count):
         await connected.acquire()
     print("connected", flush=True)
-    await asyncio.gather(*tasks)
+    whole = line + b"Content-Length: 1000\r\n\r\n" + b"x" * 1000
+    await asyncio.gather(*tasks, *(cancel(port, whole) for _ in range(cancellers)))
 
 
 if __name__ == "__main__":
-    asyncio.run(hold_slowly(int(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
+    asyncio.run(hold_slowly(int(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])))

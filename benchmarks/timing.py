@@ -4,6 +4,7 @@ Each figure is printed with the load average of the last minute.
 """
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -22,9 +23,12 @@ Command = list[str | Path]
 
 
 def parse(description: str | None, **defaults: Any) -> argparse.Namespace:
-    """Parse the options of a benchmark, each with its default; None stands for a path."""
+    """Parse the options of a benchmark, each with its default; None stands for a path, False for a flag."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in defaults.items():
+        if default is False:
+            parser.add_argument(f"--{name}", action="store_true")
+            continue
         kind = Path if default is None else type(default)
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=default, help=f"[{default}]")
     return parser.parse_args()
@@ -99,10 +103,10 @@ def build_digits(folder: Path) -> Path:
     return folder / "digits.mar"
 
 
-def write_no_op(folder: Path) -> Path:
-    """Write a model folder whose handler does nothing."""
+def write_no_op(folder: Path, handler: str = NO_OP) -> Path:
+    """Write a model folder of the folder's name, whose handler does nothing."""
     (folder / "MAR-INF").mkdir(parents=True)
-    (folder / "handler.py").write_text(NO_OP)
-    manifest = '{"runtime": "python", "model": {"modelName": "noop", "handler": "handler.py"}}'
-    (folder / "MAR-INF" / "MANIFEST.json").write_text(manifest)
+    (folder / "handler.py").write_text(handler)
+    manifest = {"runtime": "python", "model": {"modelName": folder.name, "handler": "handler.py"}}
+    (folder / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
     return folder

@@ -382,6 +382,9 @@ class ServeOptions(_ServeArguments, frozen=True, kw_only=True):
     ] = ()
 
     log_requests: Annotated[bool, _Logging("Log one line per request.", daily=True)] = False
+    log_slow: Annotated[
+        float | None, _Logging("Log each request that takes longer, as a warning.", parse="seconds")
+    ] = None
     log_format: Annotated[Literal["text", "json"], _Logging("Format of all log lines.")] = "text"
     reload: Annotated[bool, _Logging("Reload a model when its files change.", daily=True)] = False
     compat: Annotated[

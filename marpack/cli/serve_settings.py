@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import socket
 import sys
@@ -216,6 +217,7 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             open_inference=bool(config.ts_open_inference_protocol),
             sample_seconds=None if config.disable_system_metrics else config.metric_time_interval or 60,
             log_requests=options.log_requests,
+            log_slow=options.log_slow or math.inf,
             model_api=self._model_api(loader),
             tokens=None
             if file is None

@@ -2,14 +2,14 @@
 
 import logging
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Literal
 
 import click
-import msgspec
 from msgspec import Struct
 
 from marpack.errors import MarpackError
@@ -28,6 +28,8 @@ from marpack.serving.server import Listening, Reloaded
 from marpack.version import __version__
 
 SERVER_LOG = logging.getLogger("marpack.serving")
+# Characters in JSON that a terminal, or a reader of lines, may obey.
+_CONTROL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _MAX_CAUSES = 8  # that the summary lists
 _MAX_CHANGED = 3  # files that a reload lists
 
@@ -59,7 +61,8 @@ class JsonFormatter(logging.Formatter):
         """Return an event with its time; a message without an event is a note."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         event = record.msg if isinstance(record.msg, Struct) else {"event": "note", "message": record.getMessage()}
-        return f'{{"time":"{at}",{msgspec.json.encode(event).decode()[1:]}'
+        line = f'{{"time":"{at}","level":"{record.levelname.lower()}",{to_json(event).decode()[1:]}'
+        return line if line.isprintable() else _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
 class TextFormatter(logging.Formatter):
@@ -79,21 +82,29 @@ class TextFormatter(logging.Formatter):
             self._failures.pop(event.model, None)
         lines: list[str] = []
         if isinstance(error, LoadError) and not is_known:
-            lines += load_error_lines(error)
+            lines += _indented(load_error_lines(error))
         elif isinstance(error, MarpackError) and not is_known:
-            lines += error_lines(error)
+            lines += _indented(error_lines(error))
         if isinstance(event, HandlerFailed):
-            lines += trouble_lines(event.trouble)
-        elif isinstance(event, Struct):
-            lines.append(_event_text(event))
+            lines += _indented(trouble_lines(event.trouble))
+        elif isinstance(event, Summary):
+            lines += _summary_lines(event)
         else:
-            lines.append(f"{click.style('note', fg='cyan')} {visible(record.getMessage())}")
+            text = _event_text(event if isinstance(event, Struct) else record.getMessage())
+            is_slow = isinstance(event, Answered) and record.levelno == logging.WARNING
+            text = f"{click.style('slow', fg='yellow')} {text}" if is_slow else text
+            lines.append(text.replace("\n", "\N{REPLACEMENT CHARACTER}"))
         text = "\n".join(lines)
         return text if sys.stderr.isatty() and not os.environ.get("NO_COLOR") else click.unstyle(text)
 
 
-def _event_text(event: Struct) -> str:
-    """Return an event as styled text."""
+def _indented(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines; a mark precedes the rest of a text of several lines, which may imitate an event."""
+    return (line.replace("\n", "\n    │ ") for line in lines)
+
+
+def _event_text(event: Struct | str) -> str:
+    """Return an event, or a note, as styled text."""
     match event:
         case Listening():
             use = _dim(" in a browser: try a model") if event.what == "page" else ""
@@ -112,7 +123,8 @@ def _event_text(event: Struct) -> str:
             status = click.style(str(event.status or "gone"), fg="green" if 200 <= event.status < 400 else "red")
             parts = {"queue": event.queue_ms, "handler": event.handler_ms}
             shares = ", ".join(f"{name} {duration(value)}" for name, value in parts.items() if value is not None)
-            took = f"{duration(event.milliseconds)}{f' ({shares})' if shares else ''} {event.id}"
+            model = f"{event.model} {event.version} " if event.model else ""
+            took = f"{model}{duration(event.milliseconds)}{f' ({shares})' if shares else ''} {event.id}"
             return f"{status} {visible(event.method)} {visible(event.target)} {_dim(took)}"
         case MetricLogged():
             return _dim(event.line)
@@ -121,13 +133,15 @@ def _event_text(event: Struct) -> str:
             names = ", ".join(event.changed[:_MAX_CHANGED]) + (f" and {more} more" if more > 0 else "")
             outcome = "the model is unchanged" if event.kept else "reloaded"
             return f"{click.style('reload', fg='cyan')} {visible(event.model)}: {visible(names)} changed, {outcome}"
-        case Summary():
-            times = event.milliseconds
-            spread = f", p50 {duration(times.p50)}, p99 {duration(times.p99)}" if times else ""
-            failures = list(event.failures.items())[:_MAX_CAUSES]
-            causes = (f"\n  {click.style(f'{count:,}', fg='red')} {visible(cause)}" for cause, count in failures)
-            return f"{_dim('served')} {event.requests:,} requests{spread}{''.join(causes)}"
-    return visible(str(event))
+    return f"{click.style('note', fg='cyan')} {visible(str(event))}"
+
+
+def _summary_lines(event: Summary) -> Iterator[str]:
+    times = event.milliseconds
+    spread = f", p50 {duration(times.p50)}, p99 {duration(times.p99)}" if times else ""
+    yield f"{_dim('served')} {event.requests:,} requests{spread}"
+    for cause, count in list(event.failures.items())[:_MAX_CAUSES]:
+        yield f"  {click.style(f'{count:,}', fg='red')} {visible(cause)}"
 
 
 def _dim(text: str) -> str:

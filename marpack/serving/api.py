@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import math
 import random
 import re
 import time
@@ -18,6 +19,7 @@ from msgspec import Struct
 from marpack.errors import shortened
 from marpack.runner.results import Percentiles, Reservoir
 from marpack.serving.http import Headers, HttpRequest, Reply
+from marpack.serving.jobs import Job
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import ServedModel
 from marpack.serving.registry import Registry
@@ -32,8 +34,9 @@ JSON = "application/json"
 _LOG = logging.getLogger(__name__)
 _CHALLENGE = (("WWW-Authenticate", "Bearer"),)
 _BITS = random.Random().getrandbits  # noqa: S311 - an id, not a secret; the system's source takes as long as a response
-_MAX_CAUSES = 100  # that are counted separately
+_MAX_CAUSES = 4  # of a status and a route that are counted separately
 _MAX_CAUSE = 200  # characters of one
+_MAX_CACHED = 256  # characters of a path whose route is kept
 
 
 class Answered(Struct, frozen=True, kw_only=True, tag_field="event", tag="answered"):
@@ -57,17 +60,22 @@ class ServerStatistics:
     def __init__(self) -> None:
         self.requests = 0
         self.failures: Counter[str] = Counter()  # by status and message: "503 Prediction failed"
+        self._causes: Counter[tuple[int, str]] = Counter()  # messages of a status and a route
         self._durations = Reservoir()  # ms
 
-    def add(self, status: int, milliseconds: float, cause: str = "") -> None:
-        """Count one response; the status is 0 if the client was gone."""
+    def add(self, status: int, milliseconds: float, cause: str = "", route: str = "") -> None:
+        """Count one response of a route; the status is 0 if the client was gone."""
         self.requests += 1
         self._durations.add(milliseconds)
         if 200 <= status < 400:
             return
         text = shortened(f"{status} {cause}", _MAX_CAUSE) if status else "the client was gone"
-        is_counted = text in self.failures or len(self.failures) < _MAX_CAUSES  # handlers write causes of any number
-        self.failures[text if is_counted else "other failures"] += 1
+        if text not in self.failures:  # clients and handlers write causes of any number
+            if self._causes[status, route] == _MAX_CAUSES:
+                text = f"{status} {route} with other messages"
+            else:
+                self._causes[status, route] += 1
+        self.failures[text] += 1
 
     def percentiles(self) -> Percentiles | None:
         """Return the percentiles of response times in ms; None before the first response."""
@@ -84,6 +92,7 @@ class ServingCore(Struct, frozen=True, kw_only=True):
     compat: bool = False  # imitate TorchServe also where its behavior is harmful
     open_inference: bool = False  # the setting ts_open_inference_protocol
     log_requests: bool = False
+    log_slow: float = math.inf  # seconds; a request that takes longer is logged as a warning
 
     @property
     def is_healthy(self) -> bool:
@@ -91,13 +100,16 @@ class ServingCore(Struct, frozen=True, kw_only=True):
         return self.registry.is_healthy_for_torchserve if self.compat else self.registry.is_ready
 
     def record(self, exchange: "Exchange", response: Response | None) -> None:
-        """Count a response, and log it if requests are logged; None: the client is gone."""
+        """Count a response, and log it if it is slow or requests are logged; None: the client is gone."""
         status = response.status if response else 0
         milliseconds = (time.perf_counter() - exchange.began) * 1000
-        self.statistics.add(status, milliseconds, failure_of(response) if response and response.failed else "")
-        if self.log_requests:
-            head, model = exchange.head, exchange.model
-            _LOG.info(
+        cause = failure_of(response) if response and response.failed else ""
+        self.statistics.add(status, milliseconds, cause, exchange.route)
+        is_slow = milliseconds > self.log_slow * 1000
+        if self.log_requests or is_slow:
+            head, model, job = exchange.head, exchange.model, exchange.job
+            _LOG.log(
+                logging.WARNING if is_slow else logging.INFO,
                 Answered(
                     id=exchange.id,
                     method=head.method,
@@ -107,9 +119,9 @@ class ServingCore(Struct, frozen=True, kw_only=True):
                     milliseconds=milliseconds,
                     model=model.name if model else None,
                     version=model.version if model else None,
-                    queue_ms=exchange.queue_ms,
-                    handler_ms=exchange.handler_ms,
-                )
+                    queue_ms=job.queue_ms if job else None,
+                    handler_ms=job.handler_ms if job else None,
+                ),
             )
 
 
@@ -135,16 +147,16 @@ class Head(Protocol):
 class Exchange:
     """One request and the facts about its response, for the log and the statistics."""
 
-    __slots__ = ("began", "handler_ms", "head", "id", "model", "queue_ms")
+    __slots__ = ("began", "head", "id", "job", "model", "route")
 
     def __init__(self, head: Head) -> None:
         self.began = time.perf_counter()
         digits = f"{_BITS(128):032x}"  # a UUID of version 4, in a third of the time that the library takes
         self.id = f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{'89ab'[_BITS(2)]}{digits[17:20]}-{digits[20:]}"
         self.head = head
+        self.route = ""  # its path, once it is found
         self.model: ServedModel | None = None
-        self.queue_ms: float | None = None
-        self.handler_ms: float | None = None
+        self.job: Job | None = None
 
 
 class Call(Exchange):
@@ -232,7 +244,8 @@ class Api:
         call = Call(request, query)
         try:
             request.check_length()
-            route, given = self._find_cached(request.method, path)
+            route, given = (self._find_cached if len(path) <= _MAX_CACHED else self._find)(request.method, path)
+            call.route = route.path
             if route.admit is not None:
                 route.admit(call)
             reply = await route.operation(call, **given)

@@ -214,7 +214,7 @@ async def submit(exchange: Exchange, model: ServedModel, version: str | None, re
     exchange.model = model
     is_named = version is not None
     model.metrics.count_request(named_version=is_named)
-    job = model.submit(request, named_version=version or "")
+    exchange.job = job = model.submit(request, named_version=version or "")
     if model.settings.client_timeout:
         try:
             async with asyncio.timeout(model.settings.client_timeout / 1000):
@@ -223,11 +223,10 @@ async def submit(exchange: Exchange, model: ServedModel, version: str | None, re
             response = error_response(500, "Worker died.")
     else:
         response = await model.response(job)
-    exchange.queue_ms, exchange.handler_ms = job.queue_ms, job.handler_ms
     if isinstance(response, StreamedResponse) or not response.failed:
         milliseconds = job.milliseconds
         model.latencies.append(milliseconds)
-        model.metrics.count_response(milliseconds, exchange.queue_ms, job.handler_ms or 0.0, named_version=is_named)
+        model.metrics.count_response(milliseconds, job.queue_ms, job.handler_ms or 0.0, named_version=is_named)
     if isinstance(response, StreamedResponse):
         return Reply(response=response.head, stream=response, request_id=exchange.id)
     if is_no_answer(response):  # TorchServe lets such a client wait forever

@@ -222,9 +222,8 @@ class ManagementApi(Api):
             return call.json([describe_model(model)])
         sent = [pair for pair in read_headers(call.request.headers) if pair[0].lower() not in _SET_BY_US]
         headers = (("content-length", "0"), *sent, ("describe", "True"))
-        job = model.submit(Request(id=call.id, parts=(), headers=headers), describes=True)
+        call.job = job = model.submit(Request(id=call.id, parts=(), headers=headers), describes=True)
         response = await job.response
-        call.queue_ms, call.handler_ms = job.queue_ms, job.handler_ms
         if isinstance(response, StreamedResponse):
             response = await response.whole()
         if not response.status:

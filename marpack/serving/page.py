@@ -182,7 +182,6 @@ class PageApi:
         response = await found.response(job)
         if isinstance(response, StreamedResponse):
             response = await response.whole()
-        call.queue_ms, call.handler_ms = job.queue_ms, job.handler_ms
         found.latencies.append(job.milliseconds)
         stages = {} if job.handler_ms is None else {"handle": job.handler_ms}
         outcome = BatchResult(responses=(response,), stages=stages, troubles=job.troubles)

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import math
 import os
 import signal
 import socket
@@ -64,6 +65,7 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     compat: bool = False
     open_inference: bool = False
     log_requests: bool = False
+    log_slow: float = math.inf  # seconds
     model_api: ModelApi | None = None  # None: requests cannot register or unregister models
     tokens: Tokens | None = None
     page: PageRenderer | None = None  # None: no page to try models on
@@ -91,6 +93,7 @@ class Server:
             compat=options.compat,
             open_inference=options.open_inference,
             log_requests=options.log_requests,
+            log_slow=options.log_slow,
         )
         self._leaving: set[asyncio.Task[None]] = set()  # of replaced models
         self._numbers = itertools.count(options.first_worker)

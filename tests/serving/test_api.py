@@ -1,13 +1,16 @@
 """The table of routes: its OpenAPI documents, the ids of requests, and the statistics of responses."""
 
 import asyncio
+import gc
 import json
+import tracemalloc
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lazy import openapi_spec_validator
+from serving.served import pack, served
 
 from marpack.protocol.messages import Load
 from marpack.serving.access import Admission, TokenKind
@@ -111,21 +114,61 @@ def test_bodies_and_queries() -> None:
     }
 
 
-def test_failures_are_counted_by_cause_in_bounded_memory():
+def test_failures_are_counted_by_status_and_route_in_bounded_memory():
     statistics = ServerStatistics()
     for number in range(10_000):
-        statistics.add(500, 1.0, f"failure {number} {'x' * 1000}")
+        statistics.add(404, 1.0, f"failure {number} {'x' * 1000}", "/ping")
     for status in (503, 503, 0, 200):
-        statistics.add(status, 1.0, "failure 0" if status == 503 else "")
+        statistics.add(status, 1.0, "failure 0" if status == 503 else "", "/ping")
     assert statistics.requests == 10_004
     assert sum(statistics.failures.values()) == 10_003
-    assert len(statistics.failures) < 200
+    assert len(statistics.failures) < 10
+    assert statistics.failures["503 failure 0"] == 2  # the others do not hide it
     assert max(map(len, statistics.failures)) < 300
     known = ServerStatistics()
     for status, cause in ((500, "a"), (500, "a"), (503, ""), (0, ""), (204, "")):
         known.add(status, 1.0, cause)
     assert known.failures.items() >= {"500 a": 2, "503": 1}.items()
     assert sorted(known.failures.values()) == [1, 1, 2]
+
+
+def test_no_path_and_no_method_of_clients_is_kept(tmp_path: Path):
+    paths = (
+        "/predictions/{}",
+        "/predictions/m/{}",
+        "/{}/predict",
+        "/models/{}/invoke",
+        "/v2/models/{}/ready",
+        "/{}?{}",
+    )
+    methods = ("GET", "POST", "PATCH", "TRACE", "M{}")
+
+    def rows() -> set[bytes]:
+        return {
+            line.rpartition(b" ")[0] for line in server.request("GET", "/metrics", at=server.metrics)[2].splitlines()
+        }
+
+    def attack(begin: int, end: int) -> None:
+        for number in range(begin, end):
+            path = paths[number % len(paths)].format(f"{number}-{'x' * 3000}", number)
+            port = (server.inference, server.management, server.metrics)[number % 8 % 3]
+            assert server.request(methods[number % len(methods)].format(number), path, at=port)[0] >= 400
+
+    with served(pack(tmp_path, "m.mar", "def handle(data, context):\n    return data")) as server:
+        attack(0, 400)
+        rows()  # counts a response
+        before, failures = rows(), server.server.statistics.failures
+        tracemalloc.start()
+        try:
+            attack(400, 1000)
+            gc.collect()
+            grown = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        assert rows() == before
+        assert len(failures) < 100
+        assert sum(failures.values()) + 200 == 1000  # the parser refuses every fifth method
+        assert grown < 1_000_000
 
 
 def test_the_id_of_a_request_is_a_random_uuid():

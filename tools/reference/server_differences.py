@@ -76,8 +76,8 @@ class ServerDifference(Enum):
     LOGS = (
         "logs",
         "six files in `logs/`, in log4j's format",
-        "stderr, as text or, with `--log-format json`, as one object per line with id, status and milliseconds",
-        "containers collect stderr; the id identifies a request",
+        "stderr, as text or JSON (`--log-format json`)",
+        "containers collect stderr",
     )
     SNAPSHOTS = (
         "changes by the management API",
