@@ -178,7 +178,7 @@ class PageApi:
         content_type = call.request.header("content-type") or ""
         sent = (("Content-Type", content_type),) if content_type else ()
         request = receive(sent, body, request_id=call.id, limit=call.request.max_size)
-        job = found.submit(request, named_version=version)
+        call.job = job = found.submit(request, named_version=version)
         response = await found.response(job)
         if isinstance(response, StreamedResponse):
             response = await response.whole()
