@@ -47,8 +47,9 @@ class Scene:
 
     name: str
     models: Mapping[str, str]  # "name 1.0" → the source of its handler
+    fragile: str = ""  # a model that gets no request before the exchanges
     settings: Mapping[str, str] = field(default_factory=dict)
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[Any, ...]  # each an Exchange, or an Rpc of conformance.grpc_calls
 
 
 def have(exchange: Exchange, address: tuple[str, int]) -> dict[str, Any]:

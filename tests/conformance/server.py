@@ -7,13 +7,14 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any, Self
 from urllib.parse import quote, urlencode
 
-from conformance.wire import Answer, Message, exchange, wait_for
+from conformance.wire import Answer, Headers, Message, exchange, wait_for
 from serving.forked import ForkedServer
 
 START_SECONDS = 60.0
@@ -47,6 +48,33 @@ class Server:
     def management(self) -> tuple[str, int]:
         """The address that registers models."""
         return HOST, self._ports["management"]
+
+    @property
+    def grpc(self) -> str:
+        """The address that answers predictions over gRPC."""
+        return f"{HOST}:{self._ports['grpc_inference']}"
+
+    @property
+    def requires_tokens(self) -> bool:
+        """Whether requests need a token."""
+        return self._settings.get("disable_token_authorization") == "false"
+
+    def key(self, kind: str) -> str:
+        """Return a key of key_file.json: inference or management."""
+        key: str = json.loads(self.folder.joinpath("key_file.json").read_text())[kind]["key"]
+        return key
+
+    def wait_for(self, address: tuple[str, int], target: str, kind: str = "inference") -> None:
+        """Return once a GET of the target answers 200, with a key if the server requires one."""
+        file = self.folder / "key_file.json"
+        until = time.monotonic() + START_SECONDS
+        while self.requires_tokens and not (file.is_file() and file.stat().st_size) and time.monotonic() < until:
+            time.sleep(0.1)
+        wait_for(address, target, self.authorization(kind), seconds=START_SECONDS)
+
+    def authorization(self, kind: str = "inference") -> Headers:
+        """Return the header with a key, if the server requires one."""
+        return (("Authorization", f"Bearer {self.key(kind)}"),) if self.requires_tokens else ()
 
     @property
     def log(self) -> str:
@@ -84,8 +112,8 @@ class Server:
         return [*start, "--ts-config", self.folder / "config.properties", *models]
 
     def _wait(self) -> None:
-        wait_for(self.inference, "/ping", seconds=START_SECONDS)
-        wait_for(self.management, "/models", seconds=START_SECONDS)
+        self.wait_for(self.inference, "/ping")
+        self.wait_for(self.management, "/models", "management")
 
     def __exit__(self, *_: object) -> None:
         self.stop()

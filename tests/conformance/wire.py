@@ -118,12 +118,12 @@ def _sized(stream: BinaryIO, size: int) -> tuple[bytes, str]:
     return bytes(body), "complete"
 
 
-def wait_for(address: tuple[str, int], target: str, *, seconds: float) -> None:
+def wait_for(address: tuple[str, int], target: str, headers: Headers = (), *, seconds: float) -> None:
     """Return once a GET of the target answers 200; raises TimeoutError."""
     limit = time.monotonic() + seconds
     while time.monotonic() < limit:
         try:
-            if exchange(address, Message("GET", target), seconds=2.0).status == 200:
+            if exchange(address, Message("GET", target, headers), seconds=2.0).status == 200:
                 return
         except OSError:
             pass
