@@ -350,7 +350,8 @@ def fetch_whole(
                 count += len(block)
                 check_size(count, maximum, where)
                 file.write(block)
-                sha.update(block)
+                if sha256 is not None:
+                    sha.update(block)
                 if progress is not None:
                     progress(len(block))
             if sha256 is not None and sha.hexdigest() != sha256:

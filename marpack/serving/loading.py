@@ -157,8 +157,10 @@ class RemoteStore(Struct, frozen=True, kw_only=True):
         except ArchiveError as error:
             message = f"Failed to download archive from: {shown}: {error.what}"
             raise RequestError(message, kind="DownloadArchiveException") from None
-        with path.open("rb") as file:
-            _LOG.info("fetched %s with the digest sha256:%s", shown, hashlib.file_digest(file, "sha256").hexdigest())
+        if sha256 is None:
+            with path.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        _LOG.info("fetched %s with the digest sha256:%s", shown, sha256)
         return path
 
     def _allows(self, url: str) -> bool:

@@ -91,8 +91,11 @@ def refusal(remote: RemoteStore, url: str, digest: str | None = None) -> Request
     return refused.value
 
 
-def test_an_allowed_address_is_fetched_by_its_digest(remote, site: Site, archive: bytes, digest: str, caplog):
+def test_an_allowed_address_is_fetched_by_its_digest(
+    remote, site: Site, archive: bytes, digest: str, caplog, monkeypatch
+):
     caplog.set_level("INFO", "marpack.serving.loading")
+    monkeypatch.delattr("hashlib.file_digest")  # the digest is known
     store = remote(f"{site.url}/.*")
     path = store.fetch(f"{site.url}/a/probe.mar?signature=secret", digest)
     assert (path.name, path.read_bytes()) == ("probe.mar", archive)
@@ -207,7 +210,8 @@ def test_a_redirect_has_to_be_allowed_as_well(remote, site: Site, archive: bytes
         inner.close()
 
 
-def test_https_needs_no_digest_and_its_certificate_is_checked(remote, archive: bytes, monkeypatch):
+def test_https_needs_no_digest_and_its_certificate_is_checked(remote, archive: bytes, digest: str, caplog, monkeypatch):
+    caplog.set_level("INFO", "marpack.serving.loading")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATE)
     site = Site(archive, context)
@@ -216,6 +220,7 @@ def test_https_needs_no_digest_and_its_certificate_is_checked(remote, archive: b
         assert refusal(store, url).kind == "DownloadArchiveException"
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(CERTIFICATE))
         assert store.fetch(url, None).read_bytes() == archive
+        assert digest in caplog.text
     finally:
         site.close()
 
