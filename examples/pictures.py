@@ -7,7 +7,7 @@ from random import Random
 import torch
 from PIL import Image, ImageDraw
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 Size = tuple[int, int]  # width, height in pixels
 Box = tuple[float, float, float, float]  # x1, y1, x2, y2 in pixels
 Points = list[tuple[float, float]]
@@ -36,7 +36,7 @@ class Shape:
     y: float
     radius: float
     turn: float
-    colour: Colour
+    color: Color
 
     @property
     def box(self) -> Box:
@@ -70,7 +70,7 @@ def draw(random: Random, size: Size, shapes: list[Shape]) -> Image.Image:
     picture = _background(random, (size[0] * _FINE, size[1] * _FINE))
     pen = ImageDraw.Draw(picture)
     for shape in shapes:
-        _fill(pen, shape, shape.colour, _FINE)
+        _fill(pen, shape, shape.color, _FINE)
     return picture.reduce(_FINE)
 
 
@@ -102,13 +102,13 @@ def crop(picture: Image.Image, how: Image.Resampling = Image.Resampling.BILINEAR
     return large.crop((left, top, left + 224, top + 224))
 
 
-def _fill(pen: ImageDraw.ImageDraw, shape: Shape, colour: Colour | int, scale: int) -> None:
+def _fill(pen: ImageDraw.ImageDraw, shape: Shape, color: Color | int, scale: int) -> None:
     if shape.kind in {"circle", "ring"}:
         width = round(shape.radius * scale * 0.4) if shape.kind == "ring" else 0
         box = [side * scale for side in shape.box]
-        pen.ellipse(box, fill=None if width else colour, outline=colour, width=width)
+        pen.ellipse(box, fill=None if width else color, outline=color, width=width)
         return
-    pen.polygon([(x * scale, y * scale) for x, y in shape.outline], fill=colour)
+    pen.polygon([(x * scale, y * scale) for x, y in shape.outline], fill=color)
 
 
 def _corners(kind: str, turn: float) -> Points:
@@ -134,11 +134,11 @@ def _background(random: Random, size: Size) -> Image.Image:
     return ground
 
 
-def _bright(random: Random) -> Colour:
+def _bright(random: Random) -> Color:
     red, green, blue = (random.randrange(90, 256) for _ in range(3))
     return (255, green, blue) if max(red, green, blue) < 170 else (red, green, blue)
 
 
-def _dark(random: Random) -> Colour:
+def _dark(random: Random) -> Color:
     red, green, blue = (random.randrange(90) for _ in range(3))
     return red, green, blue

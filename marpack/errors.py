@@ -24,7 +24,7 @@ class ExitCode(IntEnum):
     SHORT = 1  # an input, a finding or a sample failed
     USAGE = 2  # the command line or the project file
     ARCHIVE = 3  # not a readable, safe archive
-    HANDLER = 4  # the handler could not be loaded or initialised
+    HANDLER = 4  # the handler could not be loaded or initialized
     INTERRUPTED = 130
 
 
@@ -240,7 +240,7 @@ class InterruptError(MarpackError):
 
 
 class HandlerError(MarpackError):
-    """The archive's handler could not be loaded or initialised."""
+    """The archive's handler could not be loaded or initialized."""
 
     exit_code = ExitCode.HANDLER
     code = "handler"

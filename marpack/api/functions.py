@@ -128,11 +128,11 @@ def check(options: CheckOptions) -> results.GateReport:
 
 @operation(RunOptions)
 def run(options: RunOptions) -> results.RunReport:
-    """Run inputs through an archive and return the server's responses with a summary, held in memory.
+    """Run inputs through an archive and return a summary with all responses.
 
-    For more responses than memory holds, use `load` and `Model.predict_many`, which yields one after the other. Raises
+    If the responses do not fit into memory, use `load` and `Model.predict_many`, which yields them. Raises
     UsageError, ProjectError and ArchiveError for the source, an input or an option, LoadError if the handler cannot be
-    imported, constructed or initialised.
+    imported, constructed or initialized.
     """
     from marpack.api.model import run_inputs
 

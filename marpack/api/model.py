@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 @operation(LoadOptions)
 def load(options: LoadOptions) -> Model:
-    """Load a model in a worker process of its own; close it, or use it in a `with` statement.
+    """Load a model in a separate worker process. Close it, or use it in a `with` statement.
 
     Raises UsageError, ProjectError and ArchiveError for the source, LoadError if the handler cannot be imported,
-    constructed or initialised.
+    constructed or initialized.
     """
     return Model(open_session(text_of(options.source), options), options.max_request_size)
 
@@ -113,16 +113,16 @@ class Model:
         """Return the response to one request.
 
         Args:
-            data: A `Path` is a file, `bytes` a raw body, a `str` text; a PIL image is sent as PNG, a numpy array, a
-                torch tensor and every other value as JSON.
-            content_type: Of the body; None: a file's by its name and first bytes, text/plain, image/png,
-                application/json, or none for bytes.
+            data: A `Path` to a file, `bytes` for a raw body, or a `str` for text. A PIL image is sent as PNG, and a
+                NumPy array, torch tensor or other value as JSON.
+            content_type: The content type of the body. By default, it depends on the type of `data`; for a file, on
+                its name and first bytes.
             headers: The request's headers.
             form: Form fields instead of `data`, with the same types of values.
             explain: Request an explanation instead of a prediction.
 
-        The response has `status`, `body`, `json()` and `troubles`, which explain it. Raises UsageError for values that
-        cannot be sent: a file that cannot be read, a type or a number that JSON cannot hold.
+        The response has `status`, `body`, `json()`, and `troubles` with the reasons for a failure. Raises UsageError
+        for a file that cannot be read, and for a value that JSON cannot express.
 
         """
         size = self._max_request_size
@@ -142,8 +142,8 @@ class Model:
         """Return the responses to requests as a server receives them, in one call of the handler.
 
         A request that the frontend refuses, such as a truncated form, does not affect the others. The requests of a
-        failed batch are retried one by one. Raises UsageError for another object than a RawRequest, and LoadError or
-        WorkerError for a worker that died and could not be started again.
+        failed batch are retried one by one. Raises UsageError for an object that is not a RawRequest, and LoadError or
+        WorkerError if a worker died and cannot be started again.
         """
         batch, limit = request_id(next(self._numbers)), self._max_request_size
         inputs = [request_from_http(each, next(self._numbers), batch, limit) for each in expect_several(requests)]
@@ -156,10 +156,10 @@ class Model:
         batch_size: int = 1,
         isolate: bool = False,
     ) -> Iterator[Answer]:
-        """Yield the responses to any number of requests, shared among the workers, in the inputs' order.
+        """Yield the responses to any number of inputs, in their order. All workers handle requests.
 
-        Inputs are read a few hundred ahead of their responses, so there may be more of them than fit into memory. An
-        input that cannot be sent ends the iteration after the responses to the inputs before it.
+        At most a few hundred inputs are read ahead, so they need not fit into memory. An input that cannot be sent
+        ends the iteration after the responses to the inputs before it.
 
         Args:
             inputs: Values of the kinds that `predict` takes.
@@ -167,7 +167,8 @@ class Model:
             isolate: Retry the requests of a failed batch one by one, so that one bad request does not affect the
                 others. On the server, all requests of the batch fail.
 
-        Raises UsageError: at once for a single value, and in its turn for a value that cannot be sent.
+        Raises UsageError if `inputs` is a single value, and after the previous responses for a value that cannot be
+        sent.
 
         """
         valid(PredictOptions(batch_size=batch_size, isolate=isolate))

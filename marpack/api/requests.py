@@ -43,9 +43,9 @@ class NotedInput(Input, frozen=True):
 class RawRequest(Struct, frozen=True):
     """A request as a server receives it: the headers and the body that an HTTP client sent."""
 
-    headers: tuple[tuple[str, str], ...]  # handlers look names up in this spelling: Content-Type
+    headers: tuple[tuple[str, str], ...]  # names in the spelling that handlers look up, such as Content-Type
     body: bytes = b""
-    explain: bool = False  # sent to /explanations
+    explain: bool = False  # the request is for /explanations
     url_path: str = ""  # the part of the path after the version
 
 

@@ -169,11 +169,11 @@ class ScorerOptions(_ScorerArguments, frozen=True, kw_only=True):
 
 
 class Scorer:
-    """A callable that scores the rows of a table with a model of its own.
+    """A callable that scores the rows of a table.
 
-    Its pickle holds only its arguments: the archive is loaded on the first call. Give it to a library that
-    maps functions over tables, such as `ray.data.Dataset.map_batches` (the class, with these arguments) or Spark's
-    `mapInArrow` and `mapInPandas` (an instance).
+    It loads the archive on the first call, so it can be pickled. Pass it to a library that maps functions over
+    tables: the class and its arguments to `ray.data.Dataset.map_batches`, an instance to Spark's `mapInArrow` and
+    `mapInPandas`.
     """
 
     @initializer(ScorerOptions)
@@ -190,14 +190,14 @@ class Scorer:
         self._lock = threading.Lock()  # of the thread that talks to the workers
 
     def __call__(self, rows: Any) -> Any:  # Any: rows of any library, and a result of the same one
-        """Return the columns that the mapping keeps, and those of the responses: selected ones, `status` and `error`.
+        """Return a table with the columns of `keep` and `select`, `status` and `error`.
 
         Args:
             rows: A dict of columns, an Arrow table or record batch, a pandas DataFrame; or an iterator of these.
 
         Returns:
-            The same type, with a row for each row: `status` is 0 for a request that was not sent, `error` the reason
-            of a failed row.
+            A table of the same type with one row per input row. `status` is 0 if the request was not sent, and
+            `error` is the reason for a failed row.
 
         Raises UsageError for missing columns; ArchiveError and LoadError on the first call.
 
@@ -224,7 +224,7 @@ class Scorer:
         return with_columns(rows, self._mapping.keep, dict(zip(names, arrays, strict=True)))
 
     def close(self) -> None:
-        """End the model's processes; the next call loads it again."""
+        """Stop the workers. The next call loads the model again."""
         session, self._session = self._session, None
         if session is not None:
             session.__exit__(None)

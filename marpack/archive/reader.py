@@ -238,9 +238,9 @@ class Unpacked(Struct, frozen=True, kw_only=True):
 
     source: str
     folder: str
-    files: tuple[str, ...]  # members' names, in the archive's order
-    bytes: int  # of all of them
-    findings: tuple[Finding, ...] = ()  # what the server refuses in the archive's form
+    files: tuple[str, ...]  # names of the members, in the archive's order
+    bytes: int  # size of all files
+    findings: tuple[Finding, ...] = ()  # reasons why the server would refuse the archive's layout
 
 
 def unpack(

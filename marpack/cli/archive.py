@@ -63,9 +63,9 @@ def init(options: InitOptions, *, as_json: bool) -> None:
 
     \b
     Examples:
-      marpack init                           around the model in this folder, also one of Hugging Face
+      marpack init                           around the model in this folder
       marpack init shop -t text_classifier   a new folder with a working example
-      marpack init --from old.mar            a project that rebuilds an archive's members
+      marpack init --from old.mar            a project that rebuilds an archive
 
     Existing files are used and never overwritten.
     """
@@ -142,8 +142,8 @@ def migrate(options: MigrateOptions, *, as_json: bool) -> None:
 
     \b
     Examples:
-      marpack migrate config.properties              the model store that it names, and its settings
-      marpack migrate deployment/ -o new --check     a folder with a Dockerfile; also run the models
+      marpack migrate config.properties             its settings and model store
+      marpack migrate deployment/ -o new --check    also run the models
       marpack migrate docker-compose.yaml --to kserve
 
     SOURCE is a model store, a config.properties, a folder with both, a Dockerfile or compose file with a torchserve
@@ -171,9 +171,9 @@ def inspect(options: InspectOptions, *, as_json: bool) -> None:
 
     \b
     Examples:
-      marpack inspect digits.mar                       contents and safety of the weights
-      marpack inspect https://host/digits.mar --json   a remote archive, without downloading all of it
-      marpack inspect digits.mar --sbom digits.cdx.json  also write an SBOM
+      marpack inspect digits.mar                        contents and findings
+      marpack inspect https://host/digits.mar --json    fetch only what is needed
+      marpack inspect digits.mar --sbom digits.json     also write an SBOM
 
     SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci), or a project folder. Without it, marpack
     inspects the project in this folder. The static checks of a build run, too. The exit code is 1 if a finding is an
@@ -204,8 +204,8 @@ def diff(options: DiffOptions, *, as_json: bool) -> None:
 
     \b
     Examples:
-      marpack diff digits-1.0.mar digits-1.1.mar          the changes of a release
-      marpack diff https://host/digits.mar . --json       a served archive and this project's
+      marpack diff digits-1.0.mar digits-1.1.mar       changes of a release
+      marpack diff https://host/digits.mar . --json    against this project
 
     A and B are each a .mar, a .tar.gz, a model folder, an address (https, s3, oci), or a project folder. The exit code
     is 0 if they are the same, and 1 if they differ.
@@ -244,9 +244,9 @@ def export(options: ExportOptions, *, as_json: bool) -> None:
 
     \b
     Examples:
-      marpack export digits.mar --to docker                a Dockerfile and all files of the image
-      marpack export . --to docker --device cuda -o gpu    the project in this folder
-      marpack export digits.mar --to ray-serve             an application for Ray Serve
+      marpack export digits.mar --to docker                a Dockerfile, its files
+      marpack export . --to docker --device cuda -o gpu    the project here
+      marpack export digits.mar --to ray-serve             a Ray Serve application
 
     SOURCE is a .mar, a .tar.gz or a project folder. Without it, marpack exports the project in this folder. No part of
     the archive is run. The same archive, options and versions give the same bytes. Findings name the features that the
@@ -311,7 +311,7 @@ def sign(options: SignOptions, *, as_json: bool) -> None:
     \b
     Examples:
       marpack sign digits.mar --key signer.pem           writes digits.mar.sig
-      marpack sign digits.mar --key env:SIGNING_KEY      the key is in a variable, as in CI
+      marpack sign digits.mar --key env:SIGNING_KEY      a key in a variable
     Create a key, and the public key for others:
       openssl ecparam -name prime256v1 -genkey -noout -out signer.pem
       openssl pkey -in signer.pem -pubout -out signer.pub
@@ -341,7 +341,7 @@ def verify(options: VerifyOptions, *, as_json: bool) -> None:
     \b
     Examples:
       marpack verify digits.mar --key signer.pub
-      marpack verify digits.mar --key signer.pub --require-check digits.mar.intoto.json
+      marpack verify digits.mar --key signer.pub --require-check check.intoto.json
 
     ARCHIVE is a .mar or a .tar.gz. No part of it is run or unpickled. marpack compares the signature with the key, and
     every byte of the file with the signed digest. A key is a file, or env:NAME for an environment variable. To check

@@ -31,8 +31,8 @@ _HELP = """Check whether an archive is ready to deploy.
 Examples:
   marpack check                              the project in this folder
   marpack check model.mar --input cat.jpg    an archive without samples
-  marpack check --hermetic                   also check that it needs nothing else
-  marpack check new.mar --against old.mar    compare the responses of two archives
+  marpack check --hermetic                   also report outside access
+  marpack check new.mar --against old.mar    also compare responses
   marpack check new.mar --against old.mar --slower 10%
 
 SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci) or a project. marpack builds the archive of a

@@ -18,7 +18,7 @@ def doctor(*, clear_cache: bool, as_json: bool) -> None:
 
     \b
     Examples:
-      marpack doctor                   versions, torch and its devices, the cache, extras
+      marpack doctor                   versions, devices, cache and extras
       marpack doctor --clear-cache     also free the cache's space
 
     The exit code is 1 only if a command cannot work: because of torch, a missing package, or a cache that cannot be
@@ -47,7 +47,7 @@ def completion(shell: str) -> None:
 
     \b
     Examples:
-      eval "$(marpack completion bash)"                             in ~/.bashrc; likewise zsh
+      eval "$(marpack completion bash)"    in ~/.bashrc; likewise zsh
       marpack completion fish > ~/.config/fish/completions/marpack.fish
 
     It completes commands, options, templates, archives, the members of an archive, and files.

@@ -23,8 +23,8 @@ _HELP = """Score the rows of tables and write new tables.
 
 \b
 Examples:
-  marpack score digits.mar --input scans/*.parquet --body png --keep id --output out
-  marpack score --input t.csv --json age sex --type age=int --select p=probs[0]:float --output out
+  marpack score digits.mar -i scans/*.parquet --body png --keep id -o out
+  marpack score -i t.csv --json age sex --type age=int -o out
 
 Each row becomes a request, and its response a row of the output, in the inputs' order. SOURCE is as for marpack run.
 Parts are written completely or not at all. After Ctrl-C, the same command with --resume continues.

@@ -17,7 +17,7 @@ _HELP = """Serve archives over HTTP with TorchServe's API.
 
 \b
 Examples:
-  marpack serve                                the project here, on http://127.0.0.1:8080
+  marpack serve                                the project in this folder
   marpack serve digits.mar other=o.tar.gz      several models
   marpack serve --model-store store --models all --ts-config config.properties
 

@@ -124,7 +124,7 @@ class Candidate:
 
     @cached_property
     def target(self) -> Target:
-        """The server whose behaviour counts."""
+        """The server whose behavior counts."""
         return self.options.target or self.declared_target
 
     @cached_property

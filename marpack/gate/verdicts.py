@@ -102,22 +102,22 @@ class GateReport(Struct, frozen=True, kw_only=True):
     """The result of `marpack check`, and its JSON."""
 
     archive: str
-    project: str | None = None  # the folder it was built from, if SOURCE is a project
+    project: str | None = None  # its project's folder, if SOURCE is a project
     content_digest: str | None
     target: str
-    unserved: str | None = None  # the suffix of its weights, if TorchServe has no loader for them
-    source_commit: str | None = None  # that it was built from, if the archive records it
+    unserved: str | None = None  # suffix of weights that TorchServe cannot load
+    source_commit: str | None = None  # commit that the archive records
     model: str | None = None  # name and version
     loaded: str | None = None  # the handler's entry point
     device: str | None = None
     verdict: GateVerdict
     deployable: bool  # whether the verdict is "deployable"
-    reservations: tuple[str, ...] = ()  # options and settings that make a yes weaker than the default one
+    reservations: tuple[str, ...] = ()  # options and settings that weaken a positive verdict
     interrupted: bool = False
     checks: tuple[CheckResult, ...]
-    samples: int = 0  # packed samples and inputs given
-    generated: int = 0  # of these, the ones that `marpack init` generated: they prove nothing
-    costs: Costs | None = None  # beside another archive, with --slower
+    samples: int = 0  # number of packed samples and named inputs
+    generated: int = 0  # number of them that `marpack init` generated, which prove nothing
+    costs: Costs | None = None  # comparison with the other archive (--slower)
     seconds: float
 
     @property

@@ -92,13 +92,13 @@ class Inspection(Struct, frozen=True, kw_only=True):
 
     source: str
     form: ArchiveForm
-    content_digest: str | None  # SHA-256 of MAR-INF/marpack.json; None for an archive that has none
+    content_digest: str | None  # SHA-256 of MAR-INF/marpack.json, if the archive has this file
     manifest: dict[str, Any]  # Any: JSON
     provenance: dict[str, str] = {}
     vendored: Vendored | None = None  # packages in the archive
     metadata: Metadata | None = None  # the author's description of the model
     target: str | None = None  # torchserve or marpack
-    samples: int = 0  # packed for `marpack check`
+    samples: int = 0  # number of packed samples
     members: tuple[MemberFacts, ...]
     handler: HandlerFacts
     labels: LabelFacts | None = None

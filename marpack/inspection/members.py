@@ -205,7 +205,7 @@ def text_findings(labels: LabelFacts | None, config: ConfigFacts | None, source:
 
 
 def find_programs(archive: Archive) -> Iterator[Program]:
-    """Yield the members that are programs, and the programs in zip members, recognised by their names.
+    """Yield the members that are programs, and the programs in zip members, recognized by their names.
 
     This reads the first bytes of each member and the directory of each zip. `inspect` reads all of them.
     """

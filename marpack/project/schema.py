@@ -91,8 +91,7 @@ else:
             for check in CHECKS
         ),
         namespace={
-            "__doc__": "One key per check: `error` keeps the archive from being deployed,"
-            " `warning` and `note` only report."
+            "__doc__": "One key per check: `error` prevents the deployment, `warning` and `note` are only reported."
         },
         module=__name__,
         frozen=True,
@@ -123,10 +122,10 @@ MetadataMistake = tuple[str, str, str | None]  # the key, dotted, a sentence, an
 class ProjectMetadata(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Facts about the model, recorded in the archive."""
 
-    license: Annotated[
-        str | None, Meta(description="The model's licence as an SPDX expression: Apache-2.0, LicenseRef-Ours.")
-    ] = None
-    authors: Annotated[list[str], Meta(description="The authors, each as a name or as Name <name@host>.")] = []
+    license: Annotated[str | None, Meta(description="The model's license, an SPDX expression such as Apache-2.0.")] = (
+        None
+    )
+    authors: Annotated[list[str], Meta(description="Authors, each as Name or Name <name@host>.")] = []
     description: Annotated[str | None, Meta(description="What the model does, in a few sentences.")] = None
     homepage: Annotated[str | None, Meta(description="A page about the model: an http or https address.")] = None
 
@@ -180,26 +179,28 @@ class VendorPlatform(StrEnum):
 
 
 class VendorSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The server that the requirements' wheels are unpacked into the archive for."""
+    """The server for which the requirements are packed."""
 
-    python: Annotated[str, Meta(description='The server\'s Python, such as "3.9", which a stock image has.')] = "3.9"
+    python: Annotated[str, Meta(description="The server's Python version; stock images have 3.9.")] = "3.9"
     platform: Annotated[
-        VendorPlatform, Meta(description="Where native code is to run; any: wheels without any are taken alone.")
+        VendorPlatform, Meta(description="Platform of native code; with any, only wheels without native code.")
     ] = VendorPlatform.LINUX_X86_64
     installed: Annotated[
-        list[str], Meta(description="NAME==VERSION of what the server has, where it differs from a stock image.")
+        list[str], Meta(description="NAME==VERSION of packages that differ from a stock image's.")
     ] = []
 
 
 class Allowance(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Resources that `marpack check --hermetic` allows in addition to the archive; `*` matches any text."""
 
-    read: Annotated[list[str], Meta(description="Files and folders, as whole paths or ~/….")] = []
-    write: Annotated[list[str], Meta(description="Files and folders that it may write, as `read`.")] = []
-    connect: Annotated[list[str], Meta(description="Hosts, as HOST or HOST:PORT; or a socket's path.")] = []
-    run: Annotated[list[str], Meta(description="Programs, by name; fork is a copy of the worker itself.")] = []
-    load: Annotated[list[str], Meta(description="Libraries that ctypes loads, by name.")] = []
-    listen: Annotated[list[str], Meta(description="Addresses, as HOST or HOST:PORT; or a socket's path.")] = []
+    read: Annotated[list[str], Meta(description="Files and folders that it may read, as absolute paths or ~/….")] = []
+    write: Annotated[list[str], Meta(description="Files and folders that it may write.")] = []
+    connect: Annotated[list[str], Meta(description="Hosts to connect to, as HOST or HOST:PORT, or socket paths.")] = []
+    run: Annotated[list[str], Meta(description="Names of programs; `fork` is a copy of the worker.")] = []
+    load: Annotated[list[str], Meta(description="Names of libraries that ctypes loads.")] = []
+    listen: Annotated[
+        list[str], Meta(description="Addresses to listen on, as HOST or HOST:PORT, or socket paths.")
+    ] = []
 
 
 class ProjectFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -213,28 +214,30 @@ class ProjectFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         str,
         Meta(description="The model's version, as text.", extra_json_schema={"type": ["string", "number"]}),
     ]
-    handler: Annotated[str, Meta(description="A built-in such as image_classifier, or file.py, or file.py:function.")]
-    weights: Annotated[str | None, Meta(description="The weights: .pt .pth .safetensors .onnx .pt2 .so")] = None
-    model_file: Annotated[str | None, Meta(description="For eager models: the file with the one nn.Module.")] = None
-    labels: Annotated[str | None, Meta(description="Labels: .json .yaml .txt .csv, packed as index_to_name.json.")] = (
+    handler: Annotated[str, Meta(description="A built-in such as image_classifier, file.py or file.py:function.")]
+    weights: Annotated[
+        str | None, Meta(description="The weights file: .pt, .pth, .safetensors, .onnx, .pt2 or .so.")
+    ] = None
+    model_file: Annotated[str | None, Meta(description="For a state_dict: the Python file with the model's class.")] = (
         None
     )
-    requirements: Annotated[str | None, Meta(description="The requirements.txt to pack.")] = None
-    vendor: Annotated[
-        VendorSpec | None, Meta(description="Bring the requirements along, from vendor.lock: marpack build --vendor.")
+    labels: Annotated[
+        str | None, Meta(description="Labels (.json, .yaml, .txt or .csv), packed as index_to_name.json.")
     ] = None
-    target: Annotated[Target, Meta(description="The server that run and check imitate.")] = Target.TORCHSERVE
+    requirements: Annotated[str | None, Meta(description="The requirements file to pack.")] = None
+    vendor: Annotated[VendorSpec | None, Meta(description="Pack the requirements (marpack build --vendor).")] = None
+    target: Annotated[Target, Meta(description="The server whose behavior run and check have.")] = Target.TORCHSERVE
     metrics_config: Annotated[
-        str | None, Meta(description="The server's metrics_config, a YAML file, for run and check; it is not packed.")
+        str | None, Meta(description="The server's metrics_config, a YAML file for run and check; not packed.")
     ] = None
     files: Annotated[
-        list[_FilePath | FileMapping], Meta(description="More files, folders and globs; trees keep their shape.")
+        list[_FilePath | FileMapping], Meta(description="More files, folders and globs; folders keep their structure.")
     ] = []
     config: Annotated[
-        dict[str, Any] | str | None, Meta(description="The model's configuration itself, or a path to a YAML file.")
+        dict[str, Any] | str | None, Meta(description="The model config, or the path of its YAML file.")
     ] = None
     metadata: Annotated[
-        ProjectMetadata, Meta(description="Licence, authors, description and homepage, recorded in the archive.")
+        ProjectMetadata, Meta(description="License, authors, description and homepage, recorded in the archive.")
     ] = ProjectMetadata()
     samples: Annotated[list[SampleSpec], Meta(description="Inputs with the expected responses.")] = []
     stand_ins: Annotated[
@@ -339,7 +342,7 @@ def valid_metadata(found: Metadata) -> Metadata:
 
 def canonical_license(text: str) -> str | None:
     """Return an SPDX expression in the canonical spelling; None for other texts."""
-    from packaging import licenses  # noqa: PLC0415 - its table is long, and most projects name no licence
+    from packaging import licenses  # noqa: PLC0415 - its table is long, and most projects name no license
 
     if len(text) > _MAX_LENGTHS["license"]:
         return None
@@ -379,7 +382,7 @@ def _problem(key: str, text: str) -> tuple[str, str] | None:
         return f"metadata.{key} has a line break or another control character", "Write it as plain text."
     shown = f"'{shortened(text, 60)}'"
     if key == "license" and canonical_license(text) is None:
-        return f"{shown} is not an SPDX licence expression", did_you_mean(text, _USUAL) or (
+        return f"{shown} is not an SPDX license expression", did_you_mean(text, _USUAL) or (
             "Use an identifier of spdx.org/licenses, join several with AND or OR, or name your own LicenseRef-NAME."
         )
     if key.startswith("authors") and contact(text) is None:

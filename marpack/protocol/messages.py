@@ -80,7 +80,7 @@ UNAVAILABLE = "device-unavailable"  # kind of a Trouble: torch cannot use the de
 
 
 class Load(Struct, frozen=True, kw_only=True, tag=True):
-    """Load the model in a folder and initialise its handler once."""
+    """Load the model in a folder and initialize its handler once."""
 
     model_dir: str
     model_name: str | None = None  # None: the manifest's
@@ -120,7 +120,7 @@ class Loaded(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class LoadFailed(Struct, frozen=True, kw_only=True, tag=True):
-    """The handler could not be loaded or initialised; the worker ends."""
+    """The handler could not be loaded or initialized; the worker ends."""
 
     trouble: Trouble
     status: int = 503  # what a client of the server gets meanwhile

@@ -67,7 +67,7 @@ def cut(text: str, most: int = _LINE) -> str:
 
 @cache
 def article_css() -> str:
-    """Return the style sheet of an article, except its colours."""
+    """Return the style sheet of an article, except its colors."""
     return (templates() / "report" / "article.css").read_text("utf-8")
 
 
@@ -83,7 +83,7 @@ def article(
     """Return the HTML of one input with its response.
 
     `labels` are the model's: {class index: label}. The longer side of a picture has `side` pixels at most. `style` is
-    the attribute for places and colours: a page that forbids `style` copies them from another one. `rows` bounds the
+    the attribute for places and colors: a page that forbids `style` copies them from another one. `rows` bounds the
     number of troubles, and of frames of each.
     """
     parts, result = answered.input.request.parts, answered.result
@@ -134,7 +134,7 @@ def _part_text(part: Part) -> str:
 
 
 def _css_of(stage: str) -> str:
-    """Return the class that colours a stage everywhere; the whole call and the rest of it are grey."""
+    """Return the class that colors a stage everywhere; the whole call and the rest of it are grey."""
     return f"s{_STAGES.index(stage)}" if stage in _STAGES else "rest"
 
 
@@ -154,7 +154,7 @@ class Overlay(Struct, frozen=True):
     top: float
     width: float
     height: float
-    legend: tuple[Mapping[str, str | float], ...] = ()  # label, colour and share (percent) of each class
+    legend: tuple[Mapping[str, str | float], ...] = ()  # label, color and share (percent) of each class
 
 
 class Box(Struct, frozen=True):
@@ -286,21 +286,21 @@ def _uri(kind: str, data: bytes) -> str:
 def _overlay(
     levels: bytes,
     size: tuple[int, int],
-    colours: tuple[bytes, bytes],
+    colors: tuple[bytes, bytes],
     picture: Picture,
     crop: float | None,
     legend: tuple[Mapping[str, str | float], ...] = (),
 ) -> Overlay:
     """Return an index per pixel as an overlay on what the handler uses of a picture.
 
-    `colours` are the RGB of each index, and its opacity.
+    `colors` are the RGB of each index, and its opacity.
     """
     from PIL import Image
 
     image = Image.frombytes("P", size, levels)
-    image.putpalette(colours[0])
+    image.putpalette(colors[0])
     buffer = io.BytesIO()
-    image.save(buffer, "PNG", transparency=colours[1], optimize=False)
+    image.save(buffer, "PNG", transparency=colors[1], optimize=False)
     width: float = 100
     height: float = 100
     if crop is not None:
@@ -325,20 +325,20 @@ def _draw_mask(answer: Any, labels: Mapping[str, str], picture: Picture, crop: f
     if len(classes) < len(pixels) or min(classes) < 0 or max(classes) >= _CLASSES:
         return None
     # The background, which is class 0, is transparent.
-    colours = b"".join(bytes(_colour(index)) for index in range(_CLASSES)), bytes([0] + [_OPAQUE] * (_CLASSES - 1))
+    colors = b"".join(bytes(_color(index)) for index in range(_CLASSES)), bytes([0] + [_OPAQUE] * (_CLASSES - 1))
     legend: tuple[dict[str, str | float], ...] = tuple(
         {
             "label": labels.get(str(index), str(index)),
-            "colour": "rgb({} {} {})".format(*_colour(index)) if index else "transparent",
+            "color": "rgb({} {} {})".format(*_color(index)) if index else "transparent",
             "share": round(100 * count / len(classes), 1),
         }
         for index, count in Counter(classes).most_common(_SHOWN)
     )
-    return _overlay(bytes(classes), size, colours, picture, crop, legend)
+    return _overlay(bytes(classes), size, colors, picture, crop, legend)
 
 
-def _colour(index: int) -> tuple[int, int, int]:
-    """Return a class's colour: neighbours are far apart on the wheel."""
+def _color(index: int) -> tuple[int, int, int]:
+    """Return a class's color: neighbours are far apart on the wheel."""
     if index == 0:
         return 0, 0, 0
     hue = index * 0.381966 % 1 * 6

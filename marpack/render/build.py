@@ -93,12 +93,12 @@ class InitReport(Struct, frozen=True, kw_only=True):
     """The result of `marpack init --json`."""
 
     folder: str
-    name: str  # the model's
-    template: str | None  # None: made from an archive
+    name: str  # name of the model
+    template: str | None  # None for a project made from an archive
     written: tuple[str, ...]
     replaced: tuple[str, ...]
     skipped: tuple[str, ...]
-    generated: tuple[str, ...] = ()  # samples that prove nothing
+    generated: tuple[str, ...] = ()  # generated samples, which prove nothing
     findings: tuple[Finding, ...]
 
 

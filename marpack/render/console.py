@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _NARROW, _WIDE = 60, 160
 _FULL_WIDTH = ("W", "F")
-_COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
+_COLORS = {"error": "red", "warning": "yellow", "note": "cyan"}
 _TONES = {"good": "green", "warn": "yellow", "bad": "red"}
 _COLUMN = 9  # cells of a fact's label, at least
 _AFTER = 1.0  # seconds: a shorter run needs no progress bar
@@ -73,7 +73,7 @@ def plain(text: str) -> str:
 
 
 def show_lines(lines: Iterable[str], *, err: bool = False) -> None:
-    """Print lines on stdout, or stderr, in colours only on a terminal that wants them."""
+    """Print lines on stdout, or stderr, in colors only on a terminal that wants them."""
     text = "".join(f"{line}\n" for line in lines)
     if not text:  # writing nothing would flush what could not be written before
         return
@@ -115,7 +115,7 @@ def show_findings(findings: Iterable[Finding], *, err: bool = True) -> None:
 def all_finding_lines(findings: Sequence[Finding], *, hints: bool = True) -> Iterator[str]:
     """Yield the lines of findings; of several in a row with the same hint, the last one shows it."""
     for finding, after in zip_longest(findings, findings[1:]):
-        severity = click.style(finding.severity, fg=_COLOURS[finding.severity])
+        severity = click.style(finding.severity, fg=_COLORS[finding.severity])
         place = f"{visible(finding.where)}: " if finding.where else ""
         yield f"  {severity} {place}{visible(finding.message)} {click.style(f'({finding.code})', dim=True)}"
         if finding.hint and hints and (after is None or after.hint != finding.hint):
@@ -133,7 +133,7 @@ def visible(text: str) -> str:
 
 
 def cells(text: str) -> int:
-    """Return how many cells a text without colours takes."""
+    """Return how many cells a text without colors takes."""
     if text.isascii():
         return len(text)
     return sum(
@@ -198,7 +198,7 @@ def show_page(page: Page, *, err: bool = False) -> None:
 
 
 def page_lines(page: Page, width: int) -> Iterator[str]:
-    """Yield the lines of a page, in colours that `show_lines` removes where they are not wanted."""
+    """Yield the lines of a page, in colors that `show_lines` removes where they are not wanted."""
     if page.verdict is not None:
         yield f"{style(page.verdict.text, page.verdict.tone)} {click.style(printable(page.title), bold=True)}"
     elif page.title:
@@ -221,7 +221,7 @@ def page_lines(page: Page, width: int) -> Iterator[str]:
 
 
 def style(text: str, tone: Tone, *, bold: bool = False) -> str:
-    """Return text in the colour of a tone."""
+    """Return text in the color of a tone."""
     return click.style(text, fg=_TONES.get(tone), dim=tone == "dim" or None, bold=bold or None) if tone else text
 
 

@@ -62,8 +62,8 @@ class RunReport(RunHead, frozen=True, kw_only=True):
     results: tuple[Result, ...]
     summary: Summary
     interrupted: bool = False
-    failure: Failure | None = None  # what ended the run early
-    hermetic: bool | None = None  # with --trace: whether all responses came without accessing anything else
+    failure: Failure | None = None  # the error that ended the run early
+    hermetic: bool | None = None  # with --trace, whether the handler accessed nothing outside the archive
     touched: tuple[Touched, ...] = ()
 
 

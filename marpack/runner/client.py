@@ -143,7 +143,7 @@ class LogPipe:
 
 
 class Worker:
-    """One child process with one model, initialised once; results come in the order of the batches."""
+    """One child process with one model, initialized once; results come in the order of the batches."""
 
     def __init__(self, process: WorkerProcess) -> None:
         process.socket.setblocking(False)
@@ -173,7 +173,7 @@ class Worker:
         """Load a model, once, within `timeout` seconds; a worker that fails to is ended.
 
         Raises:
-            LoadError: the handler could not be imported, constructed or initialised.
+            LoadError: the handler could not be imported, constructed or initialized.
             DeviceUnavailableError: torch cannot use the device that was requested.
             WorkerError: the process died or timed out first.
 

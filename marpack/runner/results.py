@@ -42,22 +42,22 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     input: str
     status: int
     phrase: str
-    headers: dict[str, str]  # set by the handler, without content-type
+    headers: dict[str, str]  # headers that the handler set, except content-type
     content_type: str | None
-    body: str  # as text, or base64 if it is not UTF-8
+    body: str  # text, or base64 if the body is not UTF-8
     body_encoding: Literal["text", "base64"]
-    chunks: tuple[Body, ...] = ()  # the pieces of a streamed response; `body` is all of them
-    reset: bool = False  # the connection broke off in the middle
-    stages: dict[str, float]  # ms: preprocess, inference, postprocess, handle; of the whole batch
-    seconds: float  # the worker's, for the whole batch
-    batch: int = 1  # requests that were handled together
-    logs: str = ""  # what the handler printed; of the whole batch, in the result of its first input
+    chunks: tuple[Body, ...] = ()  # chunks of a streamed response; `body` is their concatenation
+    reset: bool = False  # the connection ended before the response did
+    stages: dict[str, float]  # milliseconds of preprocess, inference, postprocess and handle, for the whole batch
+    seconds: float  # time of the worker for the whole batch
+    batch: int = 1  # number of requests in the batch
+    logs: str = ""  # output of the handler for the whole batch, in its first result
     metrics: tuple[str, ...] = ()
-    data: tuple[str, ...] = ()  # what the handler got, with --show-data; of the whole batch
-    touched: tuple[Touched, ...] = ()  # with --trace, for the first time; of the batch, in its first result
+    data: tuple[str, ...] = ()  # rows that the handler got for the whole batch, with --show-data
+    touched: tuple[Touched, ...] = ()  # new accesses of the batch, in its first result, with --trace
     troubles: tuple[Trouble, ...] = ()
-    restarted: bool = False  # the worker died and was started again
-    file: str | None = None  # the file with the body, with --output
+    restarted: bool = False  # the worker died and was restarted
+    file: str | None = None  # file with the body, with --output
 
     @property
     def ok(self) -> bool:

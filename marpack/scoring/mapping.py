@@ -238,29 +238,28 @@ _NO_TEXT = Failure("answer-no-text", "the answer's bytes are not UTF-8; ask for 
 
 
 class RowMapping(Struct, frozen=True, kw_only=True):
-    """The part of a row that is sent, and the part of the answer that is kept. It pickles; each part has its JSON.
+    """How a row becomes a request, and its response a row of the output. It can be pickled.
 
-    Exactly one of `body`, `text`, `json`, `json_object`, `path` and `url` is given. In JSON, dates and times are ISO
-    8601, durations seconds, decimals strings (a float would change them), maps objects; bytes, NaN and infinities
-    cannot be in it.
+    Set exactly one of `body`, `text`, `json`, `json_object`, `path` and `url`. In JSON, dates and times are in ISO
+    8601, durations in seconds, decimals strings, and maps objects. Bytes, NaN and infinity make the row fail.
     """
 
-    body: str | None = None  # a column of bytes, or of texts that go as UTF-8
-    text: str | None = None  # a column of texts, sent as text/plain
-    json: tuple[str, ...] = ()  # one column: its value; several: an object of them by their names
-    json_object: tuple[str, ...] = ()  # an object of columns by their names, also of a single one
-    path: str | None = None  # a column of files' names below `root`
-    url: str | None = None  # a column of http and https addresses
-    root: str | None = None  # a folder; None: the current one
-    types: dict[str, FieldType] = {}  # column of texts → their type in JSON
-    content_type: str | None = None  # None: the usual one of the source
+    body: str | None = None  # column of bytes, or of text to send in UTF-8
+    text: str | None = None  # column of text to send as text/plain
+    json: tuple[str, ...] = ()  # columns to send as JSON: one is sent as its value, several as an object
+    json_object: tuple[str, ...] = ()  # columns to send as a JSON object
+    path: str | None = None  # column of file names below `root`
+    url: str | None = None  # column of http and https addresses
+    root: str | None = None  # folder; None: the current one
+    types: dict[str, FieldType] = {}  # a text column's type in JSON
+    content_type: str | None = None  # None: the default of the column's kind
     headers: tuple[tuple[str, str], ...] = ()
     explain: bool = False
-    allow_private: bool = False  # also fetch from private, loopback and link-local addresses
-    max_request_size: int = MAX_BODY  # bytes of a body
-    select: dict[str, str] = {}  # column → PATH[:TYPE] in an answer's JSON
-    keep: tuple[str, ...] = ()  # columns that are copied
-    encode_binary: bool = False  # answers that are not UTF-8 become base64; `answer_encoding` says which
+    allow_private: bool = False  # fetch also from private, loopback and link-local addresses
+    max_request_size: int = MAX_BODY  # bytes
+    select: dict[str, str] = {}  # output column → PATH[:TYPE] in the response's JSON
+    keep: tuple[str, ...] = ()  # columns to copy
+    encode_binary: bool = False  # encode responses that are not UTF-8 in base64, and add `answer_encoding`
 
     def __post_init__(self) -> None:
         """Raise UsageError for a value of a wrong type and for contradictions."""

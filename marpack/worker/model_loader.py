@@ -1,4 +1,4 @@
-"""A model folder → an initialised service, step by step as the server's worker takes them (contract §2)."""
+"""A model folder → an initialized service, step by step as the server's worker takes them (contract §2)."""
 
 import os
 import time
@@ -32,7 +32,7 @@ class HandlerLoader:
         self._stages: dict[str, float] = {}
 
     def run(self) -> tuple[InferenceService, Loaded]:
-        """Load and initialise; raises the exceptions of the author's code."""
+        """Load and initialize; raises the exceptions of the author's code."""
         load, target = self._load, self._load.target
         if load.device is not None:
             from marpack.worker.loaders.device import expect_usable  # noqa: PLC0415 - few runs name a device

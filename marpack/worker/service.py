@@ -51,7 +51,7 @@ class ServiceMode(Struct, frozen=True, kw_only=True):
 
 
 class InferenceService:
-    """Responds to batches through one initialised handler."""
+    """Responds to batches through one initialized handler."""
 
     def __init__(
         self, entry: HandlerEntry, context: Context, handle: Handle, mode: ServiceMode, limit: int = MAX_BODY

@@ -27,7 +27,7 @@ _CODE_FAULTS = (NameError, ImportError, SyntaxError)
 _INNER = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 _MAX_FRAMES = 60
 _MAX_TEXT = 4000
-_COLOURS = r"\x1b\[[0-9;]*m"
+_COLORS = r"\x1b\[[0-9;]*m"
 _BYTES_CALL = re.compile(r"\b(BytesIO|frombuffer|b64decode|imdecode|decode)\(")  # fails with a decoded value
 
 
@@ -78,7 +78,7 @@ def message_of(error: BaseException) -> str:
     text = attempt(lambda: str(error))
     if isinstance(text, Exception):
         text = f"(its message could not be shown: {type(text).__name__})"
-    text = re.sub(_COLOURS, "", text)
+    text = re.sub(_COLORS, "", text)
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text)} characters)"
 
 

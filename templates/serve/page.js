@@ -76,18 +76,18 @@ function newModel(model) {
 
 function* aboutModel(model) {
   const dim = (text) => make("span", { className: "dim", textContent: text });
-  const colour = { ready: "good", loading: "warn", failed: "bad", "no workers": "dim" }[model.state];
+  const color = { ready: "good", loading: "warn", failed: "bad", "no workers": "dim" }[model.state];
   const name = make("div", {}, make("span", { className: "name", textContent: model.name }), " ", dim(model.version));
   if (model.default && nameOf(model) !== model.name) name.append(dim(", the default"));
   yield name;
-  const facts = make("div", { className: "facts" }, make("b", { className: colour, textContent: model.state }));
+  const facts = make("div", { className: "facts" }, make("b", { className: color, textContent: model.state }));
   if (model.workers) facts.append(dim(model.workers === 1 ? "1 worker" : `${model.workers} workers`));
   if (model.latencies.length) {
     const sorted = [...model.latencies].sort((one, other) => one - other);
     facts.append(dim(`p50 ${milliseconds(sorted[(sorted.length - 1) >> 1])}`));
   }
   yield facts;
-  if (model.detail) yield make("div", { className: `detail ${colour}`, textContent: model.detail });
+  if (model.detail) yield make("div", { className: `detail ${color}`, textContent: model.detail });
   if (model.latencies.length > 1) yield course(model.latencies);
 }
 

@@ -217,7 +217,7 @@ def test_an_unusable_form_is_refused(form: Any) -> None:
         request_from_form(SHAPE, "form", 0, form)
 
 
-def test_no_library_is_imported_to_recognise_what_is_of_it() -> None:
+def test_no_library_is_imported_to_recognize_what_is_of_it() -> None:
     code = (
         "import sys\n"
         "from marpack.api.requests import payload\n"

@@ -20,7 +20,7 @@ BAD = [
     ("a/.../x", "contains '.'"),
     ("%2e%2E/x", "contains '.'"),
     (".%2e/x", "contains '.'"),
-    ("\u2025/x", "contains '.'"),  # a two-dot leader, ".." once normalised
+    ("\u2025/x", "contains '.'"),  # a two-dot leader, ".." once normalized
     ("\uff0e\uff0e/x", "contains '.'"),  # full-width full stops
     ("a\uff0fb", "look-alike"),
     ("a\uff3cb", "look-alike"),

@@ -92,12 +92,12 @@ def test_the_toy_models_are_those_that_their_script_makes(tmp_path: Path):
 
 
 def test_weights_and_labels_make_a_project(here: Path):
-    shutil.copy(WEIGHTS, here / "colours.pt")
+    shutil.copy(WEIGHTS, here / "colors.pt")
     (here / "names.txt").write_text("a\nb\nc\nd\ne\nf\n")
     before = contents(here)
     outcome = init("-t", "image_classifier")
     assert outcome.returncode == 0
-    assert "found  colours.pt TorchScript, 4.0 kB" in outcome.stderr
+    assert "found  colors.pt TorchScript, 4.0 kB" in outcome.stderr
     assert "found  names.txt 6 labels" in outcome.stderr
     last = outcome.stdout.splitlines()[-1]
     assert "marpack build && marpack run --input FILE --record && marpack check" in last
@@ -105,13 +105,13 @@ def test_weights_and_labels_make_a_project(here: Path):
     project = load_project(here)
     digest = hashlib.sha256((here / "samples/stand-in.png").read_bytes()).hexdigest()
     assert [(each.input, each.generated) for each in project.samples] == [("samples/stand-in.png", f"sha256:{digest}")]
-    assert (project.name, project.weights, project.labels) == ("colours", "colours.pt", "names.txt")
+    assert (project.name, project.weights, project.labels) == ("colors", "colors.pt", "names.txt")
     assert contents(here).items() >= before.items()
 
 
 @pytest.mark.nightly
 def test_the_project_of_own_weights_is_built_and_checked_as_it_is(here: Path):
-    shutil.copy(WEIGHTS, here / "colours.pt")
+    shutil.copy(WEIGHTS, here / "colors.pt")
     (here / "labels.txt").write_text("a\nb\nc\nd\ne\nf\n")
     assert init("-t", "image_classifier").returncode == 0
     invoke("build", cwd=here)
@@ -121,11 +121,11 @@ def test_the_project_of_own_weights_is_built_and_checked_as_it_is(here: Path):
 
 
 def test_weights_may_lie_elsewhere(here: Path):
-    shutil.copy(WEIGHTS, here / "colours.pt")
-    outcome = init("new", "--weights", "colours.pt")
+    shutil.copy(WEIGHTS, here / "colors.pt")
+    outcome = init("new", "--weights", "colors.pt")
     assert outcome.returncode == 0
-    assert load_project(here / "new").weights == "../colours.pt"
-    assert plan_project(load_project(here / "new")).plan.manifest.model.serialized_file == "colours.pt"
+    assert load_project(here / "new").weights == "../colors.pt"
+    assert plan_project(load_project(here / "new")).plan.manifest.model.serialized_file == "colors.pt"
 
 
 def test_existing_files_are_kept_and_named(here: Path):

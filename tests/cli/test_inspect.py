@@ -180,7 +180,7 @@ def test_an_sbom_goes_into_a_pipe_too(mar: Path) -> None:
 def test_no_color_is_respected_on_a_terminal(mar: Path) -> None:
     import pty
 
-    for environment, coloured in (({"NO_COLOR": "1"}, False), ({}, True)):
+    for environment, colored in (({"NO_COLOR": "1"}, False), ({}, True)):
         master, slave = pty.openpty()
         kept = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
         process = subprocess.Popen(
@@ -198,4 +198,4 @@ def test_no_color_is_respected_on_a_terminal(mar: Path) -> None:
             out += block
         process.wait()
         os.close(master)
-        assert (b"\x1b[" in out) is coloured
+        assert (b"\x1b[" in out) is colored

@@ -88,7 +88,7 @@ def served(site: Path) -> Iterator[str]:
 
 
 @pytest.mark.nightly  # two pictures of each page take a quarter of a minute
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])  # no width depends on the colours
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])  # no width depends on the colors
 def test_every_page_fits_its_window(site: Path, served: str, browser: Browser, width: int, dark: bool):
     for path in sorted(site.rglob("index.html")):
         page = f"{served}/{path.parent.relative_to(site).as_posix()}/"

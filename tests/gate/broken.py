@@ -301,7 +301,7 @@ FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
     },
     ("samples", "sample-unreadable"): {
         "an expectation of the future": rewritten(
-            index_with(samples=[{"input": "MAR-INF/samples/sky.txt", "expect": {"colour": "blue"}}])
+            index_with(samples=[{"input": "MAR-INF/samples/sky.txt", "expect": {"color": "blue"}}])
         )
     },
     ("batch-contract", "batch-refused"): {

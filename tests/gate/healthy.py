@@ -54,9 +54,9 @@ class Handler:
 """
 
 
-def picture(colour: str) -> bytes:
+def picture(color: str) -> bytes:
     buffer = io.BytesIO()
-    Image.new("RGB", (8, 8), colour).save(buffer, "PNG")
+    Image.new("RGB", (8, 8), color).save(buffer, "PNG")
     return buffer.getvalue()
 
 

@@ -45,7 +45,7 @@ class Model(torch.nn.Module):
 """
 
 
-def modelled(folder: Path, behaviour: str = "", *, whole: bool = False, **config: Any) -> Path:
+def modelled(folder: Path, behavior: str = "", *, whole: bool = False, **config: Any) -> Path:
     """Pack a model of two numbers."""
     import torch
 
@@ -56,7 +56,7 @@ def modelled(folder: Path, behaviour: str = "", *, whole: bool = False, **config
         folder,
         BASE_HANDLER,
         samples={"one.json": "[1.0, 2.0]", "two.json": "[3.0, -1.0]"},
-        files={"weights.pt": buffer.getvalue(), "model.py": MODEL.replace("BEHAVIOUR", behaviour)},
+        files={"weights.pt": buffer.getvalue(), "model.py": MODEL.replace("BEHAVIOUR", behavior)},
         weights="weights.pt",
         model_file="model.py",
         labels=None,

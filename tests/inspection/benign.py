@@ -108,7 +108,7 @@ def first_bytes() -> Family:
         weights = np.random.default_rng(code).normal(size=256).astype("<f4").tobytes()
         second = b"\x86" if code == 0x80 else b""  # with 0 to 5 behind it, it says that it is a pickle
         yield f"first_bytes/{code:02x}.bin", bytes([code]) + second + weights[1 + len(second) :]
-        yield f"first_bytes/{code:02x}.gray", bytes([code] * 300)  # a picture of one colour
+        yield f"first_bytes/{code:02x}.gray", bytes([code] * 300)  # a picture of one color
     for seed in range(5):
         pixels = np.random.default_rng(seed).integers(0x81, 0x98, 4096, dtype=np.uint8)
         yield f"first_bytes/middle_grey_{seed}.rgb", pixels.tobytes()

@@ -268,17 +268,17 @@ PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "grey.png": ("L", {}), "palette.png": ("P", {}), "alpha.png": ("RGBA", {}), "bits.png": ("1", {}),
     "deep.png": ("I;16", {}), "grey.jpeg": ("L", {}), "progressive.jpeg": ("RGB", {"progressive": True}),
     "cmyk.jpeg": ("CMYK", {}), "palette.gif": ("P", {}), "bits.bmp": ("1", {}), "grey.bmp": ("L", {}),
-    "colour.bmp": ("RGB", {}), "alpha.bmp": ("RGBA", {}), "plain.tiff": ("RGB", {}),
+    "color.bmp": ("RGB", {}), "alpha.bmp": ("RGBA", {}), "plain.tiff": ("RGB", {}),
     "lzw.tiff": ("RGB", {"compression": "tiff_lzw"}), "deflate.tiff": ("L", {"compression": "tiff_deflate"}),
-    "colour.ppm": ("RGB", {}), "colour.pcx": ("RGB", {}), "colour.tga": ("RGB", {}), "colour.dib": ("RGB", {}),
-    "colour.sgi": ("RGB", {}), "colour.pdf": ("RGB", {}), "colour.eps": ("RGB", {}), "colour.jpeg2000": ("RGB", {}),
-    "bits.xbm": ("1", {}), "bits.msp": ("1", {}), "colour.dds": ("RGB", {}), "colour.qoi": ("RGB", {}),
+    "color.ppm": ("RGB", {}), "color.pcx": ("RGB", {}), "color.tga": ("RGB", {}), "color.dib": ("RGB", {}),
+    "color.sgi": ("RGB", {}), "color.pdf": ("RGB", {}), "color.eps": ("RGB", {}), "color.jpeg2000": ("RGB", {}),
+    "bits.xbm": ("1", {}), "bits.msp": ("1", {}), "color.dds": ("RGB", {}), "color.qoi": ("RGB", {}),
     "lossy.webp": ("RGB", {}), "lossless.webp": ("RGBA", {"lossless": True}), "favicon.ico": ("RGBA", {}),
 }  # fmt: skip
 
 
 def pictures() -> Files:
-    """What Pillow writes, in several sizes: sizes and colours are among the first bytes."""
+    """What Pillow writes, in several sizes: sizes and colors are among the first bytes."""
     for name, (mode, options) in PICTURES.items():
         for size in (1, 32, 83):
             yield f"{size}_{name}", partial(picture, name, mode, size, options)

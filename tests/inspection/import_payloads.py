@@ -173,7 +173,7 @@ def bitmap(evil: bytes) -> bytes:
 
 def gif(evil: bytes) -> bytes:
     """Return a picture whose first bytes are BINFLOAT and its number, with the call in its palette."""
-    screen = b"GIF89a\1\0\1N\x8fNN"  # 1 x 19,969 pixels, a palette of 256 colours
+    screen = b"GIF89a\1\0\1N\x8fNN"  # 1 x 19,969 pixels, a palette of 256 colors
     return screen + evil.ljust(3 * 256, b"\0") + b",\0\0\0\0\1\0\1\0\0\x08\x04\0\1\4\4\0;"
 
 

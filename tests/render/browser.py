@@ -34,7 +34,7 @@ CONTRAST = """[...document.querySelectorAll('body *')].filter(e => e.offsetWidth
     && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) && !e.closest('.box, .unseen')).map(e => {
     let paper = e;
     while (getComputedStyle(paper).backgroundColor === 'rgba(0, 0, 0, 0)') paper = paper.parentElement;
-    const light = (colour) => colour.match(/\\d+/g).slice(0, 3).map((c) => c / 255)
+    const light = (color) => color.match(/\\d+/g).slice(0, 3).map((c) => c / 255)
         .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
         .reduce((sum, c, index) => sum + c * [0.2126, 0.7152, 0.0722][index], 0);
     const [one, other] = [light(getComputedStyle(e).color), light(getComputedStyle(paper).backgroundColor)];

@@ -103,7 +103,7 @@ def test_a_reason_is_cut_to_the_width_and_a_command_is_not(
         ({"verdict": GateVerdict.INTERRUPTED}, "was not checked to the end"),
     ],
 )
-def test_the_verdict_has_its_text_and_its_colour(capsys, monkeypatch, changes: dict[str, Any], verdict: str):
+def test_the_verdict_has_its_text_and_its_color(capsys, monkeypatch, changes: dict[str, Any], verdict: str):
     monkeypatch.setenv("COLUMNS", "180")
     checked = report(**changes)
     show_verdict(checked)
@@ -111,8 +111,8 @@ def test_the_verdict_has_its_text_and_its_colour(capsys, monkeypatch, changes: d
     assert capsys.readouterr().out == f"my model.mar {verdict} ({about})\n"
     page = check_page(checked).decode()
     assert f'<p class="verdict {checked.verdict}">' in page
-    (colour,) = re.findall(rf"\.{checked.verdict}\b[^{{]*{{ color: var\(--(\w+)\); }}", page)
-    assert colour == {"deployable": "good", "refused": "bad", "not-proved": "bad"}.get(checked.verdict, "warn")
+    (color,) = re.findall(rf"\.{checked.verdict}\b[^{{]*{{ color: var\(--(\w+)\); }}", page)
+    assert color == {"deployable": "good", "refused": "bad", "not-proved": "bad"}.get(checked.verdict, "warn")
 
 
 @pytest.mark.parametrize(
@@ -238,8 +238,8 @@ def test_the_page_fetches_nothing_and_follows_light_and_dark():
 def test_a_browser_draws_the_page_by_light_and_dark(browser: Browser, tmp_path: Path, dark: bool):
     (tmp_path / "check.html").write_bytes(check_page(report()))
     browser.open(tmp_path / "check.html", dark=dark)
-    colour = browser.value("getComputedStyle(document.body).backgroundColor")
-    assert (sum(map(int, re.findall(r"\d+", colour)[:3])) < 200) == dark
+    color = browser.value("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", color)[:3])) < 200) == dark
     assert min(contrast for contrast, _ in browser.value(CONTRAST)) > 4.5
     assert (browser.complaints, browser.fetched[1:]) == ([], [])
 

@@ -264,8 +264,8 @@ def test_the_verdict_on_pickles(values: dict[str, Any], title: str, last: str | 
     assert [line.strip() for line in page[begin + 1 :]][-1:] == ([last] if last else [])
 
 
-def test_labels_are_dim_and_findings_have_colours():
-    red, yellow, cyan = (partial(click.style, fg=colour) for colour in ("red", "yellow", "cyan"))
+def test_labels_are_dim_and_findings_have_colors():
+    red, yellow, cyan = (partial(click.style, fg=color) for color in ("red", "yellow", "cyan"))
     dim, bold = partial(click.style, dim=True), partial(click.style, bold=True)
     found_all = (found("a", Severity.WARNING, "one"), found("b", Severity.NOTE, "two"))
     values = {

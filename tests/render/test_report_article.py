@@ -174,7 +174,7 @@ def pixels(overlay: Overlay | None) -> Any:
     return image_of(overlay.uri).convert("RGBA").load()
 
 
-def test_a_mask_is_transparent_on_the_background_with_a_colour_for_each_class():
+def test_a_mask_is_transparent_on_the_background_with_a_color_for_each_class():
     found = pixels(drawn([[0] * 8] + [[1, 2, 3, 4, 5, 6, 255, 0]] * 7).overlay)
     row = [found[column, 1] for column in range(8)]
     assert [alpha for *_, alpha in row] == [165] * 7 + [0]
@@ -190,15 +190,15 @@ def test_a_mask_is_transparent_on_the_background_with_a_colour_for_each_class():
     ]
 
 
-def test_a_legend_names_the_eight_largest_classes_in_the_colours_of_the_mask():
+def test_a_legend_names_the_eight_largest_classes_in_the_colors_of_the_mask():
     mask = [[index] * 10 for index in range(10)] + [[1] * 10]
     overlay = drawn(mask).overlay
     assert overlay is not None
     found = pixels(overlay)
     assert [(share["label"], share["share"]) for share in overlay.legend[:2]] == [("tree", 18.2), ("sky", 9.1)]
     assert [share["label"] for share in overlay.legend[2:]] == ["2", "3", "4", "5", "6", "7"]
-    assert overlay.legend[1]["colour"] == "transparent"
-    assert overlay.legend[0]["colour"] == "rgb({}, {}, {})".format(*found[0, 1][:3]).replace(",", "")
+    assert overlay.legend[1]["color"] == "transparent"
+    assert overlay.legend[0]["color"] == "rgb({}, {}, {})".format(*found[0, 1][:3]).replace(",", "")
 
 
 def test_heat_is_the_sum_of_absolute_channels_and_outliers_do_not_hide_the_rest():

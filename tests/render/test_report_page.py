@@ -243,22 +243,22 @@ def test_small_pictures_are_enlarged(mar: Path, size: tuple[int, int], body: str
     assert f'width="{shown[0]}" height="{shown[1]}"' in page
 
 
-def test_a_stage_has_one_colour_wherever_it_is_drawn(mar: Path):
+def test_a_stage_has_one_color_wherever_it_is_drawn(mar: Path):
     stages = {"postprocess": 2.0, "explain_handle": 1.0, "compile": 3.0, "handle": 9.0}
     times = [{**stages, "preprocess": 1.0}, stages]  # neither has all, and the first seen is plotted first
     seen = dict.fromkeys(["postprocess", "explain_handle", "compile", "handle", "preprocess"], Percentiles(1, 2, 3))
     page = written(mar, *((asked(), answer(stages=each)) for each in times), stages=seen)
     plotted = re.findall(r'<text x="0" y="\d+\.0">(\w+)</text>\s*<rect class="(\w+)"', page)
-    colours = dict(plotted)
-    assert colours["compile"] == colours["handle"]
-    assert len(set(colours.values())) == 4
+    colors = dict(plotted)
+    assert colors["compile"] == colors["handle"]
+    assert len(set(colors.values())) == 4
     strips = [re.findall(r'<i class="(\w+)" style="width', strip) for strip in re.findall('<div class="strip".*', page)]
     assert strips == [
-        [colours[name] for name in ("preprocess", "postprocess", "explain_handle", "handle")],
-        [colours[name] for name in ("postprocess", "explain_handle", "handle")],
+        [colors[name] for name in ("preprocess", "postprocess", "explain_handle", "handle")],
+        [colors[name] for name in ("postprocess", "explain_handle", "handle")],
     ]
     columns = re.findall(r'<rect class="(\w+)" x="[\d.]+" y="[\d.]+" width="219', page)
-    assert columns == [colours["handle"]] * 2
+    assert columns == [colors["handle"]] * 2
 
 
 def test_inputs_are_plotted_by_the_time_of_their_call(mar: Path):

@@ -120,7 +120,7 @@ def test_logs_and_data_are_below_their_response():
 
 
 @pytest.mark.parametrize("no_color", [False, True])
-def test_a_terminal_shows_success_by_colour(monkeypatch: pytest.MonkeyPatch, no_color: bool):
+def test_a_terminal_shows_success_by_color(monkeypatch: pytest.MonkeyPatch, no_color: bool):
     monkeypatch.delenv("NO_COLOR", raising=False)
     if no_color:
         monkeypatch.setenv("NO_COLOR", "1")

@@ -295,7 +295,7 @@ def test_as_much_is_taken_as_the_answers_may_have(make_folder):
 
 
 @pytest.mark.parametrize("entry", ["handler.py", "handler", "handler.py:handle", "handler:handle"])
-def test_a_function_is_initialised_with_none(make_folder, entry: str):
+def test_a_function_is_initialized_with_none(make_folder, entry: str):
     source = (
         "calls = []\ndef handle(data, context):\n    calls.append(data)\n    return [str(calls[0])] if data else None\n"
     )

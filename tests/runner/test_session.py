@@ -163,7 +163,7 @@ def test_what_does_not_start_leaves_nothing_behind(make_mar):
     assert pool.told == ["marpack None {}", "start", "kill"]
 
 
-def test_an_archive_may_say_whose_behaviour_counts(make_mar):
+def test_an_archive_may_say_whose_behavior_counts(make_mar):
     def found(**index: str) -> Target:
         files = {INDEX_NAME: json.dumps({"members": [], "format": 1, **index})}
         with open_archive(make_mar("x = 1", files=files)) as archive:

@@ -34,7 +34,7 @@ LINES = [
     "MyCount.count:2|#ModelName:probe,Level:Model|#type:COUNTER",
     "MyHist.ms:0.07|#ModelName:probe,Level:Model|#type:HISTOGRAM",
     'MyGauge.items:1.5|#Size:b"i\\\\g,ModelName:probe,Level:Model|#type:GAUGE',
-    "Undeclared.Count:1|#Colour:red,ModelName:probe,Level:Model|#type:COUNTER",
+    "Undeclared.Count:1|#Color:red,ModelName:probe,Level:Model|#type:COUNTER",
     "Bare.Percent:50.0|#ModelName:probe,Level:Model|#type:GAUGE",
     "Big.Count:123456789|#ModelName:probe,Level:Model|#type:COUNTER",
     "with-dash.Count:1|#ModelName:probe,Level:Model|#type:COUNTER",
@@ -172,14 +172,14 @@ def test_a_histogram_counts_up_to_each_bound():
 
 
 def test_gauges_and_counters_are_those_of_the_declaration():
-    server = taking(declared(GAUGE, "G", *OWN), declared(COUNTER, "C", *OWN), declared(GAUGE, "H", "Colour"))
+    server = taking(declared(GAUGE, "G", *OWN), declared(COUNTER, "C", *OWN), declared(GAUGE, "H", "Color"))
     for name, value in (("G", 5), ("G", -2), ("C", 5), ("C", -2), ("C", "1e3")):
         server.take(f"{name}.ms:{value}|#ModelName:m,Level:Model|#type:GAUGE{TAIL}")
     labels = '{ModelName="m",Level="Model",Hostname="host",}'
     assert shown(server, "G", "C") == {f"G{labels}": -2, f"C{labels}": 1005}
     for host in ("a", "b"):  # of the line
         server.take(f"H.unit:5|#Size:big|#type:COUNTER|#hostname:{host},1700000000")
-    assert shown(server, "H") == {'H{Colour="big",Hostname="a",}': 5, 'H{Colour="big",Hostname="b",}': 5}
+    assert shown(server, "H") == {'H{Color="big",Hostname="a",}': 5, 'H{Color="big",Hostname="b",}': 5}
 
 
 HOST = "|#hostname:host,1"
@@ -288,8 +288,8 @@ def logged(mode: MetricsMode, *, auto_detect: bool = False) -> tuple[list[str], 
             999
         )  # an int, shown as the original shows it
         server.take("HandlerTime.Milliseconds:0.51|#ModelName:probe,Level:Model|#type:GAUGE" + TAIL)
-        server.take("New.Count:1|#Colour:red,Level:Model|#type:COUNTER|#hostname:h,1700000000")
-        server.take("Unitless:1|#Colour:red,Level:Model|#type:COUNTER|#hostname:h,1700000000")
+        server.take("New.Count:1|#Color:red,Level:Model|#type:COUNTER|#hostname:h,1700000000")
+        server.take("Unitless:1|#Color:red,Level:Model|#type:COUNTER|#hostname:h,1700000000")
     lines = [event.line for event in log.events if isinstance(event, MetricLogged)]
     return [re.sub(r"timestamp:\d{10}$", "timestamp:*", line) for line in lines], server
 
@@ -301,7 +301,7 @@ def test_metrics_are_logged_as_the_original_logs_them():
         "ts_inference_requests_total.Count:1.0|#model_name:probe,model_version:default|#hostname:host,timestamp:*",
         "WorkerLoadTime.Milliseconds:999.0|#WorkerName:W-9000-probe_1.0,Level:Host|#hostname:host,timestamp:*",
         "HandlerTime.ms:0.51|#ModelName:probe,Level:Model|#hostname:host,requestID:a-request,timestamp:*",
-        "New.Count:1.0|#Colour:red,Level:Model|#hostname:h,timestamp:*",
+        "New.Count:1.0|#Color:red,Level:Model|#hostname:h,timestamp:*",
     ]
     assert asyncio.run(server.exposition()) == b""
 

@@ -116,8 +116,8 @@ def command_of(page: Browser) -> list[str]:
 def test_the_models_are_listed(page: Browser):
     assert texts(page, ".model .name") == [each.name for each in MODELS]
     assert texts(page, ".model .facts b") == ["ready"] * 4 + ["loading", "failed", "ready"]
-    colours = page.value("[...document.querySelectorAll('.model .facts b')].map(e => e.className)")
-    assert colours == ["good"] * 4 + ["warn", "bad", "good"]
+    colors = page.value("[...document.querySelectorAll('.model .facts b')].map(e => e.className)")
+    assert colors == ["good"] * 4 + ["warn", "bad", "good"]
     assert texts(page, ".model .detail") == [each.detail for each in MODELS if each.detail]
     first = page.value("document.querySelector('.model .facts').textContent")
     assert first == "ready1 workerp50 12.1 ms"

@@ -288,7 +288,7 @@ def test_one_of_several_signatures_is_enough(key):
     mine, theirs = (Envelope.sealed(b"{}", each, keyid=each.public.fingerprint).signatures[0] for each in (key, other))
     both = changed(Envelope.sealed(b"{}", key), signatures=(theirs, mine))
     assert both.opened(key.public) == both.opened(other.public) == b"{}"
-    payload = b'{ "spaces":  "and order" }'  # is not normalised
+    payload = b'{ "spaces":  "and order" }'  # is not normalized
     assert Envelope.sealed(payload, key).opened(key.public) == payload
 
 

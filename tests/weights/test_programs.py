@@ -1,4 +1,4 @@
-"""Programs are recognised by their first bytes, by their names, and by a zip's members."""
+"""Programs are recognized by their first bytes, by their names, and by a zip's members."""
 
 import io
 import marshal

@@ -52,7 +52,7 @@ def model_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 @pytest.fixture
 def net(model_dir: Path):
-    """The model, with weights that can be recognised."""
+    """The model, with weights that can be recognized."""
     from doubler import Doubler
 
     made = Doubler().eval()

@@ -9,7 +9,7 @@ from marpack.cli.main import marpack as program
 from marpack.cli.options import ALL_OPTIONS
 from tools.reference.page import NOTE, page
 
-WIDTH = 90  # columns
+WIDTH = 80  # columns, as many as fit on the page
 _FEWEST = 3  # commands that share an option
 _OF_ALL = ("--quiet", "--verbose", "--help", "--help-all")
 

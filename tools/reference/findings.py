@@ -1,5 +1,6 @@
 """docs/findings.md: when each finding is reported, why, what to do, and an example."""
 
+import re
 from functools import cache
 from typing import Any
 
@@ -9,6 +10,12 @@ from marpack import finding_codes
 from marpack.findings import Code
 from tools.reference.page import NOTE, ROOT, escaped, page
 
+# A command with its options, or one option with its value.
+CODE = re.compile(
+    r"(?<![\w`])(?:marpack [a-z]+|torchserve|chmod|pip install|jupyter nbconvert|(?=--[a-z]))"
+    r"(?: ?--?[a-z][a-z-]*| (?:[A-Z]{2,}|[A-Z]\.[A-Z]|\d+)\b…?| [a-z]+[./]\w+"
+    r"| (?:cpu|cuda|on|isolated|alike|docker|script)\b)*"
+)
 # Heading → the first code below it.
 CHAPTERS = {
     "Content of an archive": "damaged-member",
@@ -83,10 +90,15 @@ def example(main: Code, explanation: dict[str, Any]) -> str:  # Any: see `explan
 
 def section(explanation: dict[str, Any], fix: str, line: str) -> list[str]:  # Any: see `explanations`
     """Return the four paragraphs about a code."""
-    fence = "``" if "`" in line else "`"
+    start, end = ("`` ", " ``") if "`" in line else "``"
     return [
         f"*Fails if* {explanation['fails if']}.",
         f"*Causes:* {explanation['causes']}",
-        f"*Fix:* {escaped(fix)}",
-        f"*Example:* {fence}{line}{fence}",
+        f"*Fix:* {escaped(with_code(fix))}",
+        f"*Example:* {start}{line}{end}",
     ]
+
+
+def with_code(text: str) -> str:
+    """Return a hint with its commands and options as code."""
+    return text if "`" in text else CODE.sub(r"`\g<0>`", text)

@@ -13,8 +13,8 @@ def project_file() -> str:
     parts = [
         "# marpack.yaml",
         (
-            "A project is a folder with a `marpack.yaml`. Paths are relative to that folder. Other keys than these are"
-            " errors. For editors there is a JSON Schema: [marpack.schema.json](../marpack.schema.json)."
+            "A project is a folder with a `marpack.yaml`. Paths are relative to that folder. Unknown keys are"
+            " errors. Editors can use the JSON Schema [marpack.schema.json](../marpack.schema.json)."
         ),
         NOTE,
         keys(schema, schema["$defs"]),
@@ -29,14 +29,14 @@ def keys(schema: dict, definitions: dict) -> str:
     """Return the table of a mapping's keys; a type that all of them have is before the table."""
     kinds = {key: takes(value, definitions) for key, value in schema["properties"].items()}
     shared = next(iter(kinds.values())) if len(kinds) > 1 and len(set(kinds.values())) == 1 else ""
-    rows = ["| key | |", "|---|---|"] if shared else ["| key | takes | |", "|---|---|---|"]
+    rows = ["| key | meaning |", "|---|---|"] if shared else ["| key | value | meaning |", "|---|---|---|"]
     for key, value in schema["properties"].items():
         required = " (required)" if key in schema.get("required", ()) else ""
         text = value.get("description") or definition(value, definitions).get("description", "")
         kind = "" if shared else f" {kinds[key]} |"
         rows.append(f"| `{key}` |{kind} {escaped(text)}{required} |")
     table = "\n".join(rows)
-    return f"Each key takes {shared}.\n\n{table}" if shared else table
+    return f"Each value is {shared}.\n\n{table}" if shared else table
 
 
 def definition(value: dict, definitions: dict) -> dict:
@@ -54,7 +54,7 @@ def takes(value: dict, definitions: dict) -> str:
     if "anyOf" in value:
         return ", or ".join(takes(each, definitions) for each in value["anyOf"])
     if value.get("type") == "array":
-        return f"a list: {takes(value['items'], definitions)}"
+        return f"a list of {takes(value['items'], definitions).replace('text', 'texts').replace('a number', 'numbers')}"
     words = {
         "string": "text",
         "object": "a mapping",

@@ -2,16 +2,17 @@
 
 import inspect
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from tools.reference.page import NOTE, page
+from tools.reference.page import NOTE, escaped, page
 
 FIELD = re.compile(r"^    (\w+): .*?  # (?!noqa|type:|Any:)(.+)$", re.MULTILINE)
 _FEWEST = 2  # functions that share an argument
-WIDTH = 100  # characters of a signature on one line
+WIDTH = 78  # characters of a signature on one line
 SENT = """Each input of `predict`, `predict_batch`, `predict_many`, `run` and `check`, and each field of a `form`:
 
 | value | body | content type |
@@ -69,7 +70,7 @@ def python_api() -> str:
         "### Shared arguments",
         "Several functions have these arguments, and only name them below:",
     ]
-    parts.append("\n".join(f"- `{parameter}`: {text}" for parameter, text in shared.items()))
+    parts.append("\n".join(f"- `{parameter}`: {escaped(text)}" for parameter, text in shared.items()))
     for name, made in operations.items():
         parts += function(name, made, shared)
         if made is marpack.build:
@@ -216,8 +217,19 @@ def shown_signature(made: Callable[..., object], shared: Shared | None = None) -
     line = short(str(signature))
     if len(line) <= WIDTH or len(parameters) < 3:
         return line
-    lines = [f"    {short(each)}," for each in parameter_lines(parameters)]
+    lines = [wrapped(f"    {short(each)},") for each in parameter_lines(parameters)]
     return "\n".join(["(", *lines, f"){line.rpartition(')')[2]}"])
+
+
+def wrapped(line: str) -> str:
+    """Return a parameter's line; the values of a long Literal are on lines of their own."""
+    start, bracket, values = line.partition("Literal[")
+    if len(line) <= WIDTH or not bracket:
+        return line
+    values, end, rest = values.partition("]")
+    indent = " " * 8
+    inner = textwrap.fill(values, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    return f"{start}{bracket}\n{inner}\n    {end}{rest}"
 
 
 def as_written(parameter: inspect.Parameter) -> inspect.Parameter:
@@ -265,7 +277,8 @@ def docstring(made: object, skipped: Sequence[str] = ()) -> str:
             out += [f"*{line[:-1]}*", ""]
         elif line.startswith("    ") and not line.startswith("     "):
             name, colon, text = line.strip().partition(": ")
-            out.append(f"- `{name}`: {text}" if colon and " " not in name.replace(", ", ",") else f"- {line.strip()}")
+            is_named = colon and " " not in name.replace(", ", ",")
+            out.append(f"- `{name}`: {escaped(text)}" if is_named else line.strip())
         else:
             out.append(line)
     return "\n".join(out)

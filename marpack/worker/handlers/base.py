@@ -315,7 +315,7 @@ def read_state(weights: str, where: torch.device | str | None, settings: Handler
 
 
 def improves(handler: object, difference: TargetDifference) -> bool:
-    """Return whether a handler has marpack's improved behaviour in one point."""
+    """Return whether a handler has marpack's improved behavior in one point."""
     return settings_for(handler).target.has(difference)
 
 

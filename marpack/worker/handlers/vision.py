@@ -113,15 +113,15 @@ class Normalize:
         self.std = std
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a normalised copy of [C, H, W]; raises TypeError for integers, RuntimeError for other channels."""
+        """Return a normalized copy of [C, H, W]; raises TypeError for integers, RuntimeError for other channels."""
         if not tensor.is_floating_point():
-            raise TypeError(f"pixels must be floats to be normalised, not {tensor.dtype}")
+            raise TypeError(f"pixels must be floats to be normalized, not {tensor.dtype}")
         mean, std = (torch.as_tensor(each, dtype=tensor.dtype).view(-1, 1, 1) for each in (self.mean, self.std))
         return tensor.clone().sub_(mean).div_(std)
 
 
 class ImageNet(Compose):
-    """The steps for nets trained on ImageNet: to [3, crop, crop], normalised by its mean and deviation."""
+    """The steps for nets trained on ImageNet: to [3, crop, crop], normalized by its mean and deviation."""
 
     def __init__(self, resize: int = 256, crop: int = 224) -> None:
         self.sizes = {"resize": resize, "crop": crop}

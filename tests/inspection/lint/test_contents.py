@@ -95,7 +95,7 @@ FLATTENED = [
 
 
 @pytest.mark.parametrize(("case", "severity", "member"), [pytest.param(*row, id=row[0].name) for row in FLATTENED])
-def test_a_folder_whose_contents_alone_are_packed_is_recognised(case, severity, member):
+def test_a_folder_whose_contents_alone_are_packed_is_recognized(case, severity, member):
     [finding] = case.findings()
     assert (finding.code, finding.severity) == ("import-not-packed", severity)
     assert f" {member} " in finding.message

@@ -1,4 +1,4 @@
-"""A handler initialised on real weights, a request to ask it with, and the notes it leaves."""
+"""A handler initialized on real weights, a request to ask it with, and the notes it leaves."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ class Metrics:
 
 
 class Averages(torch.nn.Module):
-    """Pictures [N, 3, H, W] → logits [N, classes]: the mean colour, again and again."""
+    """Pictures [N, 3, H, W] → logits [N, classes]: the mean color, again and again."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()

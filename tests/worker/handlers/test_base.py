@@ -298,7 +298,7 @@ def test_a_model_file_is_filled_with_its_weights(make_context, tmp_path, monkeyp
     assert (answer.tolist(), answer.requires_grad) == ([[6.0]], False)
 
 
-def test_a_handler_is_initialised_and_answers(tmp_path):
+def test_a_handler_is_initialized_and_answers(tmp_path):
     torch.jit.script(torch.nn.Identity()).save(tmp_path / "model.pt")
     (tmp_path / "config.yaml").write_text("handler: {profile: true}\n")
     context = MockContext(model_dir=str(tmp_path), model_file=None, model_yaml_config_file="config.yaml")

@@ -230,7 +230,7 @@ def test_a_model_without_embedding(folder, make_context, notes):
     assert "embedding" in notes()["no-embedding"].hint
 
 
-def test_text_handlers_begin_uninitialised():
+def test_text_handlers_begin_uninitialized():
     handler = type("Own", (TextHandler,), {})()
     assert (handler.lig, handler.initialized, handler.source_vocab) == (None, None, None)
 

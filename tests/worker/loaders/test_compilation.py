@@ -51,7 +51,7 @@ SKIPPED = [
     ({"backend": "nope"}, "nope is not a backend", "inductor"),
     ({"backend": "nvfuser"}, "Invalid backend: 'nvfuser'", "inductor"),
     ({"mode": "bogus"}, "Unrecognized mode=bogus", "(mode)"),
-    ({"colour": 1}, "unexpected keyword argument 'colour'", "(colour)"),
+    ({"color": 1}, "unexpected keyword argument 'color'", "(color)"),
     ({"options": {"bogus": 1}}, "Unexpected optimization option bogus", "(options)"),
 ]
 
