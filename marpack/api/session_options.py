@@ -318,7 +318,11 @@ class ServeOptions(_ServeArguments, frozen=True, kw_only=True):
     enable_model_api: Annotated[bool, _Addresses("Allow requests that register and unregister models.")] = False
     store_roots: Annotated[
         Sequence[str],
-        _Addresses("Further folder from which models may be registered by their path.", ("--store-root",), "DIR"),
+        _Addresses(
+            "Further folder for links of the store, and for models that are registered by path.",
+            ("--store-root",),
+            "DIR",
+        ),
     ] = ()
     allow_remote_register: Annotated[
         bool, _Addresses("Allow requests to register archives from the allowed_urls of the config.")

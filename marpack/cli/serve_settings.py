@@ -70,7 +70,7 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
     options: ServeOptions
     config: ServerConfig
     token_file: Path | None  # if tokens are required
-    store: Path | None  # the model store
+    store: ModelStore | None
     has_model_api: bool  # requests may register and unregister models
 
     @classmethod
@@ -82,7 +82,8 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         file = os.environ.get("TS_CONFIG_FILE") or options.ts_config
         config = ServerConfig.read(Path(file), os.environ) if file else ServerConfig()
         token_file = Path(options.token) if options.token and not options.disable_token_auth else None
-        store = Path(options.model_store) if options.model_store else config.model_store
+        folder, roots = options.model_store or config.model_store, tuple(Path(root) for root in options.store_roots)
+        store = ModelStore(Path(folder), roots) if folder else None
         has_model_api = bool(options.enable_model_api or config.enable_model_api)
         if config.disable_token_authorization is False and not token_file and not options.disable_token_auth:
             hint = "Add --token key_file.json, which is created if it is missing, or set it to true."
@@ -90,8 +91,8 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             raise UsageError("the config requires tokens, and the token file is not set", where=where, hint=hint)
         if options.rotate_token and not options.token:
             raise UsageError("--rotate-token has no effect without --token", hint="Add --token FILE.")
-        if options.store_roots and not has_model_api:
-            raise UsageError("--store-root has no effect without --enable-model-api", hint="Add --enable-model-api.")
+        if roots and store is None:
+            raise UsageError("--store-root has no effect without a model store", hint="Add --model-store DIR.")
         if options.allow_remote_register and not (has_model_api and config.allowed_urls):
             hint = "Add --enable-model-api, and set allowed_urls in the config, such as https://models.example.com/.*"
             raise UsageError("--allow-remote-register needs allowed URLs and the model API", hint=hint)
@@ -104,9 +105,9 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             hint = "End TLS in a proxy in front of marpack, and set enable_grpc_ssl=false."
             where = "enable_grpc_ssl=true"
             raise UsageError("gRPC with TLS is not supported", where=where, hint=hint, code="tls-not-supported")
-        if store is not None and not store.is_dir():
+        if store is not None and not store.folder.is_dir():
             hint = "Create the folder, or name another one."
-            raise UsageError("the folder does not exist", where=f"--model-store {store}", hint=hint)
+            raise UsageError("the folder does not exist", where=f"--model-store {folder}", hint=hint)
         if has_model_api and store is None:
             raise UsageError("registering models requires a model store", hint="Add --model-store DIR.")
         return settings
@@ -231,11 +232,10 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         """Return how requests register models; None if they cannot."""
         if self.store is None or not self.has_model_api:
             return None
-        store = ModelStore(self.store, tuple(Path(root) for root in self.options.store_roots))
         workers, remote = self.config.default_workers_per_model or 0, None
         if self.options.allow_remote_register:
             remote = RemoteStore(allowed=self.config.allowed_urls, cache=loader.cache)
-        return ModelApi(store=store, loader=loader, default_workers=workers, remote=remote)
+        return ModelApi(store=self.store, loader=loader, default_workers=workers, remote=remote)
 
     def metrics(self) -> ServerMetrics:
         """Return the server's metrics, without values."""
@@ -351,8 +351,8 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         for name, source in sources:
             plan_again = partial(self._plan, loader, source, name, trust_url=options.trust_url)
             models.append(ReloadableModel(plan_again(), Path(source or "."), plan_again))
-        for name, file in ModelStore(store).parse_models(words) if store is not None else ():
-            plan_again = partial(self._plan, loader, str(file), name)
+        for name, file in store.parse_models(words) if store is not None else ():
+            plan_again = partial(self._plan_stored, loader, file, name)
             try:
                 models.append(ReloadableModel(plan_again(), file, plan_again))
             except MarpackError as error:
@@ -373,6 +373,11 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             what = f"the folder has no {MANIFEST_NAME}, and marpack does not use default_service_handler"
             hint = "Build an archive that names its handler: marpack build --help lists the options."
             raise UsageError(what, where=str(file), hint=hint, code="folder-without-manifest")
+
+    def _plan_stored(self, loader: ModelLoader, file: Path, name: str | None) -> ModelPlan:
+        """Plan a file of the model store."""
+        assert self.store is not None  # noqa: S101 - it has the file
+        return replace(self._plan(loader, str(self.store.follow(file)), name), url=file.name)
 
     def _plan(self, loader: ModelLoader, source: str | None, name: str | None, *, trust_url: bool = False) -> ModelPlan:
         """Plan a source, after building the archive of a project."""

@@ -115,8 +115,8 @@ def _event_text(event: Struct | str) -> str:
             return f"{click.style('ready', fg='green')} {visible(event.model)} {_dim(took)}"
         case ModelFailed():
             next_step = "it is given up" if event.given_up else "it is tried again"
-            worker = "" if event.worker is None else f"worker {event.worker}: "
-            return f"{click.style('down', fg='red')}  {visible(event.model)} {_dim(worker + next_step)}"
+            state = "it is not served" if event.worker is None else f"worker {event.worker}: {next_step}"
+            return f"{click.style('down', fg='red')}  {visible(event.model)} {_dim(state)}"
         case HandlerPrinted():
             return _dim(f"{event.model} {event.worker} │ {event.line}")
         case Answered():

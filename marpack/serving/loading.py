@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import hashlib
 import logging
+import os
 import re
 import socket
 import threading
@@ -43,7 +44,6 @@ T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
 _SUFFIXES = (".mar", ".model", ".tar.gz", ".tgz")
-_SCHEME = re.compile(r"(?:https?|file):", re.IGNORECASE)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.IGNORECASE)
 _VISIBLE = re.compile(r"[!-~]{1,4096}")
 # The host of an allowed URL, if it is written without a wildcard.
@@ -55,7 +55,7 @@ _FIRST_VERSION = "1.0"  # of an archive without a version
 
 
 class ModelStore(Struct, frozen=True):
-    """A folder of archives, and other folders from which models may be registered."""
+    """A folder of archives, and other folders to which its links may lead and from which models may be registered."""
 
     folder: Path
     roots: tuple[Path, ...] = ()  # the other folders
@@ -72,21 +72,29 @@ class ModelStore(Struct, frozen=True):
             message = "empty url"
         elif ".." in url:
             message = f"Relative path is not allowed in url: {shown}"
-        elif _SCHEME.match(url):
+        elif is_http(url):
             message = f"Given URL {shown} is not in the model store, and only --allow-remote-register permits addresses"
         elif url.isprintable() and "\\" not in url and (is_path or "/" not in url):
             with suppress(OSError, RuntimeError):  # it does not exist, the name is too long, or a link to itself
                 place = (self.folder / url).resolve(strict=True)
-                folders = self.roots if is_path else (self.folder, *self.roots)
-                if any(folder.resolve() in place.parents for folder in folders):
+                if _is_below(place, self.roots if is_path else (self.folder, *self.roots)):
                     return place
                 _LOG.warning("%s is neither in the model store nor in a folder of --store-root", quoted(shown))
         raise RequestError(message, status=404, kind="ModelNotFoundException")
 
-    def all_models(self) -> list[Path]:
-        """Return the archives (by their suffix) and folders of the store, sorted; UsageError if it is unreadable.
+    def follow(self, path: Path) -> Path:
+        """Return the real path of a file; raise ArchiveError for a link of the store that leaves it and the roots."""
+        place = Path(os.path.realpath(path))
+        if path.parent == self.folder and not _is_below(place, (self.folder, *self.roots)):
+            hint = f"Copy the file into the store, or add --store-root {place.parent}"
+            what = f"the link leads out of the model store, to {place}"
+            raise ArchiveError(what, where=str(path), hint=hint, code="link-out-of-store")
+        return place
 
-        As on TorchServe, hidden ones are left out and links of the store's owner are followed.
+    def all_models(self) -> list[Path]:
+        """Return the archives (by their suffix), folders and links of the store, sorted, without hidden ones.
+
+        Raises UsageError if the store is unreadable.
         """
         try:
             return sorted(
@@ -124,6 +132,11 @@ class ModelStore(Struct, frozen=True):
             is_elsewhere = not (self.folder / bare).exists() and Path(file).is_dir()
             found.append((name or None, Path(file) if is_elsewhere else self.folder / bare))
         return list(dict.fromkeys(found))
+
+
+def _is_below(place: Path, folders: Iterable[Path]) -> bool:
+    """Return whether a real path is below one of the folders."""
+    return any(folder.resolve() in place.parents for folder in folders)
 
 
 class RemoteStore(Struct, frozen=True, kw_only=True):

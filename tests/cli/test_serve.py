@@ -306,6 +306,9 @@ def test_a_model_store_and_a_config(make_mar, tmp_path):
     shutil.move(make_mar(ECHO, name="one"), store / "one.mar")
     shutil.move(make_mar(ECHO, name="two"), store / "other-name.mar")
     (store / "broken.mar").write_text("no archive")
+    (tmp_path / "roots").mkdir()
+    shutil.move(make_mar(ECHO, name="away"), tmp_path / "roots" / "away.mar")
+    (store / "linked.mar").symlink_to(tmp_path / "roots" / "away.mar")
     (tmp_path / "config.properties").write_text(
         "default_workers_per_model=2\nenable_model_api=true\nnumber_of_netty_threads=4\nload_models=all\n"
         'models={"two": {"1.0": {"minWorkers": 1, "batchSize": 4, "maxBatchDelay": 1}}}\n'
@@ -314,6 +317,7 @@ def test_a_model_store_and_a_config(make_mar, tmp_path):
     with serving(*words, cwd=tmp_path, loaded=3) as server:
         assert "number_of_netty_threads" in server.wait_for("note")["message"]
         assert server.wait_for("failed", model="broken.mar")["given_up"]
+        assert "--store-root" in server.wait_for("failed", model="linked.mar")["hint"]
         assert server.request("/predictions/one", b"1")[2] == b"echo 1"
         (described,) = json.loads(server.request("/models/two", what="management")[2])
         assert (described["minWorkers"], described["batchSize"], described["maxBatchDelay"]) == (1, 4, 1)
@@ -323,6 +327,8 @@ def test_a_model_store_and_a_config(make_mar, tmp_path):
         assert server.request("/models?url=one.mar&initial_workers=1", b"", what="management")[0] == 200
         assert server.request("/predictions/one", b"again")[2] == b"echo again"
         assert b"ts_inference_requests_total" in server.request("/metrics", what="metrics")[2]
+    with serving("--model-store", "store", "--models", "linked.mar", "--store-root", "roots", cwd=tmp_path) as server:
+        assert server.request("/predictions/away", b"1")[2] == b"echo 1"
 
 
 INFERENCE = """

@@ -217,7 +217,7 @@ def store(tmp_path: Path) -> ModelStore:
 
 NOT_FOUND = (
     *("nope.mar", "A.MAR", "sub/d.mar", "./a.mar", ".", "a.mar/", "sub\\d.mar", "/etc/passwd", "a.mar\0", "a.mar\n"),
-    *("out.mar", "up.mar", "broken.mar", "circle.mar", "ftp://host/a.mar"),
+    *("out.mar", "up.mar", "broken.mar", "circle.mar", "ftp://host/a.mar", "file:///etc/passwd"),
 )
 URLS = {
     "": "empty url",
@@ -225,7 +225,7 @@ URLS = {
     **{url: f"Relative path is not allowed in url: {url}" for url in ("../secret.mar", "..", "sub/../a.mar")},
     **{
         url: f"Given URL {url} is not in the model store, and only --allow-remote-register permits addresses"
-        for url in ("http://host/a.mar", "HTTPS://host/a.mar", "file:///etc/passwd")
+        for url in ("http://host/a.mar", "HTTPS://host/a.mar")
     },
     "x" * 5000: f"Model not found at: {'x' * 1024}",
 }
@@ -274,6 +274,30 @@ def test_a_folder_of_store_root_is_a_source_by_its_path_and_for_links(store: Mod
     for url in ("linked", str(root / "id" / "model")):
         with pytest.raises(RequestError):
             store.find(url)
+    (store.folder / "over").symlink_to(tmp_path / "link-to-root")
+    assert rooted.follow(store.folder / "linked") == root / "id" / "model"
+    for name in ("over", "out.mar", "up.mar"):  # a root itself is not a model
+        with pytest.raises(ArchiveError, check=has_code("link-out-of-store")):
+            rooted.follow(store.folder / name)
+
+
+def test_a_start_follows_links_as_a_registration_does(store: ModelStore, tmp_path: Path) -> None:
+    (store.folder / "chain.mar").symlink_to("out.mar")
+    (store.folder / "dotted.mar").symlink_to("sub/../../secret.mar")
+    (store.folder / "through").symlink_to(tmp_path)
+    (tmp_path / "link-to-store").symlink_to(store.folder)
+    for each in (store, ModelStore(tmp_path / "link-to-store")):
+        for name in ("a.mar", "unpacked", "in.mar"):
+            assert each.follow(each.folder / name) == each.find(name) == (store.folder / name).resolve()
+        for name in ("out.mar", "up.mar", "chain.mar", "dotted.mar", "through"):
+            with pytest.raises(ArchiveError, check=has_code("link-out-of-store")) as refused:
+                each.follow(each.folder / name)
+            assert f"--store-root {(each.folder / name).resolve().parent}" in str(refused.value.hint)
+            with pytest.raises(RequestError):
+                each.find(name)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    assert store.follow(elsewhere) == elsewhere, "the command line names it"
 
 
 START_WORDS = [

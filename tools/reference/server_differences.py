@@ -25,6 +25,12 @@ class ServerDifference(Enum):
         "otherwise every rollout fails requests",
         True,
     )
+    UNREGISTER = (
+        "unregistering a model",
+        "its running and queued requests get no response",
+        "they get their responses within `unregister_model_timeout` (120 s)",
+        "otherwise every new version fails requests",
+    )
     CLOSE_HONOURED = (
         "`Connection: close` and HTTP/1.0",
         "ignored: the connection stays open; a stream is also chunked for HTTP/1.0",
@@ -137,13 +143,13 @@ class ServerDifference(Enum):
         "otherwise everyone who reaches the port can run code",
     )
     STORE_LINKS = (
-        "registering a link of the model store",
+        "a link of the model store",
         "followed",
-        "followed within the store and the folders of `--store-root`, otherwise 404; at the start, all are followed",
-        "otherwise everyone who can write to the store can load any file of the machine",
+        "followed within the store and `--store-root` folders; otherwise left out at the start, 404 on registration",
+        "otherwise writers of the store can load any file of the machine",
     )
     UNKNOWN_HANDLER = (
-        "registering with a `handler` that is neither built in nor in the archive, such as `os` or `../x.py:f`",
+        "registering with a `handler` that is neither built in nor in the archive",
         "200 without workers, otherwise 500",
         "400",
         "the error is found before the model is registered",
@@ -173,7 +179,7 @@ class ServerDifference(Enum):
         "every page in an operator's browser can reach loopback ports",
     )
     OPEN_MANAGEMENT = (
-        "a public management address without tokens, as in container images",
+        "a public management address without tokens",
         "listens there",
         "listens on 127.0.0.1, or is off if predictions have the same port; `--token` or `--open-management` opens it",
         "everyone who reaches it can change the served models",
