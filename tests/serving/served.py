@@ -63,9 +63,14 @@ def pack(
 class Served:
     """A running server."""
 
-    def __init__(self, server: Server, log: Recorded) -> None:
+    def __init__(self, server: Server, log: Recorded, loop: asyncio.AbstractEventLoop) -> None:
         self.server = server
         self.log = log
+        self._loop = loop
+
+    def end(self) -> None:
+        """End the server, which first finishes its requests."""
+        self._loop.call_soon_threadsafe(self.server.end)
 
     def __getattr__(self, what: str) -> str:
         """Return `host:port` of inference, management or metrics; that of predictions where they share it."""
@@ -73,6 +78,11 @@ class Served:
             raise AttributeError(what)
         addresses = self.log.addresses
         return addresses.get(what, addresses["inference"]).removeprefix("http://")
+
+    @property
+    def grpc(self) -> str:
+        """`host:port` of gRPC."""
+        return self.log.addresses["gRPC"]
 
     def request(
         self,
@@ -146,9 +156,9 @@ def served(
             wait_until(lambda: registry.is_complete or done.is_set())
             for model in list(registry):
                 wait_until(lambda model=model: model.state is not ModelState.LOADING or done.is_set())
-        yield Served(box[0], log)
+        yield Served(box[0], log, loops[0])
     finally:
-        if loops and not done.is_set():
+        if loops and not done.is_set() and not box[0].core.ending.is_set():
             loops[0].call_soon_threadsafe(box[0].end)
         thread.join(_SECONDS)
         assert not thread.is_alive()
