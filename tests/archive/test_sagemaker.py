@@ -218,3 +218,24 @@ def test_a_script_of_another_name_is_in_the_hint(tmp_path):
 
 def test_requirements_need_no_setting_of_torchserve(tmp_path):
     assert not [code for code, _ in preflight(tmp_path, b"", **{"requirements.txt": b"six\n"}) if "require" in code]
+
+
+BY_TYPE = b"""
+import json
+
+def model_fn(model_dir):
+    return None
+
+def transform_fn(model, body, content_type, accept):
+    if content_type == "application/json":
+        return json.dumps({"length": len(json.loads(body))})
+    return body.decode().upper(), "text/plain"
+"""
+
+
+def test_a_response_may_depend_on_the_content_type(tmp_path):
+    model_tar(tmp_path / "model.tar.gz", {SCRIPT: BY_TYPE})
+    (tmp_path / "hello.txt").write_text("hello")
+    done = invoke("check", "model.tar.gz", "--input", "hello.txt", "--json", cwd=tmp_path)
+    verdicts = {check["name"]: check["verdict"] for check in json.loads(done.stdout)["checks"]}
+    assert (verdicts["body-forms"], verdicts["proved"]) == ("skipped", "passed")

@@ -43,6 +43,9 @@ _BOOSTER = re.compile(rb'\s*\{.{0,200}"learner"|tree\r?\nversion=', re.DOTALL)
 _INPUTS = re.compile(r"(?i)(samples?|inputs?|examples?|requests?|test)([-_.\d].*)?")
 _INPUT_SUFFIXES = (*_PICTURES, ".json", ".txt")
 _DATA = _FOREIGN | {".json", ".txt", ".csv", ".npy", ".vocab", ".model"}
+_LOADERS = frozenset({"from_pretrained", "pipeline"})  # of transformers
+_ENDPOINT = "EndpointHandler"  # the class that Hugging Face's Inference Endpoints call
+ENDPOINT_FILE = "endpoint_handler.py"  # the template of a handler that calls it
 _PREFERRED = (WeightsFormat.TORCHSCRIPT, WeightsFormat.ONNX, WeightsFormat.STATE_DICT, WeightsFormat.SAFETENSORS)
 
 
@@ -248,7 +251,7 @@ def read_handler(folder: Path, names: Iterable[str], entry: str) -> OwnHandler:
         if isinstance(tree, ast.Module):
             texts.update(part for text in texts_in(tree) for part in str(text.value).split("/") if part)
             paths.update(text.strip("/") for text in _path_texts(tree))
-            loads_pretrained |= any(getattr(node, "attr", None) == "from_pretrained" for node in walk(tree))
+            loads_pretrained |= any(vars(node).get("attr", vars(node).get("id")) in _LOADERS for node in walk(tree))
     kept = {*imported, FILE_NAME, LABELS_NAME}  # marpack.yaml has keys for the last two
     likely = sorted(names, key=lambda name: (name.count("/"), name))
     others = [name for name in likely if name not in kept and not name.endswith(".py")]
@@ -269,9 +272,12 @@ def read_handler(folder: Path, names: Iterable[str], entry: str) -> OwnHandler:
     files = _files(folder, {*names, member}, member)
     module, classes = _module(files, member), Classes(files)
     try:
-        loads = module is None or find_loader(read_entry(classes, module, handler.function), classes).loads_itself
+        read = module and read_entry(classes, module, handler.function)
+        loads = read is None or find_loader(read, classes).loads_itself
     except RecursionError:
-        loads = True
+        read, loads = None, True
+    if module and member == "handler.py" and _ENDPOINT in module.scope.names and not (read and read.is_function):
+        entry, loads, imported = ENDPOINT_FILE, True, imported | {member}
     return OwnHandler(entry=entry, file=handler.path, loads=loads, asked=asked, imported=imported)
 
 

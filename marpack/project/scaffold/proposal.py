@@ -19,6 +19,7 @@ from marpack.findings import Finding
 from marpack.project.load import count_labels, labels_member
 from marpack.project.members import OFFERED, EntryPoint, near_built_in
 from marpack.project.scaffold.folder_scan import (
+    ENDPOINT_FILE,
     REQUIREMENTS,
     FolderScan,
     LabelsFile,
@@ -154,7 +155,9 @@ def propose(folder: Path, found: FolderScan, answers: Answers) -> Proposal:
         brought={},
         made=("marpack.yaml", *made, "test_model.py", "README.md"),
     )
-    if template.requirements and not found.requirements:
+    if own and own.entry == ENDPOINT_FILE:
+        draft = replace(draft, brought={ENDPOINT_FILE: (template.folder.parent / ENDPOINT_FILE).read_bytes()})
+    elif template.requirements and not found.requirements:
         draft = replace(draft, brought={template.requirements: template.read(template.requirements)})
     return _add_toy(draft, found, answers) if is_toy else _complete(draft, folder, found, answers, weights, own)
 

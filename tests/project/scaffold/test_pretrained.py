@@ -293,3 +293,28 @@ def test_an_own_handler_gets_the_files_that_it_loads(folder):
     proposal = proposed(folder)
     assert (proposal.pretrained, proposal.weights) == (None, "model.safetensors")
     assert set(proposal.files) == {"config.json", "tokenizer.json", "tokenizer_config.json"}
+
+
+ENDPOINT = """
+from transformers import pipeline
+
+
+class EndpointHandler:
+    def __init__(self, path=""):
+        self.pipeline = pipeline("fill-mask", model=path)
+
+    def __call__(self, data):
+        return self.pipeline(data["inputs"])
+"""
+
+
+def test_a_handler_of_inference_endpoints_is_called_by_a_generated_one(folder):
+    (folder / "handler.py").write_text(ENDPOINT)
+    proposal = proposed(folder)
+    assert (proposal.handler, proposal.weights) == ("endpoint_handler.py", "model.safetensors")
+    assert set(proposal.files) == {"config.json", "tokenizer.json", "tokenizer_config.json"}
+    made = assemble(proposal, print)
+    assert "handler.py" not in made
+    assert b"from handler import EndpointHandler" in made["endpoint_handler.py"]
+    (folder / "endpoint_handler.py").write_bytes(made["endpoint_handler.py"])
+    assert proposed(folder).handler == "endpoint_handler.py"

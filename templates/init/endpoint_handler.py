@@ -1,0 +1,33 @@
+"""Calls EndpointHandler, the class in handler.py that Hugging Face's Inference Endpoints call, on TorchServe."""
+
+import io
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # the archive holds all files; transformers reads this when it is imported
+
+from handler import EndpointHandler  # noqa: E402
+from ts.torch_handler.base_handler import BaseHandler  # noqa: E402
+
+
+class Handler(BaseHandler):
+    """Makes one EndpointHandler, and calls it once per request."""
+
+    def initialize(self, context):
+        """Let EndpointHandler load its model from the model folder."""
+        self.endpoint = EndpointHandler(context.system_properties["model_dir"])
+        self.initialized = True
+
+    def handle(self, data, context):
+        """Return the response to each request of a batch."""
+        types = [context.get_request_header(index, "Content-Type") or "" for index in range(len(data))]
+        return [self.endpoint(read_request(*each)) for each in zip(data, types, strict=True)]
+
+
+def read_request(row, content_type):
+    """Return a request as Inference Endpoints pass it: the object of JSON, otherwise a dict with the body as "inputs"."""
+    body = row.get("data") or row.get("body")
+    if content_type.startswith("image/"):
+        from PIL import Image
+
+        body = Image.open(io.BytesIO(body))
+    return body if isinstance(body, dict) else {"inputs": body}
