@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from marpack.version import install_hint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from marpack.findings import Finding
 
@@ -354,6 +354,12 @@ def shortened(text: str, most: int = 80) -> str:
     """Return a text on one line, with at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def join_names(names: Sequence[str], most: int = 8) -> str:
+    """Return names in one line, the first of them and the number of the others."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def pluralize(count: int, noun: str) -> str:

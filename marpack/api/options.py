@@ -75,9 +75,7 @@ class InitOptions(_InitArguments, frozen=True, kw_only=True):
         Task | None,
         Option("Task of a Hugging Face model, such as fill-mask.", metavar="TASK", default="by its config.json"),
     ] = None
-    trust_remote_code: Annotated[
-        bool, Option("Let the handler run Python code that a Hugging Face model contains.")
-    ] = False
+    trust_remote_code: Annotated[bool, Option("Let the handler run a Hugging Face model's Python code.")] = False
     force: Annotated[bool, Option("Replace existing files.", ("-f", "--force"))] = False
 
 
@@ -122,10 +120,7 @@ class BuildOptions(_BuildArguments, frozen=True, kw_only=True):
     ] = None
     archive_format: Annotated[
         Literal["default", "zip-store", "tgz", "no-archive", "sagemaker"] | None,
-        Option(
-            "Format of the archive: .mar (default, zip-store), .tar.gz, a folder, or SageMaker's model.tar.gz.",
-            default="the project's",
-        ),
+        Option("Format: .mar (default, zip-store), .tar.gz, folder or SageMaker's tar.", default="the project's"),
     ] = None
     force: Annotated[
         bool, Option("Replace an existing output. A project's output is always replaced.", ("-f", "--force"))

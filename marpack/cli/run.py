@@ -20,7 +20,7 @@ from marpack.api.session_options import BatchSize
 from marpack.cli.inputs import InputOptions, count_inputs, read_inputs, refuse_combinations
 from marpack.cli.options import command
 from marpack.cli.run_output import OutputOptions, RunOutput
-from marpack.errors import ExitCode, MarpackError, UsageError, printable
+from marpack.errors import ExitCode, MarpackError, UsageError, join_names, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -286,9 +286,8 @@ def watch(options: RunCommandOptions, inputs: InputOptions) -> int:
             while True:
                 changed = _run_until_change(options, inputs, watched, take_worker, since)
                 since = time.monotonic()
-                names = ", ".join(os.path.relpath(path) for path in changed[:3])
-                more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-                talk().rule(f"{names}{more} changed at {time.strftime('%H:%M:%S')}", style="dim")
+                names = join_names([os.path.relpath(path) for path in changed], 3)
+                talk().rule(f"{names} changed at {time.strftime('%H:%M:%S')}", style="dim")
         except KeyboardInterrupt:
             return ExitCode.INTERRUPTED
 

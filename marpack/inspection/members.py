@@ -9,7 +9,7 @@ from msgspec import Struct
 from marpack.archive.index import Index, index_bytes, index_digest
 from marpack.archive.protocol import INDEX_NAME, Archive, Method, Progress
 from marpack.archive.zip_format import NotZipError, read_entries
-from marpack.errors import DamagedArchiveError
+from marpack.errors import DamagedArchiveError, join_names
 from marpack.finding_codes import (
     CONFIG_HOSTILE,
     DAMAGED_MEMBER,
@@ -231,13 +231,12 @@ def program_findings(programs: Sequence[Program], source: str, *, refused: bool 
     """Return one finding for all programs of an archive; with `refused`, it is an error."""
     if not programs:
         return ()
-    shown = ", ".join(f"{program.where} ({program.kind})" for program in programs[:_SHOWN_PROGRAMS])
-    more = f" and {len(programs) - _SHOWN_PROGRAMS:,} more" if len(programs) > _SHOWN_PROGRAMS else ""
+    names = join_names([f"{program.where} ({program.kind})" for program in programs], _SHOWN_PROGRAMS)
     finding = PROGRAM.at(
         f"{source}!{programs[0].where}" if len(programs) == 1 else source,
         severity=Severity.ERROR if refused else None,
         hint="If you trust its author, use --trust-native." if refused else None,
         count="1 file is a program" if len(programs) == 1 else f"{len(programs):,} files are programs",
-        names=shown + more,
+        names=names,
     )
     return (finding,)

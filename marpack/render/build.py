@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from rich.filesize import decimal
 
 from marpack.archive.index import Vendored
-from marpack.errors import pluralize
+from marpack.errors import join_names, pluralize
 from marpack.findings import Finding, Severity
 from marpack.project.plan import Format
 from marpack.render.console import STDERR, duration, show_findings
-from marpack.render.pages import Cell, Fact, Page, Row, Table, number, shorten
+from marpack.render.pages import Cell, Fact, Page, Row, Table, number
 
 if TYPE_CHECKING:
     from marpack.project.scaffold.folder_scan import FolderScan
@@ -55,17 +55,13 @@ class BuildPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def plan_page(plan: BuildPlan) -> Page:
     """Return the page of `marpack build --dry-run`."""
-    added = (
-        ""
-        if plan.format is Format.SAGEMAKER
-        else " The archive also gets MAR-INF/MANIFEST.json and MAR-INF/marpack.json."
-    )
+    added = " The archive also gets MAR-INF/MANIFEST.json and MAR-INF/marpack.json."
     return Page(
         title=plan.path,
         verdict=Cell("would build", "good"),
         facts=(Fact("size", f"{decimal(plan.size)} in {pluralize(len(plan.members), 'member')}"),),
         tables=(Table.of(plan.members, lambda each: Row.of(each.name, number(decimal(each.size))), most=1 << 16),),
-        closing=f"Nothing was written.{added}",
+        closing=f"Nothing was written.{added if plan.format is not Format.SAGEMAKER else ''}",
     )
 
 
@@ -105,7 +101,7 @@ class InitReport(Struct, frozen=True, kw_only=True):
 def init_page(report: InitReport) -> Page:
     """Return the page of `marpack init`: the files, and the commands that come next."""
     facts = [
-        Fact(label, shorten(names, _SHOWN), note)
+        Fact(label, join_names(names, _SHOWN), note)
         for label, names, note in (
             ("wrote", report.written, ""),
             ("replaced", report.replaced, ""),
@@ -117,7 +113,7 @@ def init_page(report: InitReport) -> Page:
     enter = "" if folder.absolute() == Path.cwd() else f"cd {folder} && "
     is_unproved = report.generated or any(finding.code == "no-samples" for finding in report.findings)
     record = "marpack run --input FILE --record && " if is_unproved else ""
-    generated = shorten(report.generated, _SHOWN)
+    generated = join_names(report.generated, _SHOWN)
     note = f"(FILE: a real input; {generated} is generated and proves nothing)" if generated else ""
     facts.append(Fact("next", f"{enter}marpack build && {record}marpack check", note, kind="name"))
     made = f"from template {report.template}" if report.template else "from an archive"
@@ -130,7 +126,7 @@ def survey_page(found: "FolderScan", proposal: "Proposal") -> Page:
 
     def list_parts() -> Iterator[tuple[str, str]]:
         if model := proposal.pretrained:
-            yield f"{model.architecture}, a Hugging Face model for {model.task}", ""
+            yield f"{model.architecture}, a Hugging Face model for {model.head.task}", ""
         yield from ((weights.name, f"{weights.kind}, {decimal(weights.size)}") for weights in found.weights)
         for weights in found.foreign:
             if weights.name == proposal.weights:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from msgspec import Struct
 from rich.filesize import decimal
 
-from marpack.errors import pluralize
+from marpack.errors import join_names, pluralize
 from marpack.findings import Finding
 from marpack.json_text import to_json
 
@@ -107,12 +107,6 @@ class Page(Struct, frozen=True, kw_only=True):
     closing: str = ""  # the last sentence
 
 
-def shorten(names: Sequence[str], most: int = _FEW) -> str:
-    """Return names in one line, the first of them and the number of the others."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
 def inspection_page(facts: Inspection) -> Page:
     """Return the page of `marpack inspect`."""
     model = facts.manifest["model"]
@@ -167,7 +161,7 @@ def _list_facts(facts: Inspection) -> Iterator[Fact]:
         described = {
             "about": " ".join((metadata.description or "").split()),
             "rights": metadata.license,
-            "author": shorten(metadata.authors),
+            "author": join_names(metadata.authors),
             "page": metadata.homepage,
         }
         yield from (Fact(label, text) for label, text in described.items() if text)
@@ -178,7 +172,7 @@ def _list_facts(facts: Inspection) -> Iterator[Fact]:
     if facts.vendored:
         yield Fact("wheels", facts.vendored.summary)
     if facts.requirements:
-        yield Fact("needs", shorten(facts.requirements))
+        yield Fact("needs", join_names(facts.requirements))
 
 
 def _describe_entry(handler: HandlerFacts) -> str:
@@ -258,7 +252,7 @@ def _pickles_table(scan: PickleScan) -> Table:
 
     def show_pickle(pickle: PickleFacts) -> Row:
         # its imports, otherwise why it is not safe
-        below = shorten(pickle.globals, _NAMES) or pickle.problem or "; ".join(pickle.reasons)
+        below = join_names(pickle.globals, _NAMES) or pickle.problem or "; ".join(pickle.reasons)
         return Row.of(Cell(pickle.where, kind="name"), Cell(pickle.verdict, _RISKS[pickle.verdict]), below=below)
 
     risky = [pickle for pickle in scan.pickles if pickle.verdict != "safe"]

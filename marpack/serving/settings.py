@@ -479,12 +479,7 @@ _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _SAGEMAKER = {
     "SAGEMAKER_MODEL_SERVER_WORKERS": ("min_workers", "max_workers"),
     "SAGEMAKER_MODEL_SERVER_TIMEOUT": ("response_timeout",),
-    "SAGEMAKER_TS_MIN_WORKERS": ("min_workers",),
-    "SAGEMAKER_TS_MAX_WORKERS": ("max_workers",),
-    "SAGEMAKER_TS_BATCH_SIZE": ("batch_size",),
-    "SAGEMAKER_TS_MAX_BATCH_DELAY": ("max_batch_delay",),
-    "SAGEMAKER_TS_RESPONSE_TIMEOUT": ("response_timeout",),
-}
+} | {f"SAGEMAKER_TS_{name.upper()}": (name,) for name in ModelTuning.__struct_fields__ if name != "startup_timeout"}
 
 
 def sagemaker_tuning(environ: Mapping[str, str]) -> ModelTuning:

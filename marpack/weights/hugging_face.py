@@ -20,14 +20,23 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILES = ("model.safetensors", "pytorch_model.bin")  # transformers takes the first that exists
 INDEX_SUFFIX = ".index.json"  # of the file that lists the shards of weights
 MAX_INDEX = 32 << 20  # bytes: it lists every tensor
-_PROCESSORS = frozenset({"preprocessor_config.json", "processor_config.json"})
-_VOCABULARY = re.compile(r"tokenizer\.json|vocab\.(txt|json|bpe)|[^/]*\.(model|spm|tiktoken)|bpe\.codes|tekken\.json")
+_VOCABULARY = r"tokenizer\.json|vocab\.(txt|json|bpe)|[^/]*\.(model|spm|tiktoken)|bpe\.codes|tekken\.json"
+_PROCESSOR = r"(preprocessor|processor)_config\.json"
 _SETTINGS = re.compile(
     r"(config|generation_config|tokenizer_config|(video_)?preprocessor_config|processor_config|special_tokens_map"
     r"|added_tokens|chat_template|normalizer|target_vocab|sentence_bert_config|config_sentence_transformers"
-    r"|modules)\.json|merges\.txt|(additional_chat_templates/)?[^/]*\.jinja|\d+_\w+/config\.json"
+    rf"|modules)\.json|merges\.txt|(additional_chat_templates/)?[^/]*\.jinja|\d+_\w+/config\.json|{_VOCABULARY}"
 )
-_WEIGHTS = re.compile(r".*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|index\.json)")
+_MODEL = "^AutoModel|For[A-Z][A-Za-z]+$|Model$"
+# Loaders, by the end of their names; the files of which they need one; and the usual name of it.
+_NEEDED = (
+    ("Tokenizer", _VOCABULARY, "tokenizer.json"),
+    ("^AutoProcessor$", f"{_PROCESSOR}|{_VOCABULARY}", "processor_config.json"),  # some models have only a tokenizer
+    ("(?<!^Auto)Processor$|FeatureExtractor$", _PROCESSOR, "preprocessor_config.json"),
+    ("^GenerationConfig$", r"generation_config\.json", "generation_config.json"),
+    (f"(?<!^Generation)Config$|{_MODEL}", r"config\.json", CONFIG_FILE),
+    (_MODEL, r".*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|index\.json)", WEIGHTS_FILES[0]),
+)
 
 
 def list_shards(index: bytes) -> tuple[str, ...] | None:
@@ -52,21 +61,12 @@ def find_weights(names: Collection[str]) -> tuple[str, ...]:
 
 def is_setting(name: str) -> bool:
     """Return whether transformers reads a file of this name, apart from weights and code."""
-    return bool(_SETTINGS.fullmatch(name) or _VOCABULARY.fullmatch(name))
+    return _SETTINGS.fullmatch(name) is not None
 
 
 def missing_file(loader: str, names: Collection[str]) -> str | None:
     """Return a file that `loader.from_pretrained(folder)` needs and that is not among the folder's files."""
-    has_vocabulary, has_processor = any(map(_VOCABULARY.fullmatch, names)), not _PROCESSORS.isdisjoint(names)
-    if "Tokenizer" in loader:
-        return None if has_vocabulary else "tokenizer.json"
-    if loader == "AutoProcessor":  # for some models, a tokenizer is enough
-        return None if has_processor or has_vocabulary else "processor_config.json"
-    if loader.endswith(("Processor", "FeatureExtractor")):
-        return None if has_processor else "preprocessor_config.json"
-    if loader.endswith("Config") or re.search("^AutoModel|For[A-Z][A-Za-z]+$|Model$", loader):
-        needed = "generation_config.json" if loader == "GenerationConfig" else CONFIG_FILE
-        if needed not in names:
-            return needed
-        return None if loader.endswith("Config") or any(map(_WEIGHTS.fullmatch, names)) else WEIGHTS_FILES[0]
+    for pattern, files, usual in _NEEDED:
+        if re.search(pattern, loader) and not any(re.fullmatch(files, name) for name in names):
+            return usual
     return None

@@ -5,8 +5,9 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # the archive holds all files; transformers reads this when it is imported
 
-from handler import EndpointHandler  # noqa: E402
-from ts.torch_handler.base_handler import BaseHandler  # noqa: E402
+from handler import EndpointHandler
+from PIL import Image
+from ts.torch_handler.base_handler import BaseHandler
 
 
 class Handler(BaseHandler):
@@ -19,15 +20,13 @@ class Handler(BaseHandler):
 
     def handle(self, data, context):
         """Return the response to each request of a batch."""
-        types = [context.get_request_header(index, "Content-Type") or "" for index in range(len(data))]
-        return [self.endpoint(read_request(*each)) for each in zip(data, types, strict=True)]
+        kinds = [context.get_request_header(index, "Content-Type") or "" for index in range(len(data))]
+        return [self.endpoint(read_request(row, kind)) for row, kind in zip(data, kinds, strict=True)]
 
 
 def read_request(row, content_type):
-    """Return a request as Inference Endpoints pass it: the object of JSON, otherwise a dict with the body as "inputs"."""
+    """Return a request as Inference Endpoints pass it: JSON's object, otherwise a dict with the body as "inputs"."""
     body = row.get("data") or row.get("body")
     if content_type.startswith("image/"):
-        from PIL import Image
-
         body = Image.open(io.BytesIO(body))
     return body if isinstance(body, dict) else {"inputs": body}

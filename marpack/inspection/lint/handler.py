@@ -259,8 +259,10 @@ def search_path(manifest: Manifest) -> tuple[str, ...]:
 
 
 def find_entry(classes: Classes, manifest: Manifest) -> Entry:
-    """Find the handler of a manifest among the members and the built-ins."""
-    files, name = classes.files, HandlerName.parse(manifest.model.handler)
+    """Find the handler of a manifest among the members and the built-ins; in SageMaker's layout, the script."""
+    is_sagemaker = manifest.model.handler == sagemaker.HANDLER
+    handler = PurePosixPath(sagemaker.SCRIPT).name if is_sagemaker else manifest.model.handler
+    files, name = classes.files, HandlerName.parse(handler)
     dotted = name.module
     if dotted.partition(".")[0] in NEVER_FOUND:
         return Entry(findings=(codes.HANDLER_NEVER_FOUND.at(_MANIFEST, module=dotted),))
@@ -281,7 +283,7 @@ def find_entry(classes: Classes, manifest: Manifest) -> Entry:
     if not isinstance(module, Module):
         broken = [broken_source(located.member, module)] if module else []
         return Entry(member=located.member, findings=(*shadows, *broken))
-    entry = read_entry(classes, module, name.function)
+    entry = Entry(module=module) if is_sagemaker else read_entry(classes, module, name.function)
     return replace(entry, member=located.member, findings=(*shadows, *entry.findings))
 
 
@@ -382,10 +384,8 @@ class LintContext(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def starts(self) -> tuple[Module, ...]:
-        """The handler and the model file; in place of the handler for SageMaker's layout, the author's script."""
-        is_sagemaker = self.manifest.model.handler == sagemaker.HANDLER
-        handler = self.files.packed(PurePosixPath(sagemaker.SCRIPT).stem) if is_sagemaker else self.entry.module
-        return tuple(module for module in (handler, self.model_file) if module is not None)
+        """The handler and the model file."""
+        return tuple(module for module in (self.entry.module, self.model_file) if module is not None)
 
     def owner(self, method: str) -> Class | None:
         """Return the class that a method comes from, for a handler that loads as BaseHandler does."""

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from marpack import finding_codes as codes
 from marpack.archive.manifest import Manifest
-from marpack.archive.sagemaker import HANDLER, REQUIREMENTS, SCRIPT
+from marpack.archive.sagemaker import HANDLER, REQUIREMENTS
 from marpack.errors import did_you_mean
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.handler import LintContext
@@ -73,9 +73,6 @@ def check_imports(context: LintContext) -> Iterator[Finding]:
     A missing module is reported once, at its most serious place.
     """
     reached = reach_modules(context)
-    script = context.files.locate("inference") if context.manifest.model.handler == HANDLER else None
-    if script and isinstance(broken := context.files.module(script), Broken):
-        yield broken_source(SCRIPT, broken)
     sites = [
         ImportSite(module, statement, Severity.ERROR if sure and statement.sure else Severity.WARNING)
         for module, sure in reached.values()

@@ -303,30 +303,35 @@ def _check_state(context: LintContext, name: str, root: object) -> Iterator[Find
 
 def check_pretrained(context: LintContext) -> Iterator[Finding]:
     """Yield files that `from_pretrained` needs in the model folder and that are not packed, and missing shards."""
-    module, names = context.entry.module, {PurePosixPath(name).name for name in context.files.names}
+    module, files = context.entry.module, context.files
+    names = {PurePosixPath(name).name for name in files.names}
     nodes = walk(module.tree) if module else []
-    optional = {id(inner) for node in nodes if isinstance(node, ast.If | ast.Try) for inner in walk(node)}
     calls = [node for node in nodes if isinstance(node, ast.Call) and last_name(node.func) == "from_pretrained"]
     if module is None or not calls or any(name.endswith(_BUNDLES) for name in names):
         return
+    found: dict[str, Finding] = {}  # by the missing file
+    for call in _list_folder_loads(nodes, calls):
+        loader = last_name(call.func.value) if isinstance(call.func, ast.Attribute) else None
+        if loader and (missing := missing_file(loader, names)):
+            finding = codes.PRETRAINED_FILE.at(module.at(call), user=f"{loader}.from_pretrained", file=missing)
+            found.setdefault(missing, finding)
+    yield from found.values()
+    for index in sorted(name for name in files.names if name.endswith(INDEX_SUFFIX)):
+        shards = list_shards(files.read(index, MAX_INDEX) or b"") or ()
+        lacking = (shard for shard in shards if (PurePosixPath(index).parent / shard).as_posix() not in files)
+        yield from (codes.PRETRAINED_FILE.at(index, user="the index of the weights", file=shard) for shard in lacking)
+
+
+def _list_folder_loads(nodes: list[ast.AST], calls: list[ast.Call]) -> list[ast.Call]:
+    """Return the calls that certainly load from the model folder, by their lines."""
+    optional = {id(inner) for node in nodes if isinstance(node, ast.If | ast.Try) for inner in walk(node)}
     folders = {"model_dir"}  # and the names that it is assigned to
     for node in nodes:
         if isinstance(node, ast.Assign) and "model_dir" in ast.unparse(node.value):
             folders |= {name for each in node.targets for name in _WORD.findall(ast.unparse(each))} - {"self"}
-    reported = set[str]()
-    for call in sorted(calls, key=lambda call: call.lineno):
-        loader = last_name(call.func.value) if isinstance(call.func, ast.Attribute) else None
-        place = set(_WORD.findall(ast.unparse(call.args[0]))) if call.args else set()
-        is_certain = loader and place & folders and id(call) not in optional
-        missing = missing_file(loader or "", names) if is_certain else None
-        if missing and missing not in reported:
-            reported.add(missing)
-            yield codes.PRETRAINED_FILE.at(module.at(call), user=f"{loader}.from_pretrained", file=missing)
-    for index in sorted(name for name in context.files.names if name.endswith(INDEX_SUFFIX)):
-        folder = index.rpartition("/")[0]
-        for shard in list_shards(context.files.read(index, MAX_INDEX) or b"") or ():
-            if (PurePosixPath(folder) / shard).as_posix() not in context.files:
-                yield codes.PRETRAINED_FILE.at(index, user="the index of the weights", file=shard)
+    certain = (call for call in calls if call.args and id(call) not in optional)
+    loads = (call for call in certain if not folders.isdisjoint(_WORD.findall(ast.unparse(call.args[0]))))
+    return sorted(loads, key=lambda call: call.lineno)
 
 
 # The labels

@@ -272,7 +272,7 @@ def read_handler(folder: Path, names: Iterable[str], entry: str) -> OwnHandler:
     files = _files(folder, {*names, member}, member)
     module, classes = _module(files, member), Classes(files)
     try:
-        read = module and read_entry(classes, module, handler.function)
+        read = read_entry(classes, module, handler.function) if module else None
         loads = read is None or find_loader(read, classes).loads_itself
     except RecursionError:
         read, loads = None, True

@@ -14,7 +14,7 @@ from msgspec.structs import asdict, replace
 
 from marpack import finding_codes as codes
 from marpack.archive.protocol import MODEL_NAME
-from marpack.errors import UsageError
+from marpack.errors import UsageError, join_names
 from marpack.findings import Finding
 from marpack.project.load import count_labels, labels_member
 from marpack.project.members import OFFERED, EntryPoint, near_built_in
@@ -93,16 +93,16 @@ class Proposal(Struct, frozen=True, kw_only=True):
     handler: str
     weights: str | None
     kind: WeightsFormat | None = None  # of the author's own weights, if it is known
-    toy: bool  # whether the model is the template's
+    toy: bool = False  # whether the model is the template's
     converts: Path | None = None  # the safetensors file that the weights are converted from
-    model_file: str | None
-    labels: str | None
+    model_file: str | None = None
+    labels: str | None = None
     requirements: str | None
     config: str | None
     target: Target | None
     files: tuple[str | dict[str, str], ...]
     samples: SampleChoice
-    brought: dict[str, bytes]  # files of the template, without samples
+    brought: dict[str, bytes] = {}  # files of the template, without samples
     made: tuple[str, ...]  # files that are rendered
     pretrained: PretrainedModel | None = None
     findings: tuple[Finding, ...] = ()
@@ -152,7 +152,6 @@ def propose(folder: Path, found: FolderScan, answers: Answers) -> Proposal:
         target=answers.target,
         files=tuple(template.files),
         samples=choose_samples(template, found, weights, fit, own),
-        brought={},
         made=("marpack.yaml", *made, "test_model.py", "README.md"),
     )
     if own and own.entry == ENDPOINT_FILE:
@@ -193,7 +192,7 @@ def _wants_pretrained(folder: Path, found: FolderScan, answers: Answers) -> bool
 def _propose_pretrained(folder: Path, found: FolderScan, answers: Answers) -> Proposal:
     """Return the project of a folder's Hugging Face model, around a handler that loads it with transformers."""
     model = read_pretrained(folder, found, task=answers.task, trusts_code=answers.trust_remote_code)
-    template = pretrained_template(model.task)
+    template = pretrained_template(model.head.task)
     content = template.read(template.samples[0].input).replace(b"[MASK]", model.mask.encode())
     own = [name for name in found.inputs if name.endswith(tuple(template.suffixes))]
     return Proposal(
@@ -203,9 +202,6 @@ def _propose_pretrained(folder: Path, found: FolderScan, answers: Answers) -> Pr
         version=answers.version,
         handler=template.handler,
         weights=model.weights,
-        toy=False,
-        model_file=None,
-        labels=None,
         requirements=REQUIREMENTS,
         config=next(iter(found.configs), None),
         target=answers.target,
@@ -430,8 +426,7 @@ def _notes(
         folders = tuple(name for name in asked if name.endswith("/"))
         left = [name for name in found.data if name not in packed and not name.startswith(folders)]
         if left:
-            more = f" and {len(left) - _MAX_SHOWN} more" if left[_MAX_SHOWN:] else ""
-            yield codes.LEFT_OUT.at(handler=own.file, files=f"{', '.join(left[:_MAX_SHOWN])}{more}")
+            yield codes.LEFT_OUT.at(handler=own.file, files=join_names(left, _MAX_SHOWN))
     if not draft.samples.listed:
         yield codes.NO_SAMPLES.at()
 

@@ -26,11 +26,11 @@ class Template(Struct, frozen=True, kw_only=True):
     """One kind of project."""
 
     title: str  # its input and output, on one line
-    handler: str  # as marpack.yaml names it
-    weights: str  # the toy model's file
+    handler: str = "handler.py"  # as marpack.yaml names it
+    weights: str = ""  # the toy model's file
     takes: str  # pictures, numbers or text: the kind of its samples
-    model: str  # a description of the toy model
-    test: str  # Python: the test of the toy model
+    model: str = ""  # a description of the toy model
+    test: str = ""  # Python: the test of the toy model
     handler_import: str = ""  # for that test
     handler_test: str = ""  # Python: the test of its handler
     samples: list[SampleSpec] = []
@@ -68,8 +68,7 @@ def load_template(name: str) -> Template:
 def pretrained_template(task: str) -> Template:
     """Return the template of a task of Hugging Face models, which has no model of its own."""
     folder = templates() / _FOLDER / "hugging_face"
-    row = {"handler": "handler.py", "weights": "", "model": "", "test": ""}
-    row |= yaml.safe_load((folder / "tasks.yaml").read_bytes())[task]
+    row = yaml.safe_load((folder / "tasks.yaml").read_bytes())[task]
     return msgspec.structs.replace(msgspec.convert(row, Template), folder=folder, source=task)
 
 

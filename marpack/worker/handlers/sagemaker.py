@@ -63,19 +63,16 @@ class SageMakerHandler:
         if not accept or accept == "*/*":
             accept = os.environ.get("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", JSON)
         body = encode_body(row.get("body", row.get("data")), content_type)
-        result = self._call("transform_fn", self._transform(context), context, self._model, body, content_type, accept)
+        if hasattr(self._script, "transform_fn"):
+            result = self._call("transform_fn", skip, context, self._model, body, content_type, accept)
+        else:
+            inputs = self._call("input_fn", read_input, context, body, content_type)
+            prediction = self._call("predict_fn", predict, context, inputs, self._model)
+            result = self._call("output_fn", write_output, context, prediction, accept)
         if isinstance(result, tuple):
             result, accept = result[:2]
         context.set_response_content_type(index, accept)
         return result
-
-    def _transform(self, context: Any) -> Callable[..., Any]:  # Any: as above
-        def transform(model: Any, body: Any, content_type: str, accept: str) -> Any:  # Any: the author's values
-            inputs = self._call("input_fn", read_input, context, body, content_type)
-            prediction = self._call("predict_fn", predict, context, inputs, model)
-            return self._call("output_fn", write_output, context, prediction, accept)
-
-        return transform
 
     def _call(self, name: str, default: Callable[..., Any], context: Any, *arguments: Any) -> Any:
         """Call the script's function, otherwise the default, with the context if it has a parameter for it."""

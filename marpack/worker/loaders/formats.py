@@ -18,7 +18,7 @@ from typing import IO, Any
 import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint
 
-from marpack.errors import HandlerError, WeightsError
+from marpack.errors import HandlerError, WeightsError, join_names
 from marpack.protocol.messages import Explained, note
 from marpack.torchserve.entry_point import list_classes_from_module
 from marpack.weights.contents import TorchZip
@@ -221,7 +221,7 @@ def _note_globals(path: object, error: Exception) -> None:
         return
     if not names:
         return
-    shown = ", ".join(names[:_MAX_NAMES]) + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")
+    shown = join_names(names, _MAX_NAMES)
     message = f"{Path(path).name} is a pickle that imports and calls {shown}; weights_only=True refuses it"
     hint = "Save model.state_dict() instead, or pass --trust-pickle if you trust the file as you trust code."
     note("pickle-needs-code", message, stage="initialize", hint=hint)

@@ -69,5 +69,14 @@ def test_finds_missing_shards(folder: str):
     check_case(Case("shards", members, (NEED, found), model={"requirements_file": "requirements.txt"}))
 
 
+@pytest.mark.parametrize("shard", ["../config.json", "/config.json", "", "a/b", "config.json/.."])
+def test_a_shard_elsewhere_is_missing(shard: str):
+    index = json.dumps({"weight_map": {"a": shard}})
+    members = {"handler.py": LOADING.format(line=MODEL), **REQUIREMENTS, "config.json": "{}"}
+    members["model.safetensors.index.json"] = index
+    found = "W pretrained-file model.safetensors.index.json"
+    check_case(Case("elsewhere", members, (NEED, found), model={"requirements_file": "requirements.txt"}))
+
+
 def test_a_handler_without_from_pretrained_is_not_looked_at():
     check_case(Case("none", {"handler.py": FUNCTION, "model.safetensors.index.json": '{"weight_map": {"a": "b"}}'}))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import save_file
 
-from marpack.errors import MarpackError, UsageError
+from marpack.errors import UsageError
 from marpack.project.scaffold.folder_scan import scan_folder
 from marpack.project.scaffold.pretrained import PretrainedModel
 from marpack.project.scaffold.proposal import Answers, Proposal, assemble, propose
@@ -74,11 +74,11 @@ def test_the_task_is_that_of_the_tag_if_the_architecture_has_a_head_for_it(folde
     if tag:
         (folder / "README.md").write_text(f"---\nlicense: mit\npipeline_tag: {tag}\n---\n# Model\n")
     model = read(folder)
-    assert (model.task, model.auto_class) == (task, auto_class)
+    assert (model.head.task, model.head.auto_class) == (task, auto_class)
 
 
 def test_an_author_may_choose_another_task_that_the_model_can_do(folder):
-    assert read(folder, task="feature-extraction").task == "feature-extraction"
+    assert read(folder, task="feature-extraction").head.task == "feature-extraction"
     assert refusal(folder, task="question-answering") == "wrong-task"
 
 
@@ -133,7 +133,7 @@ def test_sentences_are_pooled_as_the_modules_say(folder, pooling, poolings):
     write_modules(folder, "Transformer", "Pooling", "Normalize", **pooling)
     change(folder, "sentence_bert_config.json", max_seq_length=128)
     model = read(folder)
-    assert (model.task, model.poolings, model.normalized) == ("feature-extraction", poolings, True)
+    assert (model.head.task, model.poolings, model.normalized) == ("feature-extraction", poolings, True)
     assert model.max_tokens == 128
     compile(assemble(proposed(folder), print)["handler.py"], "handler.py", "exec")
 
@@ -240,13 +240,13 @@ def test_code_of_the_model_is_run_only_on_request(folder):
     trusting = proposed(folder, trust_remote_code=True)
     assert found(trusting.pretrained) == ["task-chosen", "remote-code"]
     assert {name for name in trusting.files if name.endswith(".py")} == {"modeling_own.py"}
-    assert read(folder, task="text-classification").task == "text-classification"  # its code may have such a head
+    assert read(folder, task="text-classification").head.task == "text-classification"  # its code may have such a head
     assert b"local_files_only=True, trust_remote_code=True" in assemble(trusting, print)["handler.py"]
 
 
 @pytest.mark.parametrize(
     ("tokenizer", "vocabulary", "packages"),
-    [("T5Tokenizer", "spiece.model", ["sentencepiece", "protobuf"]), ("FSMTTokenizer", "vocab.json", ["sacremoses"])],
+    [("T5Tokenizer", "spiece.model", ["protobuf", "sentencepiece"]), ("FSMTTokenizer", "vocab.json", ["sacremoses"])],
 )
 def test_the_package_of_a_tokenizer_is_required(folder, tokenizer, vocabulary, packages):
     (folder / "tokenizer.json").unlink()
@@ -257,11 +257,13 @@ def test_the_package_of_a_tokenizer_is_required(folder, tokenizer, vocabulary, p
     assert "package-not-installed" in [finding.code for finding in model.findings]
 
 
-def test_a_readme_that_is_not_yaml_is_named(folder):
-    (folder / "README.md").write_text("---\na: [\n---\n")
-    with pytest.raises(MarpackError) as caught:
-        proposed(folder)
-    assert caught.value.code == "invalid-yaml"
+@pytest.mark.parametrize(
+    "readme",
+    [b"---\na: [\n---\n", b"\xff\n", b"---\nlicense: mit\n---\npipeline_tag: question-answering\n", b"---\n" * 99_999],
+)
+def test_a_readme_without_a_readable_tag_is_ignored(folder, readme):
+    (folder / "README.md").write_bytes(readme)
+    assert read(folder).head.task == "fill-mask"
 
 
 @pytest.mark.parametrize("answers", [{"task": "fill-mask"}, {"trust_remote_code": True}])
