@@ -179,7 +179,7 @@ class GrpcServer:
                 return response(ready=core.compat or core.registry.is_ready)
             case "ModelReady":
                 model = self._find(exchange, request.name, request.version, "name")
-                return response(ready=model.state is ModelState.READY)
+                return response(ready=bool(model.workers) if core.compat else model.state is ModelState.READY)
             case "ModelMetadata":
                 model = self._find(exchange, request.name, request.version)
                 return response(name=model.name, versions=core.registry.versions(model.name))

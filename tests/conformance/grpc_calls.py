@@ -46,7 +46,6 @@ class Rpc:
     behind: "Rpc | None" = None  # sent before this on a channel of its own
     behind_count: int = 0
     settled: bool = False  # it ends the worker, for which TorchServe takes seconds
-    difference: str | None = None  # the name of the ServerDifference that makes our response another
 
 
 class Stub:

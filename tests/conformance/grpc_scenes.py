@@ -2,13 +2,14 @@
 
 from typing import Any
 
+from conformance import scenes
 from conformance.exchanges import Scene
 from conformance.grpc_calls import Rpc
-from conformance.scenes import SHOW
 
 SERVE = "org.pytorch.serve.grpc.inference.InferenceAPIsService"
 OPEN = "org.pytorch.serve.grpc.openinference.GRPCInferenceService"
 KSERVE = "inference.GRPCInferenceService"
+SHOW = scenes.SHOW.replace("row.items()", "sorted(row.items())")  # gRPC gives no order to inputs
 TENSORS = """
 import json
 import time
@@ -60,6 +61,10 @@ def _predict(name: str, model: str = "show", *, method: str = "Predictions", ver
 
 def _does(name: str, source: str, *, method: str = "Predictions", **more: Any) -> Rpc:
     return _predict(name, method=method, given={"body": f"do {source}".encode()}, **more)
+
+
+def _sequence(name: str, *requests: dict[str, Any]) -> Rpc:
+    return Rpc(name=name, method=f"{SERVE}/StreamPredictions2", requests=requests)
 
 
 def _open(name: str, method: str, /, **request: Any) -> Rpc:
@@ -123,13 +128,9 @@ _PREDICTIONS = (
     _predict("stream, no model", "", method=_STREAMED),
 )
 _SEQUENCES = (
-    Rpc(
-        name="sequence",
-        method=f"{SERVE}/StreamPredictions2",
-        requests=({"model_name": "show", "sequence_id": "s", "input": {"data": b"1"}},),
-    ),
-    Rpc(name="no sequence", method=f"{SERVE}/StreamPredictions2", requests=()),
-    Rpc(name="sequence without id", method=f"{SERVE}/StreamPredictions2", requests=({"model_name": "show"},)),
+    _sequence("sequence", {"model_name": "show", "sequence_id": "s", "input": {"data": b"1"}}),
+    _sequence("sequence without id", {"model_name": "show"}),
+    _sequence("no sequence"),
 )
 _OPEN = (
     _open("live", "ServerLive"),
@@ -211,6 +212,22 @@ _TOKENS = (
     Rpc(name="unknown method without key", method=f"{KSERVE}/ServerLive"),
 )
 _ONE = '"minWorkers": 1, "maxWorkers": 1, "batchSize": 1, "responseTimeout": 1'
+# Scene and call: the name of the ServerDifference that makes our response another.
+GRPC_DIFFERENCES = {
+    "server: raises 413": "GRPC_413",
+    "server: sequence": "GRPC_SEQUENCES",
+    "server: sequence without id": "GRPC_SEQUENCES",
+    "server: no sequence": "GRPC_SEQUENCES",
+    "server: infer FP16": "GRPC_TENSORS",
+    "server: infer raw": "GRPC_TENSORS",
+    "server: kserve live": "GRPC_KSERVE",
+    "server: kserve infer": "GRPC_KSERVE",
+    "bounds: above the limit": "GRPC_TOO_LARGE",
+    "stuck: stream of one": "GRPC_STREAMS",
+    "stuck: stream of one call": "GRPC_STREAMS",
+    "tokens: unknown method without key": "GRPC_KSERVE",
+}
+
 GRPC_SCENES = (
     Scene(
         name="server",

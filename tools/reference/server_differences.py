@@ -221,6 +221,48 @@ class ServerDifference(Enum):
         "not sent",
         "HTTP forbids them, and proxies respond with 502",
     )
+    GRPC_OFF = (
+        "gRPC by default",
+        "on, on 7070 for inference and on 7071 for management",
+        "off; `--grpc-port`, `grpc_inference_port` or `grpc_inference_address` enables inference; no management",
+        "most clients use HTTP, and gRPC needs `marpack[grpc]`",
+    )
+    GRPC_KSERVE = (
+        "gRPC services",
+        "`GRPCInferenceService` with `ts_open_inference_protocol=true`, without `ServerMetadata`",
+        "always, also in the package `inference`; also health and reflection, which need no token",
+        "clients of KServe and Triton, and probes, call them",
+    )
+    GRPC_SEQUENCES = (
+        "gRPC `StreamPredictions2`",
+        "sequences of requests",
+        "UNIMPLEMENTED",
+        "sequences are not supported",
+    )
+    GRPC_STREAMS = (
+        "gRPC `StreamPredictions` of a handler that does not stream; `Predictions` of one that does",
+        "the worker dies after the response; the first piece, and the worker hangs",
+        "the response; all pieces together",
+        "otherwise other requests wait for the worker",
+    )
+    GRPC_TENSORS = (
+        "gRPC `ModelInfer` with `raw_input_contents`, or with elements that contradict the datatype",
+        "ignored: the handler gets no data",
+        "decoded, and the response is raw as well; INVALID_ARGUMENT",
+        "Triton's client sends raw tensors",
+    )
+    GRPC_TOO_LARGE = (
+        "gRPC requests above `max_request_size`",
+        "CANCELLED",
+        "RESOURCE_EXHAUSTED",
+        "clients see the cause",
+    )
+    GRPC_413 = (
+        "`PredictionException` with code 413 over gRPC",
+        "RESOURCE_EXHAUSTED",
+        "INTERNAL, as for 507",
+        "over HTTP, it is 507 on both",
+    )
 
     def __init__(self, behavior: str, original: str, ours: str, reason: str, is_restored: bool = False) -> None:
         self.behavior = behavior
