@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import AbstractContextManager, closing
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict, replace
 
@@ -82,7 +82,7 @@ def _with_note(answered: AnsweredInput) -> Result:
     return result if note is None else replace(result, troubles=(*result.troubles, note))
 
 
-class Model:
+class Model(AbstractContextManager["Model"]):
     """A loaded model, which returns the responses that a client of the server would get.
 
     Several threads may use it; they share its workers.
@@ -211,9 +211,6 @@ class Model:
     def close(self) -> None:
         """End the worker and close the archive."""
         self._session.__exit__(None)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

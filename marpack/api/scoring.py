@@ -7,10 +7,10 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec.structs import replace
 
@@ -168,7 +168,7 @@ class ScorerOptions(_ScorerArguments, frozen=True, kw_only=True):
     isolate: Annotated[bool, Option("Retry the rows of a failed batch one by one.")] = False
 
 
-class Scorer:
+class Scorer(AbstractContextManager["Scorer"]):
     """A callable that scores the rows of a table.
 
     It loads the archive on the first call, so it can be pickled. Pass it to a library that maps functions over
@@ -228,9 +228,6 @@ class Scorer:
         session, self._session = self._session, None
         if session is not None:
             session.__exit__(None)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -6,12 +6,12 @@ import hashlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from hashlib import sha512
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, BinaryIO, Protocol, Self
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from isal import isal_zlib
 from msgspec import Struct
@@ -45,7 +45,7 @@ class Checksums(Struct, frozen=True):
     sha256: str  # hex
 
 
-class Copier:
+class Copier(AbstractContextManager["Copier"]):
     """Copies members one after another, and hashes them (SHA-256) in a second thread.
 
     SHA-256 costs more than everything else together, so it alone has a thread, with buffers that go round between it
@@ -90,9 +90,6 @@ class Copier:
         """Wait until everything is hashed."""
         for buffer in [self._free.get() for _ in range(self._made)]:
             self._free.put(buffer)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown()

@@ -14,11 +14,11 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -185,7 +185,7 @@ class _SecurePool(HTTPSConnectionPool):
     ConnectionCls = _SecureConnection
 
 
-class HttpResponse:
+class HttpResponse(AbstractContextManager["HttpResponse"]):
     """A response whose body is still to be read. Use it in a `with`."""
 
     def __init__(self, raw: urllib3.HTTPResponse, url: str, budget: WaitBudget) -> None:
@@ -236,9 +236,6 @@ class HttpResponse:
             raise HttpError(f"the connection broke off after {len(data):,} of {self.size:,} bytes")
         return bytes(data)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # A connection is kept for the next request only when all of its response was read.
         left = self._raw.length_remaining
@@ -248,7 +245,7 @@ class HttpResponse:
         self._raw.close()
 
 
-class HttpClient:
+class HttpClient(AbstractContextManager["HttpClient"]):
     """Requests over kept connections; several threads may share a client. Close it, or use it in a `with`."""
 
     def __init__(
@@ -263,9 +260,6 @@ class HttpClient:
         """Close all connections."""
         for manager in self._managers.values():
             manager.clear()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated
 
 from marpack.api.declaring import Option
 from marpack.api.session_options import RunOptions
@@ -53,7 +53,7 @@ class OutputOptions(RunOptions, frozen=True, kw_only=True):
     )
 
 
-class RunOutput:
+class RunOutput(AbstractContextManager["RunOutput"]):
     """Passes each result of a run to every requested output."""
 
     def __init__(
@@ -199,9 +199,6 @@ class RunOutput:
         if self._options.watch:
             raise BrokenPipeError
         return ExitCode.SHORT
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None

@@ -2,11 +2,11 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -94,7 +94,7 @@ class ArchiveIdentity(Struct, frozen=True):
     model: str | None = None  # name and version
 
 
-class Candidate:
+class Candidate(AbstractContextManager["Candidate"]):
     """An archive under examination; costly facts are computed once, at their first use."""
 
     def __init__(self, resolved: ResolvedSource, options: CheckOptions) -> None:
@@ -249,9 +249,6 @@ class Candidate:
         for made in ("sample_runner", "old"):
             if made in vars(self):
                 getattr(self, made).stop()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         """End the workers and close the archives."""

@@ -6,7 +6,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Any, Self
 
 from msgspec import UNSET, Struct
@@ -142,7 +142,7 @@ class LogPipe:
                 os.close(self.descriptor)
 
 
-class Worker:
+class Worker(AbstractContextManager["Worker"]):
     """One child process with one model, initialized once; results come in the order of the batches."""
 
     def __init__(self, process: WorkerProcess) -> None:
@@ -364,9 +364,6 @@ class Worker:
         self.over = True
         self.process.kill()
         self._logs.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -7,7 +7,7 @@ import os
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
@@ -81,7 +81,7 @@ _SHOWN = 20  # characters of a digest
 _ANOTHER = "name another file with --resume"
 
 
-class ResultsLog:
+class ResultsLog(AbstractContextManager["ResultsLog"]):
     """A results file, one JSON object a line, to which new results are appended; no other run can open it meanwhile.
 
     Names and requests are kept as digests of eight bytes: a million results take 20 MB.
@@ -213,9 +213,6 @@ class ResultsLog:
         """Close the file, which another run may then open."""
         with suppress(OSError):  # already reported
             self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -7,7 +7,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -110,7 +110,7 @@ def keep_spare_workers(spawn: Callable[[], Worker], count: int) -> Iterator[Call
             spare.kill()
 
 
-class LocalPool:
+class LocalPool(AbstractContextManager["LocalPool"]):
     """Worker processes on this machine."""
 
     def __init__(
@@ -315,9 +315,6 @@ class LocalPool:
             self._first.kill()
         if self._zygote is not None:
             self._zygote.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:

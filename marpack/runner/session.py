@@ -107,7 +107,7 @@ class LoadProgress:
         return nullcontext()
 
 
-class Session:
+class Session(AbstractContextManager["Session"]):
     """One archive and the workers that have loaded it."""
 
     def __init__(self, resolved: ResolvedSource, archive: Archive, load: Load, pool: ModelPool, loaded: Loaded) -> None:
@@ -158,9 +158,6 @@ class Session:
     def content_digest(self) -> str | None:
         """The archive's content digest, if marpack wrote it."""
         return content_digest(self.archive)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:

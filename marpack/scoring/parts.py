@@ -16,7 +16,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -178,7 +178,7 @@ class _AbandonedError(Exception):
     """A part must not get its name; private to its writer."""
 
 
-class OutputFolder:
+class OutputFolder(AbstractContextManager["OutputFolder"]):
     """A folder of one run's parts, locked until `close` against other runs."""
 
     def __init__(self, path: Path, plan: ScorePlan, lock: int | None = None) -> None:
@@ -278,9 +278,6 @@ class OutputFolder:
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -6,10 +6,9 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
-from typing import Self
 from urllib.parse import urlencode, urljoin, urlsplit
 
 import msgspec
@@ -70,7 +69,7 @@ class _Token(Struct, frozen=True):
     access_token: str | None = None
 
 
-class RegistrySession:
+class RegistrySession(AbstractContextManager["RegistrySession"]):
     """Requests to one repository of a registry. Close it, or use it in a `with`."""
 
     def __init__(self, reference: Reference, *, plain_http: bool = False) -> None:
@@ -85,9 +84,6 @@ class RegistrySession:
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
