@@ -339,7 +339,8 @@ def soak_abused(folder: Path, options: Namespace) -> bool:
                         answered=len(taken.milliseconds), lost=taken.died, failed=taken.failures - taken.died
                     )
                     counts = ", ".join(f"{count:,} {what}" for what, count in totals.items())
-                    print(f"interval {number}: {memory[-1]:.1f} MB; so far {counts}", flush=True)
+                    files = server.open_files()
+                    print(f"interval {number}: {memory[-1]:.1f} MB, {files:,} open files; so far {counts}", flush=True)
             finally:
                 ended.set()
                 killer.join()
@@ -367,10 +368,11 @@ def scrape(folder: Path, options: Namespace) -> bool:
             return (time.perf_counter() - started) * 1000
 
         server.wait_until_answers("noop", body)
+        cpu = server.cpu()
         times = sorted(scrape_ms() for _ in range(_SCRAPES))
-        p50, p99 = times[_SCRAPES // 2], times[_SCRAPES * 99 // 100]
-        texts = f"{p50:.2f} ms", f"p99 {p99:.2f} ms"
-        met = show(f"scrape of an idle server / {_SCRAPE_MOST:.0f} ms", *texts, p50 / _SCRAPE_MOST, most=1)
+        cost = (server.cpu() - cpu) / _SCRAPES * 1000
+        texts = f"p50 {times[_SCRAPES // 2]:.2f} ms", f"p99 {times[_SCRAPES * 99 // 100]:.2f} ms"
+        met = show(f"scrape of an idle server: CPU {cost:.2f} / {_SCRAPE_MOST} ms", *texts, cost / _SCRAPE_MOST, most=1)
         alone, beside = [], []
         for _ in range(options.repeat):
             alone.append(steady(server, body, _ABUSED_RATE, options.seconds)[1])

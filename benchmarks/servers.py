@@ -149,6 +149,10 @@ class Server:
         """Return the bytes resident of each process, the front's first."""
         return [resident(pid) for pid in self.processes()]
 
+    def open_files(self) -> int:
+        """Return how many files the first process has open, connections included."""
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
     def descriptors(self) -> list[int]:
         """Return how many files each process has open, the front's first."""
         return [len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in self.processes()]

@@ -134,6 +134,7 @@ class GrpcServer:
     async def _exchange(self, target: str, context: Any) -> AsyncIterator[Exchange]:
         """Check a call's token, count and log the call, and end it with the code of an error."""
         exchange, error = Exchange(_Head(target, context)), None
+        exchange.route = target
         self._running += 1
         try:
             if self._admission.tokens is not None:
