@@ -256,6 +256,7 @@ def short(text: str) -> str:
         "marpack.api.results.",
         "results.",
         "marpack.archive.protocol.",
+        "marpack.scoring.mapping.",
         "marpack.torchserve.context.",
         "collections.abc.",
         "pathlib._local.",
