@@ -48,15 +48,17 @@ _KSERVE_MESSAGES = {
 }
 
 # The request and the response of each method. All services are for inference: models are managed over HTTP only.
-_PREDICTION_METHODS = {
-    "Ping": ("google.protobuf.Empty", "TorchServeHealthResponse"),
-    **dict.fromkeys(("Predictions", "StreamPredictions", "StreamPredictions2"), tuple(_PREDICTION_MESSAGES)[:2]),
-}
-_KSERVE_NAMES = ("ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelInfer")
-_KSERVE_METHODS = {name: (f"{name}Request", f"{name}Response") for name in _KSERVE_NAMES}
-SERVICES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    f"{PREDICTIONS}.InferenceAPIsService": _PREDICTION_METHODS,
-    **{f"{package}.GRPCInferenceService": _KSERVE_METHODS for package in KSERVE},
+_PREDICTION = ("PredictionsRequest", "PredictionResponse")
+_KSERVE_METHODS = ("ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelInfer")
+SERVICES: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    f"{PREDICTIONS}.InferenceAPIsService": {
+        "Ping": ("google.protobuf.Empty", "TorchServeHealthResponse"),
+        **dict.fromkeys(("Predictions", "StreamPredictions", "StreamPredictions2"), _PREDICTION),
+    },
+    **{
+        f"{package}.GRPCInferenceService": {name: (f"{name}Request", f"{name}Response") for name in _KSERVE_METHODS}
+        for package in KSERVE
+    },
 }
 STREAMED_REQUESTS = {"StreamPredictions2"}
 STREAMED_RESPONSES = {"StreamPredictions", "StreamPredictions2"}

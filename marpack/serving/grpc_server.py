@@ -2,23 +2,22 @@
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import DecodeError
-from grpc_health.v1 import health_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from msgspec import Struct
 
-from marpack.errors import UsageError
 from marpack.serving.access import Admission
 from marpack.serving.api import Exchange, ServingCore, bad_request, failure_of
 from marpack.serving.grpc_messages import (
-    KSERVE,
     POOL,
     PREDICTIONS,
     SERVICES,
@@ -27,7 +26,7 @@ from marpack.serving.grpc_messages import (
     message_class,
 )
 from marpack.serving.grpc_tensors import infer_response, request_json
-from marpack.serving.http import HttpSettings, Reply, open_socket, wait_for
+from marpack.serving.http import HttpSettings, open_socket, wait_for
 from marpack.serving.inference import submit
 from marpack.serving.jobs import StreamAbortedError
 from marpack.serving.models import ModelState, ServedModel
@@ -39,34 +38,31 @@ _HEALTH = "grpc.health.v1.Health"
 _POLL = 0.25  # seconds between two checks of the health for a client that watches it
 _DRAIN_START = 0.05  # seconds for received calls to reach their method
 _LARGE = 1 << 16  # bytes of tensors that a thread converts, beside other calls
-_PEER = re.compile(r"ipv[46]:(?:%5B|\[)?(.*?)(?:%5D|\])?:[0-9]+", re.DOTALL)
 _OK = Response(status=200, body=b"")
 
-# As on TorchServe: gRPC's codes by HTTP's statuses, or by their hundreds.
+# As on TorchServe: gRPC's codes by HTTP's statuses, or by their hundreds; otherwise UNKNOWN.
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _CODE_OF_STATUS = {400: 3, 401: 16, 403: 7, 404: 5, 409: 10, 413: 8, 416: 11, 429: 8, 499: 1, 501: 12, 503: 14, 504: 4}
-_CODE_OF_HUNDREDS = {4: 9, 5: 13}
-_UNKNOWN, _PERMISSION_DENIED, _INTERNAL = 2, 7, 13
-_QUERIES = ("/ModelReady", "/ModelMetadata")  # whose code for an unknown model is NOT_FOUND, not INTERNAL
+_CODE_OF_HUNDREDS, _UNKNOWN = {4: 9, 5: 13}, 2
+# By the kind of an error, its code, if that is not the status's, and the second line of the details.
+_DETAILS: Mapping[str, tuple[int | None, str]] = {
+    "InvalidKeyException": (7, ""),
+    "BadRequestException": (13, "BadRequestException.()"),
+    "ServiceUnavailableException": (13, "InternalServerException.()"),
+    "InternalServerException": (None, "org.pytorch.serve.http.InternalServerException"),
+    "ModelNotFoundException": (13, "org.pytorch.serve.archive.model.ModelNotFoundException"),
+    "ModelVersionNotFoundException": (13, "org.pytorch.serve.archive.model.ModelVersionNotFoundException"),
+}
+_QUERIES = ("/ModelReady", "/ModelMetadata")  # whose code for an unknown model is that of the status
+
+
+class _Head(Struct):
+    method: str
+    target: str
+    remote: str
 
 
 # Any stands for the types of grpc and protobuf, which are not declared.
-class _Head:
-    """The part of a call that is logged."""
-
-    method = "gRPC"
-
-    def __init__(self, target: str, context: Any) -> None:
-        self.target = target
-        self._context = context
-
-    @property
-    def remote(self) -> str:
-        """The client's IP address."""
-        match = _PEER.fullmatch(self._context.peer())
-        return match[1] if match else ""
-
-
 class GrpcServer:
     """The services on one address."""
 
@@ -74,33 +70,32 @@ class GrpcServer:
         self._core = core
         self._admission = admission
         self._address = settings.address
-        self._running = 0  # calls for which the drain waits
+        self._running: set[Any] = set()  # the contexts of calls for which the drain waits
         options = {
             "grpc.so_reuseport": 0,  # an address in use is an error
             "grpc.max_receive_message_length": limits.max_request_size,
-            "grpc.max_send_message_length": -1,  # workers limit their responses
             "grpc.max_connection_age_ms": settings.max_connection_age,
             "grpc.max_connection_age_grace_ms": settings.max_connection_age_grace,
         }
         given = [(name, value) for name, value in options.items() if value is not None]
         self._server = grpc.aio.server(options=given, maximum_concurrent_rpcs=limits.max_connections)
-        packages = (PREDICTIONS,) if core.compat and not core.open_inference else (PREDICTIONS, *KSERVE)
-        services = {name: self._handlers(name) for name in SERVICES if name.rpartition(".")[0] in packages}
-        self._services = services | {_HEALTH: self._health_handlers()}
-        for name, handlers in self._services.items():
+        has_kserve = core.open_inference or not core.compat
+        self._names = [name for name in SERVICES if has_kserve or name.startswith(PREDICTIONS)]
+        services = {name: self._handlers(name) for name in self._names}
+        for name, handlers in services.items():
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
-        reflection.enable_server_reflection((*self._services, reflection.SERVICE_NAME), self._server, pool=POOL)
+        health = health_pb2_grpc.HealthServicer()  # without tokens: probes have none
+        health.Check, health.Watch = self._check_health, self._watch_health
+        health_pb2_grpc.add_HealthServicer_to_server(health, self._server)
+        names = (*self._names, reflection.SERVICE_NAME, _HEALTH)
+        reflection.enable_server_reflection(names, self._server, pool=POOL)
 
     async def listen(self) -> str:
         """Answer from now on; return host and port. Raises UsageError for an address that is not available."""
         with open_socket(self._address) as probe:  # grpc does not report why an address is not available
             host = probe.getsockname()[0]
         place = f"[{host}]" if ":" in host else host
-        try:
-            port = self._server.add_insecure_port(f"{place}:{self._address.port}")
-        except RuntimeError as error:
-            what, hint = f"cannot listen on {self._address}: {error}", "Choose another port."
-            raise UsageError(what, hint=hint, code="address-not-available") from error
+        port = self._server.add_insecure_port(f"{place}:{self._address.port}")
         await self._server.start()
         return f"{place}:{port}"
 
@@ -133,9 +128,11 @@ class GrpcServer:
     @asynccontextmanager
     async def _exchange(self, target: str, context: Any) -> AsyncIterator[Exchange]:
         """Check a call's token, count and log the call, and end it with the code of an error."""
-        exchange, error = Exchange(_Head(target, context)), None
+        peer = unquote(context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")  # of "ipv4:HOST:PORT"
+        exchange, error = Exchange(_Head("gRPC", target, peer)), None
         exchange.route = target
-        self._running += 1
+        self._running.add(context)
+        context.add_done_callback(self._running.discard)
         try:
             if self._admission.tokens is not None:
                 given = [value for name, value in context.invocation_metadata() if name == "authorization"]
@@ -146,30 +143,30 @@ class GrpcServer:
             raise
         except RequestError as refusal:
             error = refusal
+        except DecodeError as problem:
+            error = RequestError(f"invalid message: {problem}", kind="")
         except Exception as bug:  # noqa: BLE001 - grpc would hide it
             error = _failure("the server failed on this request; see its log for the error", 500)
             asyncio.get_running_loop().call_exception_handler({"message": error.message, "exception": bug})
-        finally:
-            self._running -= 1
         response = error.response if error else _OK
         self._core.metrics.count_response(response.status)
         self._core.record(exchange, response)
         if error:
             await context.abort(*_code_and_details(error, is_query=target.endswith(_QUERIES)))
 
-    async def _answer(self, target: str, request: Any, response: Any, data: bytes, context: Any) -> bytes:
+    async def _answer(self, target: str, request: Any, response: Any, data: bytes, context: Any) -> Any:
         """Answer a call with one request and one response; both have a class."""
         async with self._exchange(target, context) as exchange:
-            message = await self._operate(target.rpartition("/")[2], exchange, _parse(request, data), response)
-            encoded: bytes = message.SerializeToString()
-        return encoded
+            message = await self._operate(target.rpartition("/")[2], exchange, request.FromString(data), response)
+            return message.SerializeToString()
 
     async def _operate(self, method: str, exchange: Exchange, request: Any, response: Any) -> Any:
         """Return a method's response, of the class `response`; raise RequestError."""
         core = self._core
         match method:
             case "Predictions":
-                return response(prediction=await self._predict(exchange, request))
+                pieces = self._predict(exchange, request)
+                return response(prediction=b"".join([piece async for piece in pieces]))
             case "ModelInfer":
                 return await self._infer(exchange, request, response)
             case "Ping":
@@ -180,48 +177,56 @@ class GrpcServer:
                 return response(ready=core.compat or core.registry.is_ready)
             case "ModelReady":
                 model = self._find(exchange, request.name, request.version, "name")
-                return response(ready=bool(model.workers) if core.compat else model.state is ModelState.READY)
+                return response(ready=model.state is ModelState.READY)
             case "ModelMetadata":
                 model = self._find(exchange, request.name, request.version)
                 return response(name=model.name, versions=core.registry.versions(model.name))
             case "ServerMetadata" if not core.compat:
                 return response(name="marpack", version=__version__)
-        raise RequestError(f"Method {exchange.head.target[1:]} is unimplemented", status=501, kind="Unimplemented")
+        raise RequestError(f"Method {exchange.head.target[1:]} is unimplemented", status=501, kind="")
 
     async def _infer(self, exchange: Exchange, request: Any, response: Any) -> Any:
         is_large = request.ByteSize() > _LARGE
         body = await asyncio.to_thread(request_json, request) if is_large else request_json(request)
-        reply = await self._submit(exchange, request, Part("body", body, "application/json"))
-        result = b"".join([piece async for piece in _pieces(reply)])
+        pieces = self._predict(exchange, request, Part("body", body, "application/json"))
+        result = b"".join([piece async for piece in pieces])
         convert = partial(infer_response, response, result, raw=bool(request.raw_input_contents))
         return await asyncio.to_thread(convert) if len(result) > _LARGE else convert()
 
-    async def _predict(self, exchange: Exchange, request: Any) -> bytes:
-        return b"".join([piece async for piece in _pieces(await self._submit_inputs(exchange, request))])
-
     async def _stream_predictions(self, target: str, request: Any, response: Any, data: bytes, context: Any) -> None:
-        async with self._exchange(target, context) as exchange:
-            reply = await self._submit_inputs(exchange, _parse(request, data))
-            async with aclosing(_pieces(reply)) as pieces:
-                async for piece in pieces:
-                    await context.write(response(prediction=piece).SerializeToString())
+        async with (
+            self._exchange(target, context) as exchange,
+            aclosing(self._predict(exchange, request.FromString(data))) as pieces,
+        ):
+            async for piece in pieces:
+                await context.write(response(prediction=piece).SerializeToString())
 
     async def _refuse_sequences(self, target: str, _: Any, context: Any) -> None:
         async with self._exchange(target, context):
-            message = "sequences are not supported; call StreamPredictions for each request"
-            raise RequestError(message, status=501, kind="Unimplemented")
+            what = "sequences are not supported; call StreamPredictions for each request"
+            raise RequestError(what, status=501, kind="")
 
-    async def _submit_inputs(self, exchange: Exchange, request: Any) -> Reply:
-        return await self._submit(exchange, request, *(Part(name, value) for name, value in request.input.items()))
+    async def _predict(self, exchange: Exchange, request: Any, *parts: Part) -> AsyncGenerator[bytes, None]:
+        """Send parts, or the inputs of a request, to its model; yield each piece of the response.
 
-    async def _submit(self, exchange: Exchange, request: Any, *parts: Part) -> Reply:
-        """Send a request to its model; raise RequestError if that fails."""
+        Raises RequestError, also where a stream breaks off.
+        """
         model = self._find(exchange, request.model_name, request.model_version)
+        parts = parts or tuple(Part(name, value) for name, value in request.input.items())
         given = Request(id=exchange.id, parts=parts, url_path=None, explain=None)
         reply = await submit(exchange, model, request.model_version or None, given)
         if reply.response.failed or reply.response.reset:
             raise _failure(failure_of(reply.response), reply.response.status)
-        return reply
+        if reply.stream is None:
+            yield reply.response.body
+            return
+        try:
+            async for piece in reply.stream.pieces():
+                yield piece
+        except StreamAbortedError:
+            raise _failure("Prediction failed", 503) from None
+        finally:
+            reply.stream.leave()
 
     def _find(self, exchange: Exchange, name: str, version: str, parameter: str = "model_name") -> ServedModel:
         if not name:
@@ -229,17 +234,10 @@ class GrpcServer:
         exchange.model = model = self._core.registry.find(name, version or None)
         return model
 
-    def _health_handlers(self) -> Mapping[str, Any]:
-        """Return the handlers of the health service, which needs no token: probes have none."""
-        read, write = health_pb2.HealthCheckRequest.FromString, health_pb2.HealthCheckResponse.SerializeToString
-        check = grpc.unary_unary_rpc_method_handler(self._check_health, read, write)
-        return {"Check": check, "Watch": grpc.unary_stream_rpc_method_handler(self._watch_health, read, write)}
-
     def _health(self, request: Any) -> Any:
         status = "SERVING" if self._core.is_healthy and not self._core.ending.is_set() else "NOT_SERVING"
-        if request.service and request.service not in self._services:
-            status = "SERVICE_UNKNOWN"
-        return health_pb2.HealthCheckResponse(status=status)
+        is_known = request.service in ("", _HEALTH, *self._names)
+        return health_pb2.HealthCheckResponse(status=status if is_known else "SERVICE_UNKNOWN")
 
     async def _check_health(self, request: Any, context: Any) -> Any:
         health = self._health(request)
@@ -249,35 +247,15 @@ class GrpcServer:
 
     async def _watch_health(self, request: Any, context: Any) -> None:
         last, ending = None, self._core.ending
-        while not ending.is_set() or last is None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_POLL if last else 0):
-                    await ending.wait()
+        while last is None or not ending.is_set():
             health = self._health(request)
             if health != last:
                 await context.write(health)
             last = health
-
-
-async def _pieces(reply: Reply) -> AsyncGenerator[bytes, None]:
-    """Yield each piece of a response; raise RequestError where a stream breaks off."""
-    if reply.stream is None:
-        yield reply.response.body
-        return
-    try:
-        async for piece in reply.stream.pieces():
-            yield piece
-    except StreamAbortedError:
-        raise _failure("Prediction failed", 503) from None
-    finally:
-        reply.stream.leave()
-
-
-def _parse(kind: Any, data: bytes) -> Any:
-    try:
-        return kind.FromString(data)
-    except DecodeError as error:
-        raise RequestError(f"invalid message: {error}", kind="DecodeError") from None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_POLL):
+                    await ending.wait()
+        await context.write(self._health(request))
 
 
 def _failure(message: str, status: int) -> RequestError:
@@ -285,17 +263,9 @@ def _failure(message: str, status: int) -> RequestError:
 
 
 def _code_and_details(error: RequestError, *, is_query: bool) -> tuple[grpc.StatusCode, str]:
-    """Return TorchServe's code and details for an error; the second line of the details is a class."""
-    code, line = _CODE_OF_STATUS.get(error.status, _CODE_OF_HUNDREDS.get(error.status // 100, _UNKNOWN)), ""
-    match error.kind:
-        case "InvalidKeyException":
-            code = _PERMISSION_DENIED
-        case "InternalServerException":
-            line = "org.pytorch.serve.http.InternalServerException"
-        case "ModelNotFoundException" | "ModelVersionNotFoundException":
-            code, line = code if is_query else _INTERNAL, f"org.pytorch.serve.archive.model.{error.kind}"
-        case "BadRequestException":
-            code, line = _INTERNAL, "BadRequestException.()"
-        case "ServiceUnavailableException":
-            code, line = _INTERNAL, "InternalServerException.()"
+    """Return TorchServe's code and details for an error."""
+    by_hundreds = _CODE_OF_HUNDREDS.get(error.status // 100, _UNKNOWN)
+    code, line = _DETAILS.get(error.kind, (None, ""))
+    if code is None or (is_query and error.status == 404):
+        code = _CODE_OF_STATUS.get(error.status, by_hundreds)
     return _CODES[code], f"{error.message}\n{line}".rstrip("\n")

@@ -3,20 +3,19 @@
 import base64
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import Struct
 
 from marpack.archive.protocol import quoted
 from marpack.errors import first_line
 from marpack.torchserve.http import RequestError
 
-_MAX_RANK = 64  # numpy's
-# The field of a datatype's elements, empty if they exist only raw, and numpy's type for the raw ones.
+_MAX_RANK = 32
+# The field of a datatype's elements, empty if they exist only raw, and numpy's type of the raw ones.
 _DATATYPES = {
     "BOOL": ("bool_contents", "?"),
     **{f"INT{bits}": ("int_contents", f"<i{bits // 8}") for bits in (8, 16, 32)},
@@ -31,13 +30,13 @@ _DATATYPES = {
 }
 
 
-# Any stands for protobuf's types, which are not declared, and for elements of all types.
+# Any stands for protobuf's types, which are not declared, and for JSON.
 def request_json(request: Any) -> bytes:
     """Return a ModelInferRequest as the JSON of KServe's v2 protocol, with the elements of BYTES in Base64.
 
     Raises RequestError for a tensor that contradicts itself.
     """
-    raw, inputs, is_finite = request.raw_input_contents, list[dict[str, Any]](), True
+    raw, inputs, is_finite = request.raw_input_contents, list[Any](), True
     if raw and len(raw) != len(request.inputs):
         raise _bad_tensor(f"raw_input_contents has {len(raw)} tensors, inputs has {len(request.inputs)}")
     for tensor, content in zip_longest(request.inputs, raw):
@@ -47,7 +46,7 @@ def request_json(request: Any) -> bytes:
         elements = _typed_elements(name, tensor) if content is None else _raw_elements(name, tensor, content)
         if datatype == "BYTES":
             elements = [base64.b64encode(element).decode() for element in elements]
-        elif datatype.startswith(("FP", "BF")):
+        elif datatype in {"BF16", "FP16", "FP32", "FP64"}:
             is_finite = is_finite and bool(np.isfinite(elements).all())
         inputs.append({"name": tensor.name, "shape": list(tensor.shape), "datatype": datatype, "data": elements})
     body = {"id": request.id, "model_name": request.model_name, "inputs": inputs}
@@ -58,16 +57,15 @@ def _typed_elements(name: str, tensor: Any) -> list[Any]:
     """Return the elements in the field of their type; as on TorchServe, the handler compares them with the shape."""
     field = _DATATYPES[tensor.datatype][0]
     if not field or any(given.name != field for given, _ in tensor.contents.ListFields()):
-        raise _bad_tensor(
-            f"the elements of the input {name}, {tensor.datatype}, belong in {field or 'raw_input_contents'}"
-        )
+        where = field or "raw_input_contents"
+        raise _bad_tensor(f"the input {name} needs its elements in {where}, as it is {tensor.datatype}")
     elements = list(getattr(tensor.contents, field))
     return _shortest(elements) if tensor.datatype == "FP32" else elements
 
 
-def _shortest(elements: list[float]) -> list[float]:
-    """Return each number with the fewest digits that are the same FP32, as on TorchServe: 0.1, not 0.10000000149."""
-    exact, found = np.asarray(elements, "<f8"), np.asarray(elements, "<f8")
+def _shortest(elements: list[float]) -> list[Any]:
+    """Return numbers with the fewest digits that are the same FP32, as on TorchServe: 0.1, not 0.10000000149."""
+    found = exact = np.asarray(elements, "<f8")
     with np.errstate(all="ignore"):  # for 0, infinity and NaN, which stay
         exponents = np.floor(np.log10(np.abs(exact)))
         for digits in (9, 8, 7, 6):
@@ -75,28 +73,23 @@ def _shortest(elements: list[float]) -> list[float]:
             rounded = np.rint(exact * scale) / scale
             is_same = (rounded.astype("<f4") == exact) & (scale >= 1) & (scale <= 1e22)  # such powers are exact
             found = np.where(is_same, rounded, found)
-    shortest: list[float] = found.tolist()
-    return shortest
+    return list(found.tolist())
 
 
 def _raw_elements(name: str, tensor: Any, content: bytes) -> list[Any]:
     """Return the elements of a raw tensor in the order of its bytes."""
-    if tensor.HasField("contents"):
-        raise _bad_tensor(f"the input {name} has contents beside raw_input_contents")
-    if len(tensor.shape) > _MAX_RANK or any(size < 0 for size in tensor.shape):
-        raise _bad_tensor(f"the input {name} has an invalid shape")
-    elements: list[Any] = []
+    if tensor.HasField("contents") or len(tensor.shape) > _MAX_RANK or min(tensor.shape, default=0) < 0:
+        raise _bad_tensor(f"the input {name} has an invalid shape, or contents beside raw_input_contents")
     if tensor.datatype == "BYTES":
-        elements = list(_split_bytes(name, content))
+        elements: list[Any] = list(_split_bytes(name, content))
     else:
         kind = np.dtype(_DATATYPES[tensor.datatype][1])
         if len(content) % kind.itemsize:
-            raise _bad_tensor(f"the input {name} ends within an element: it has {len(content):,} bytes")
+            raise _bad_tensor(f"the input {name} ends within an element")
         array = np.frombuffer(content, kind)
         elements = ((array.astype("<u4") << 16).view("<f4") if tensor.datatype == "BF16" else array).tolist()
     if len(elements) != math.prod(tensor.shape):
-        what = f"the input {name} has {len(elements):,} elements, its shape has {math.prod(tensor.shape):,}"
-        raise _bad_tensor(what)
+        raise _bad_tensor(f"the input {name} has {len(elements):,} elements, its shape has {math.prod(tensor.shape):,}")
     return elements
 
 
@@ -104,33 +97,14 @@ def _split_bytes(name: str, content: bytes) -> Iterator[bytes]:
     """Yield the elements of a raw BYTES tensor: each has its length in 4 bytes before it."""
     start = 0
     while start < len(content):
-        end = start + 4 + int.from_bytes(content[start : start + 4], "little")
-        if end > len(content) or start + 4 > len(content):
-            raise _bad_tensor(f"the input {name} ends within an element: it has {len(content):,} bytes")
-        yield content[start + 4 : end]
-        start = end
+        begin, start = start + 4, start + 4 + int.from_bytes(content[start : start + 4], "little")
+        if max(begin, start) > len(content):
+            raise _bad_tensor(f"the input {name} ends within an element")
+        yield content[begin:start]
 
 
 def _bad_tensor(what: str) -> RequestError:
     return RequestError(what, status=400, kind="InvalidTensorException")
-
-
-class _Output(Struct):
-    """An output in a handler's response."""
-
-    name: str
-    datatype: str
-    shape: Sequence[int]
-    data: Sequence[Any]
-
-
-class _Inferred(Struct):
-    """A handler's response in KServe's v2 protocol."""
-
-    outputs: Sequence[_Output]
-    id: str = ""
-    model_name: str = ""
-    model_version: str = ""
 
 
 def infer_response(kind: Any, body: bytes, *, raw: bool) -> Any:
@@ -140,39 +114,32 @@ def infer_response(kind: Any, body: bytes, *, raw: bool) -> Any:
     Raises RequestError for JSON of any other form.
     """
     try:
-        inferred = msgspec.convert(json.loads(body), _Inferred)
-        names = {"model_name": inferred.model_name, "model_version": inferred.model_version}
-        response, raw = (
-            kind(id=inferred.id, **names),
-            raw or any(not _DATATYPES[each.datatype][0] for each in inferred.outputs),
-        )
-        for output in inferred.outputs:
-            tensor = response.outputs.add(name=output.name, datatype=output.datatype, shape=output.shape)
+        given = json.loads(body)
+        response = kind(**{name: given.get(name, "") for name in ("id", "model_name", "model_version")})
+        raw = raw or any(not _DATATYPES[output["datatype"]][0] for output in given["outputs"])
+        for output in given["outputs"]:
+            described = {name: output[name] for name in ("name", "datatype", "shape")}
+            contents = response.outputs.add(**described).contents
+            (field, letters), data = _DATATYPES[output["datatype"]], list(output["data"])
             if raw:
-                response.raw_output_contents.append(_raw_content(output))
-                continue
-            field, letters = _DATATYPES[output.datatype]
-            elements = np.asarray(output.data, letters).ravel().tolist() if letters else map(_json_text, output.data)
-            getattr(tensor.contents, field).extend(elements)
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        OverflowError,
-        RecursionError,
-    ) as error:  # msgspec's and protobuf's are such
+                response.raw_output_contents.append(_raw_content(output["datatype"], data))
+            elif letters:
+                getattr(contents, field).extend(np.asarray(data, letters).ravel().tolist())
+            else:
+                contents.bytes_contents.extend(map(_json_text, data))
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
         message = f"the handler's response is not a response of KServe's v2 protocol: {first_line(error)}"
         raise RequestError(message, status=500, kind="InternalServerException") from None
     return response
 
 
-def _raw_content(output: _Output) -> bytes:
-    if output.datatype == "BYTES":
-        elements = [each.encode() if isinstance(each, str) else _json_text(each) for each in output.data]
+def _raw_content(datatype: str, data: list[Any]) -> bytes:
+    if datatype == "BYTES":
+        elements = [element.encode() if isinstance(element, str) else _json_text(element) for element in data]
         return b"".join(len(element).to_bytes(4, "little") + element for element in elements)
-    if output.datatype == "BF16":
-        return (np.asarray(output.data, "<f4").view("<u4") >> 16).astype("<u2").tobytes()
-    return np.asarray(output.data, _DATATYPES[output.datatype][1]).tobytes()
+    if datatype == "BF16":
+        return (np.asarray(data, "<f4").view("<u4") >> 16).astype("<u2").tobytes()
+    return np.asarray(data, _DATATYPES[datatype][1]).tobytes()
 
 
 def _json_text(element: Any) -> bytes:
