@@ -31,7 +31,8 @@ _KSERVE_MESSAGES = {
     "ModelReadyResponse": "bool ready",
     "ModelMetadataRequest": "string name, string version",
     "ModelMetadataResponse": "string name, repeated string versions, string platform, "
-    "repeated ModelMetadataResponse.TensorMetadata inputs, repeated ModelMetadataResponse.TensorMetadata outputs",
+    "repeated ModelMetadataResponse.TensorMetadata inputs, repeated ModelMetadataResponse.TensorMetadata outputs, "
+    "map string properties",
     "ModelMetadataResponse.TensorMetadata": _TENSOR,
     "ModelInferRequest": f"{_INFERENCE}, repeated ModelInferRequest.InferInputTensor inputs, "
     "repeated ModelInferRequest.InferRequestedOutputTensor outputs, repeated bytes raw_input_contents",
