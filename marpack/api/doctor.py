@@ -26,6 +26,7 @@ from marpack.version import UPGRADE, __version__, install_hint
 # Extra → its packages as in pyproject.toml: the metadata of an editable installation may be older.
 EXTRAS = {
     "explain": ("captum>=0.7",),
+    "grpc": ("grpcio>=1.66", "grpcio-health-checking>=1.66", "grpcio-reflection>=1.66", "protobuf>=5.27"),
     "onnx": ("onnx>=1.16",),
     "s3": ("s3fs>=2024.2",),
     "score": ("pyarrow>=20",),

@@ -12,7 +12,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, Self
 
-from serving.commands import Serving, serving
+from serving.commands import SECONDS, Serving, serving
 from serving.served import pack
 
 HANDLER = textwrap.dedent(
@@ -44,6 +44,10 @@ HANDLER = textwrap.dedent(
         def do_killed(self, _): os.kill(os.getpid(), signal.SIGKILL)
         def do_exit(self, _): os._exit(7)
         def do_hang(self, _): time.sleep(3600)
+        def do_await(self, name):
+            open(name + ".begun", "w").close()
+            while not os.path.exists(name): time.sleep(0.01)
+            return "awaited"
         def do_leak(self, size): self.kept.append(bytearray(int(size))); return "kept"
         def do_large(self, size): return b"x" * int(size)
         def do_prints(self, size):
@@ -99,11 +103,11 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(30.0)
+            thread.join(2 * SECONDS)
             assert not thread.is_alive(), "a request hangs"
 
     def _ask(self, number: int) -> None:
-        connection = HTTPConnection("127.0.0.1", self._port, timeout=20.0)
+        connection = HTTPConnection("127.0.0.1", self._port, timeout=SECONDS)
         with closing(connection):
             for count in itertools.count():
                 if self._stop.is_set():
@@ -171,7 +175,7 @@ def main(archive: str, given: str) -> int:
         prepared=prepared,
         settings=ModelSettings(**settings["model"]),
     )
-    front = {"max_request_size": 1 << 20, "max_connections": 4000, "drain": 10.0, **settings["front"]}
+    front = {"max_request_size": 1 << 20, "max_connections": 4000, "drain": 30.0, **settings["front"]}
     options = ServerOptions(inference=Address("127.0.0.1", front.pop("port", 0)), http=HttpSettings(**front))
     with logging_to_stderr("json"):
         SERVER_LOG.addHandler(Bug())

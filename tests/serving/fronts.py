@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
 
 from msgspec import Struct
+from serving.commands import SECONDS
 from serving.logs import recording
 
 from marpack.serving.api import Api, Call, Route, ServerStatistics, ServingCore
@@ -100,17 +101,17 @@ class Client:
             self.writer.write(data)
             await self.writer.drain()
 
-    async def rest(self, timeout: float = 5.0) -> bytes:
-        """Return everything until the connection ends, within the timeout."""
+    async def rest(self) -> bytes:
+        """Return everything until the connection ends."""
         data = bytearray()
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(SECONDS):
             with suppress(ConnectionError):
                 while piece := await self.reader.read(1 << 16):
                     data += piece
         return bytes(data)
 
     async def answer(self, *, bodiless: bool = False) -> Answer:
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(SECONDS):
             head = await self.reader.readuntil(b"\r\n\r\n")
             lines = head.decode("latin-1").split("\r\n")
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:] if line)}
@@ -162,12 +163,12 @@ async def listening(*further: Route, **settings: Any) -> AsyncIterator[Listening
 
 
 def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test in the event loop that servers run in, for at most 10 seconds."""
+    """Run a test in the event loop that servers run in."""
 
     @functools.wraps(test)
     def run_test(*given: Any, **named: Any) -> None:
         async def bounded() -> int:
-            async with asyncio.timeout(10.0):
+            async with asyncio.timeout(2 * SECONDS):
                 await test(*given, **named)
             return 0
 
@@ -176,8 +177,8 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
     return run_test
 
 
-async def eventually(holds: Callable[[], object], within: float = 5.0) -> None:
+async def eventually(holds: Callable[[], object]) -> None:
     """Wait until something is true."""
-    async with asyncio.timeout(within):
+    async with asyncio.timeout(SECONDS):
         while not holds():
             await asyncio.sleep(0.005)

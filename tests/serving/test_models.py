@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from serving.commands import SECONDS
 from serving.faulty import HANDLER
 from serving.fronts import eventually, in_loop
 
@@ -25,7 +26,7 @@ class Owner:
     """A model with one worker and the batches of a test."""
 
     def __init__(self, folder: Path) -> None:
-        self.settings = ModelSettings(startup_timeout=20, response_timeout=20, retry_seconds=20)
+        self.settings = ModelSettings(startup_timeout=60, response_timeout=60, retry_seconds=60)
         self.folder = folder
         self.waiting: list[Batch] = []
         self.outcomes: list[tuple[Batch, BatchResult]] = []
@@ -85,7 +86,7 @@ def folder(make_folder) -> Path:
 
 
 async def answer(job: Job) -> Response:
-    response = await asyncio.wait_for(job.response, 10.0)
+    response = await asyncio.wait_for(job.response, SECONDS)
     assert isinstance(response, Response)
     return response
 

@@ -103,7 +103,7 @@ class Traffic:
         await asyncio.gather(*(task for task, sent in self._tasks.items() if sent.phase == phase))
 
     async def _send(self, count: int) -> None:
-        await eventually(lambda: Counter(sent.phase for sent in self.sent)[self.phase] >= count, SECONDS)
+        await eventually(lambda: Counter(sent.phase for sent in self.sent)[self.phase] >= count)
 
     def versions(self, phase: str, paths: Collection[str] = BY_NAME) -> set[str]:
         """Return the versions that answered the requests of a phase; each request must have one of them."""
@@ -151,11 +151,11 @@ def test_a_new_version_replaces_the_old_one_under_load(tmp_path: Path, rounds: i
         # One request in each of the workers of the old version, and more than a batch in its queue.
         leaving, load.phase = server.server.registry.find("m", old), f"{old} leaves"
         held = [load.post(by_version(old)[0], "stream held")]
-        await eventually(lambda: any(worker.in_flight for worker in leaving.workers), SECONDS)
+        await eventually(lambda: any(worker.in_flight for worker in leaving.workers))
         held += [load.post(by_version(old)[0], "held")]
-        await eventually(lambda: all(worker.in_flight for worker in leaving.workers), SECONDS)
+        await eventually(lambda: all(worker.in_flight for worker in leaving.workers))
         held += [load.post(path) for path in by_version(old) * 5]
-        await eventually(lambda: len(leaving.queue) == 10, SECONDS)
+        await eventually(lambda: len(leaving.queue) == 10)
         unregistered = asyncio.create_task(manage("DELETE", f"/models/m/{old}"))
         while (await asyncio.to_thread(server.manage, "GET", f"/models/m/{old}"))[0] != 404:
             assert not unregistered.done()
@@ -209,7 +209,7 @@ def test_a_changed_file_is_loaded_again_under_load(tmp_path: Path, rounds: int):
             await asyncio.to_thread(server.wait_for, "reloaded", kept=True, times=number)
         async with load.during(f"{new} is loading"):
             change(new, slow)
-            await eventually(begun.exists, SECONDS)
+            await eventually(begun.exists)
         # A request in each worker, and requests in the queue.
         load.phase = f"{old} is busy"
         held = [load.post(path, text) for path, text in zip(by_version("1.0"), ("stream held", "held"), strict=True)]
