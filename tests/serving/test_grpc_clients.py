@@ -152,7 +152,7 @@ def test_tritons_client(doubling):
             assert answer.get_response().id == "mine"
             assert list(answer.as_numpy(output.name).ravel()) == [2, 4, 6, 0]
         answers = SimpleQueue()
-        client.async_infer("double", [given], callback=lambda *result: answers.put(result))
+        client.async_infer("double", [given], callback=lambda result, error: answers.put((result, error)))
         answer, error = answers.get(timeout=30)
         assert error is None
         assert list(answer.as_numpy(output.name).ravel()) == [2, 4, 6, 0]
@@ -167,7 +167,7 @@ def test_tritons_stream_is_unimplemented(doubling):
 
     answers = SimpleQueue()
     with triton.InferenceServerClient(doubling.log.addresses["gRPC"]) as client:
-        client.start_stream(lambda *result: answers.put(result))
+        client.start_stream(lambda result, error: answers.put((result, error)))
         _, error = answers.get(timeout=30)
         client.stop_stream(cancel_requests=True)
     assert "UNIMPLEMENTED" in str(error)
