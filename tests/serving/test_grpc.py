@@ -447,7 +447,7 @@ LISTENS = {
 
 
 @pytest.mark.parametrize("given", LISTENS, ids=str)
-def test_grpc_is_off_unless_it_is_asked_for(tmp_path: Path, given: tuple[str, int | None, str | None]):
+def test_grpc_is_off_without_a_setting(tmp_path: Path, given: tuple[str, int | None, str | None]):
     config, port, host = given
     settings = _settings(tmp_path, config, grpc_port=port, host=host)
     assert settings.grpc == LISTENS[given]
