@@ -89,7 +89,7 @@ def diff(options: DiffOptions) -> results.Diff:
 
 @operation(UnpackOptions)
 def unpack(options: UnpackOptions) -> results.Unpacked:
-    """Extract an archive into a new folder, or nothing of it.
+    """Extract an archive into a new folder, completely or not at all.
 
     Raises UsageError for the source and for a folder that exists, ArchiveError for unsafe names, links, decompression
     bombs and damaged bytes, ExtractionError if the files cannot be written.

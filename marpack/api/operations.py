@@ -166,7 +166,7 @@ def diff(options: DiffOptions, bar: Bar) -> Diff:
 
 
 def unpack(options: UnpackOptions, bar: Bar) -> Unpacked:
-    """Extract an archive into a new folder, or nothing of it."""
+    """Extract an archive into a new folder, completely or not at all."""
     from marpack.archive import reader
 
     source = os.fspath(options.source)
