@@ -309,6 +309,16 @@ def _connected(port: int, selector: selectors.BaseSelector) -> _Client:
     return client
 
 
+async def closes(reader: asyncio.StreamReader) -> bool:
+    """Return whether the server closes a connection within a pause."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_PAUSE):
+            while await reader.read(65536):
+                pass
+            return True
+    return False
+
+
 async def hold(port: int, begin: bytes, drip: bytes, connected: asyncio.Semaphore) -> None:
     first = True
     while True:
@@ -318,10 +328,9 @@ async def hold(port: int, begin: bytes, drip: bytes, connected: asyncio.Semaphor
                 connected.release()
                 first = False
             writer.write(begin)
-            while not reader.at_eof():
+            while not await closes(reader):
                 writer.write(drip)
                 await writer.drain()
-                await asyncio.sleep(_PAUSE)
             writer.close()
         await asyncio.sleep(_PAUSE)
 

@@ -31,6 +31,7 @@ SERVER_LOG = logging.getLogger("marpack.serving")
 # Characters in JSON that a terminal, or a reader of lines, may obey.
 _CONTROL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _MAX_CAUSES = 8  # that the summary lists
+_MAX_KNOWN = 1000  # models whose latest error is kept
 _MAX_CHANGED = 3  # files that a reload lists
 
 
@@ -77,6 +78,8 @@ class TextFormatter(logging.Formatter):
         event, error = record.msg, record.exc_info[1] if record.exc_info else None
         is_known = isinstance(event, ModelFailed) and self._failures.get(event.model) == event.message
         if isinstance(event, ModelFailed):
+            if len(self._failures) >= _MAX_KNOWN:  # requests may register models of any number of names
+                self._failures.clear()
             self._failures[event.model] = event.message
         elif isinstance(event, WorkerLoaded):
             self._failures.pop(event.model, None)

@@ -60,7 +60,7 @@ class ServerStatistics:
     def __init__(self) -> None:
         self.requests = 0
         self.failures: Counter[str] = Counter()  # by status and message: "503 Prediction failed"
-        self._causes: Counter[tuple[int, str]] = Counter()  # messages of a status and a route
+        self._causes: Counter[tuple[str, str]] = Counter()  # messages of a status and a route
         self._durations = Reservoir()  # ms
 
     def add(self, status: int, milliseconds: float, cause: str = "", route: str = "") -> None:
@@ -70,11 +70,12 @@ class ServerStatistics:
         if 200 <= status < 400:
             return
         text = shortened(f"{status} {cause}", _MAX_CAUSE) if status else "the client was gone"
-        if text not in self.failures:  # clients and handlers write causes of any number
-            if self._causes[status, route] == _MAX_CAUSES:
-                text = f"{status} {route} with other messages"
+        if text not in self.failures:  # clients and handlers write causes, and handlers statuses, of any number
+            shown = str(status) if status < 600 else "600 or more"
+            if self._causes[shown, route] == _MAX_CAUSES:
+                text = f"{shown} {route} with other messages"
             else:
-                self._causes[status, route] += 1
+                self._causes[shown, route] += 1
         self.failures[text] += 1
 
     def percentiles(self) -> Percentiles | None:

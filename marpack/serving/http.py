@@ -38,6 +38,7 @@ _CLOSE_TIMEOUT = 1.0  # seconds for connections to close after the drain
 _POLL = 0.02  # seconds
 _MAX_LINE = 4096  # bytes of a request line
 _MAX_HEADER = 8192  # bytes of one header; `received` limits the sum
+_MAX_CACHED = 100  # characters of a reason phrase whose status line is kept
 _BACKLOG = 1024  # connections that wait to be accepted
 _OTHER_DESCRIPTORS = 256  # for workers, archives and logs
 _WARN_AGAIN = 0.9  # fraction of the connection limit below which reaching it is reported again
@@ -185,7 +186,8 @@ class _HttpResponse(web.StreamResponse):
                 fields["content-type"] = ("content-type", response.content_type)
             lines = [f"{name}: {value}\r\n" for name, value in fields.values() if not _CONTROL.search(name + value)]
             own = _expect_lines("".join(lines), len(lines))
-        first = _status_line(request.version, self.status, response.phrase)
+        status_line = _status_line if len(response.phrase) <= _MAX_CACHED else _status_line.__wrapped__
+        first = status_line(request.version, self.status, response.phrase)
         routed = "" if reply.request_id is None else _ROUTED.format(reply.request_id)
         connection = "connection: close\r\n" if self._closes else "connection: keep-alive\r\n"
         return f"{first}{own}{routed}{connection}{framing}\r\n".encode("latin-1", "replace")

@@ -226,8 +226,8 @@ class ServerMetrics:
         """Return Prometheus' text of all samples, or of those with certain names."""
         wanted = frozenset(names)
         families = [family for section in self._families.values() for family in section.values()]
-        text = "".join([await family.text(wanted) for family in families])
-        return text.encode(errors="replace")  # a handler's label may contain bytes that were not UTF-8
+        # Encoded one by one, not to delay requests; a handler's label may contain bytes that were not UTF-8.
+        return b"".join([(await family.text(wanted)).encode(errors="replace") for family in families])
 
     def _shows(self, metric: Declared) -> bool:
         if self._mode is MetricsMode.LEGACY:

@@ -12,7 +12,7 @@ from serving.logs import recording
 
 from marpack.errors import UsageError
 from marpack.serving.api import Call, Route
-from marpack.serving.http import HttpServer, HttpSettings, Reply, raise_fd_limit
+from marpack.serving.http import HttpServer, HttpSettings, Reply, _status_line, raise_fd_limit
 from marpack.serving.settings import Address
 from marpack.torchserve.http import Response
 
@@ -400,6 +400,20 @@ async def test_a_head_that_cannot_be_sent_splits_no_answer(response: Response):
         said = await at.said(request("/odd"))
         assert said.split(b"\r\n")[0].endswith(b" 500 Internal Server Error")
         assert b"\r\nlines" not in said
+
+
+@in_loop
+async def test_no_long_reason_phrase_is_kept():
+    async def phrased(call: Call) -> Reply:
+        return Reply(response=Response(status=200, body=b"", phrase=f"{call.query}{'x' * 1000}"), request_id="an-id")
+
+    async with listening(Route("/phrased", phrased)) as at:
+        kept = _status_line.cache_info().currsize
+        for number in range(10):
+            assert (await at.said(request(f"/phrased?{number}", "connection: close"))).startswith(
+                f"HTTP/1.1 200 {number}xx".encode()
+            )
+        assert _status_line.cache_info().currsize == kept
 
 
 @in_loop

@@ -34,7 +34,7 @@ LINES = [
     "MyCount.count:2|#ModelName:probe,Level:Model|#type:COUNTER",
     "MyHist.ms:0.07|#ModelName:probe,Level:Model|#type:HISTOGRAM",
     'MyGauge.items:1.5|#Size:b"i\\\\g,ModelName:probe,Level:Model|#type:GAUGE',
-    "Undeclared.Count:1|#Color:red,ModelName:probe,Level:Model|#type:COUNTER",
+    "Undeclared.Count:1|#Colour:red,ModelName:probe,Level:Model|#type:COUNTER",
     "Bare.Percent:50.0|#ModelName:probe,Level:Model|#type:GAUGE",
     "Big.Count:123456789|#ModelName:probe,Level:Model|#type:COUNTER",
     "with-dash.Count:1|#ModelName:probe,Level:Model|#type:COUNTER",
