@@ -343,7 +343,7 @@ def test_an_interrupted_build_leaves_nothing_behind(digits: Path, sign: signal.S
 
 def _wait_until_it_copies(pid: int) -> None:
     """Wait until a process has copied 64 MiB, or where /proc does not tell, for two seconds."""
-    counters, deadline = Path(f"/proc/{pid}/io"), time.monotonic() + (20 if Path("/proc/self/io").exists() else 2)
+    counters, deadline = Path(f"/proc/{pid}/io"), time.monotonic() + (60 if Path("/proc/self/io").exists() else 2)
     while time.monotonic() < deadline:
         time.sleep(0.02)
         counts = counters.read_text().split() if counters.exists() else []

@@ -23,7 +23,7 @@ from marpack.cli.interrupts import Interrupts
 from marpack.errors import ExitCode
 
 nightly = pytest.mark.nightly(reason="another command is interrupted in the same way by day")
-SECONDS = 20.0  # in which an interrupted command has ended; each here would go on for longer, or for ever
+SECONDS = 60.0  # in which an interrupted command has ended; each here would go on for longer, or for ever
 MANIFEST = json.dumps({"runtime": "python", "model": {"modelName": "m", "modelVersion": "1.0", "handler": "h.py"}})
 HANDLER = "def handle(data, context):\n    return [str(row) for row in data] if data else None\n"
 

@@ -92,7 +92,7 @@ def test_interrupted_it_finishes_what_it_has(project):
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert b"connection: close" in answer.lower()
         assert answer.endswith(b"echo sleep 0.5")
-        assert server.process.wait(20) == 0
+        assert server.process.wait(60) == 0
 
 
 def test_reload(project):
@@ -222,10 +222,10 @@ def test_a_log_that_cannot_be_written_costs_nobody_an_answer(make_mar, tmp_path,
     with Path("/dev/full").open("w") as full:
         process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=full)
     try:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while True:
             try:
-                connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=20)
+                connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=60)
                 connection.request("POST", "/predictions/probe", b"print")
                 break
             except ConnectionRefusedError:
@@ -234,7 +234,7 @@ def test_a_log_that_cannot_be_written_costs_nobody_an_answer(make_mar, tmp_path,
         assert connection.getresponse().read() == b"echo print"
         connection.close()
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

@@ -365,11 +365,11 @@ def test_slow_archives_block_neither_other_registrations_nor_the_end(tmp_path: P
     with serving(tmp_path, rules=SlowRules()) as (server, register):
         slow = [register("slow") for _ in range(SLOW)]
         wait_until(lambda: len(loading_threads()) == SLOW)
-        assert register("good").result(20)[0] == 200
+        assert register("good").result(60)[0] == 200
         assert server.manage("PUT", "/models/good?min_worker=1&synchronous=true")[0] == 200
         assert server.request("POST", "/predictions/good", b"hi")[2] == b"hi"
         assert not any(each.done() for each in slow)
-    assert [each.result(20)[0] for each in slow] == [SHUTTING_DOWN] * SLOW
+    assert [each.result(60)[0] for each in slow] == [SHUTTING_DOWN] * SLOW
     assert loading_threads() == []
 
 
@@ -388,9 +388,9 @@ def test_an_extraction_that_the_end_interrupts_leaves_nothing(tmp_path: Path):
 
     with serving(tmp_path, cache=lambda: Cache(cache, bar=slow)) as (_, register):
         registered = register("good")
-        assert begun.wait(20)
+        assert begun.wait(60)
         assert list(cache.iterdir())
-    assert registered.result(20)[0] == SHUTTING_DOWN
+    assert registered.result(60)[0] == SHUTTING_DOWN
     assert list(cache.iterdir()) == []
 
 
@@ -401,4 +401,4 @@ def test_a_synchronous_registration_whose_workers_do_not_load_does_not_hold_up_t
         wait_until(lambda: any(model.workers and model.workers[0].pid for model in server.server.registry))
         scaling = clients.submit(server.manage, "PUT", "/models/hangs?min_worker=2&synchronous=true")
         wait_until(lambda: any(len(model.workers) == 2 for model in server.server.registry))
-    assert [each.result(20)[0] for each in (waiting, scaling)] == [SHUTTING_DOWN] * 2
+    assert [each.result(60)[0] for each in (waiting, scaling)] == [SHUTTING_DOWN] * 2

@@ -169,7 +169,7 @@ def test_a_model_may_be_unregistered_while_it_is_loaded_again(server: Served, tm
     started = {model.name for model in server.server.registry}
     assert server.manage("DELETE", "/models/m")[0] == 200
     gate.touch()
-    assert replaced.result(20) is None
+    assert replaced.result(60) is None
     assert (started, {model.name for model in server.server.registry}) == ({"m", "other"}, {"other"})
     assert answer(server, "m")[0] == 404
     assert answer(server, "other") == (200, b"other 1.0")
@@ -181,12 +181,12 @@ def test_a_reload_may_change_the_version_to_a_free_one_only(server: Served, tmp_
     second = server.server.registry.find("m", "2.0")
     replaced = replacing(server, pack(tmp_path, "new.mar", SAYS.format("new"), modelVersion="2.0"))
     with pytest.raises(UsageError, match=r"2\.0"):
-        replaced.result(20)
+        replaced.result(60)
     assert server.server.registry.find("m", "2.0") is second
     assert versions(server) == ["1.0", "2.0"]
     answers = [answer(server, path) for path in ("m", "m/1.0", "m/2.0")]
     assert answers == [(200, b"m 1.0"), (200, b"m 1.0"), (200, b"m 2.0")]
-    new = replacing(server, pack(tmp_path, "new.mar", SAYS.format("new"), modelVersion="3.0")).result(20)
+    new = replacing(server, pack(tmp_path, "new.mar", SAYS.format("new"), modelVersion="3.0")).result(60)
     assert new is server.server.registry.find("m")
     assert versions(server) == ["2.0", "3.0"]
     assert answer(server, "m") == (200, b"new")
@@ -197,7 +197,7 @@ def test_a_request_gets_the_model_that_is_served_when_its_body_arrives(server: S
     with socket.create_connection(tuple(server.inference.split(":"))) as client, client.makefile("rb") as stream:
         client.sendall(b"POST /predictions/m HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n")
         assert stream.readline() == b"HTTP/1.1 100 Continue\r\n"
-        assert replacing(server, pack(tmp_path, "new.mar", SAYS.format("new"))).result(20) is not None
+        assert replacing(server, pack(tmp_path, "new.mar", SAYS.format("new"))).result(60) is not None
         client.sendall(b"x")
         assert (stream.readline(), stream.readline()[:12]) == (b"\r\n", b"HTTP/1.1 200")
 
@@ -207,5 +207,5 @@ def test_a_source_that_cannot_be_watched_is_an_error(server: Served, tmp_path: P
     plan = LOADER.plan(ResolvedSource(path=tmp_path / "m.mar"))
     reloader = Reloader([ReloadableModel(plan, tmp_path / "gone" / "m.mar", lambda: plan)])
     with pytest.raises(UsageError, check=has_code("cannot-watch")):
-        asyncio.run_coroutine_threadsafe(reloader.run(server.server), model._loop).result(20)
+        asyncio.run_coroutine_threadsafe(reloader.run(server.server), model._loop).result(60)
     plan.prepared.archive.close()
