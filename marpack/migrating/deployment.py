@@ -1,61 +1,63 @@
-"""Read a deployment of TorchServe: its models, its settings and its start line, from the files that describe it."""
+"""Read a deployment of TorchServe: its models, settings and start line, from the files that describe it.
+
+Dockerfiles, compose files, Kubernetes manifests and scripts all contain command lines, and name files by their paths on
+another machine. marpack runs none of the commands. The file of a path is the one in the deployment's folder whose own
+path has the same end.
+"""
 
 import json
+import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from pathlib import Path, PurePosixPath
+from itertools import islice, takewhile
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.errors import UsageError, convert_os_errors
-from marpack.inspection.yaml_document import MAX_BYTES, read_yaml
+from marpack.inspection.yaml_document import read_yaml
 from marpack.project.load import read_text_file
 from marpack.project.planning import Flags
-from marpack.serving.settings import ServerConfig, read_properties, reason_without_effect
+from marpack.serving.settings import ServerConfig, parse_properties, read_properties, reason_without_effect
 
-ARCHIVES = (".mar", ".model", ".tar.gz", ".tgz")
-_COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
-_YAML = (".yaml", ".yml")
-_CONFIGS = ("config.properties", "config/config.properties")
+_ARCHIVES = (".mar", ".model", ".tar.gz", ".tgz")
 _STORES = ("model-store", "model_store")
-_HOME = PurePosixPath("/home/model-server")  # the working folder of TorchServe's images
-_KSERVE = PurePosixPath("/mnt/models")
-_START = re.compile(r"\btorchserve\s+(-[^;&|\n]*)")
-_ARCHIVER = re.compile(r"\btorch-model-archiver\s+(-[^;&|\n]*)")
-_INSTALL = re.compile(r"\bpip3? install\s+([^;&|\n]*)")
+_MAX_BYTES, _MAX_FILES, _MAX_COMMANDS, _MAX_VALUE = 1 << 18, 20_000, 2_000, 4096  # of a description
+_ARGUMENT = r"(?:\"[^\"]*\"|'[^']*'|[^;&|<>\n\"'])"
+_COMMANDS = re.compile(
+    rf"""(?:(?<=[\s;&|(@=\-"'/])|^)(?:
+      torchserve\s+(?P<start>-{_ARGUMENT}{{0,2000}}+)
+    | torch-model-archiver\s+(?P<archiver>{_ARGUMENT}{{0,2000}}+)
+    | pip3?\s+install\s+(?P<install>{_ARGUMENT}{{0,2000}}+)
+    | (?:cp|mv)\s+(?P<copy>{_ARGUMENT}{{0,2000}}+)
+    | (?:echo|printf)\s+(?P<text>{_ARGUMENT}{{0,200}}+)>>?\s*(?P<file>[^\s;&|]+)
+    | (?P<name>(?!ExecStart|command)[A-Za-z_]\w{{0,99}}+)(?:\+=|[ \t]*[:?]?=[ \t]*)
+      (?P<value>"[^"\n]*"|'[^'\n]*'|[^\s;&|"']*)
+    | (?P<script>[\w./-]{{1,200}}\.(?:sh|bash|conf)\b)
+    )""",
+    re.VERBOSE | re.MULTILINE,
+)
+_COMMENT = re.compile(r"""^((?:"[^"\n]*"|'[^'\n]*'|[^'"#\n]|(?<=\S)#)*)(?<!\S)#.*$""", re.MULTILINE)
+_VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?[-=]([^}]*)|[^}]*)\}|\(?(\w+)\)?)")
 _SECRET = re.compile(
     r"pass|pwd|secret|token(?!_expiration|_auth)|credential|private|bearer|(?:key|auth)(?:$|_)", re.IGNORECASE
 )
+_VOLUME = ("source", "target")
 _SECRET_ADDRESS = re.compile(r"(?<=://)[^/@\s]+@")
-_VARIABLE = re.compile(r"\$\$[^$]{2,}\$\$")
-_NOT_EXPORTED = re.compile(r"PATH|HOME|LANG|TEMP|LC_\w+|\w+_HOME|\w+_PATH|DEBIAN_FRONTEND|PYTHON\w+|PIP_\w+|DOCKER\w*")
-_PLATFORM_KEYS = "it belongs to the platform; marpack export --to docker or --to kserve writes a new definition"
-_READ_KEYS = {  # of a service, and of a predictor
-    *("image", "build", "volumes", "environment", "env_file", "command", "entrypoint"),
-    *("pytorch", "model", "modelFormat", "storageUri", "protocolVersion", "env"),
+_VERSION = re.compile(r"torchserve[\w-]*(?::|==)(\d+)\.(\d+)(?:\.(\d+))?")
+_NOT_EXPORTED = re.compile(
+    r"PATH|HOME|LANG|TEMP|TS_CONFIG_FILE|LC_\w+|\w+_HOME|\w+_PATH|DEBIAN_FRONTEND|PYTHON\w+|PIP_\w+|DOCKER\w*"
+)
+_READ_KEYS = {  # of a service, a container and a predictor
+    *("build", "volumes", "environment", "command", "entrypoint", "args", "name", "env"),
+    *("pytorch", "model", "modelFormat", "protocolVersion"),
 }
-_REASONS = {  # options of torchserve without an effect → the reason
-    "--start": "marpack serve starts in the foreground",
-    "--foreground": "marpack serve starts in the foreground",
-    "--ncs": "marpack serve writes no snapshots",
-    "--no-config-snapshots": "marpack serve writes no snapshots",
-    "--log-config": "use --log-format and --log-requests",
-    "--workflow-store": "workflows are not supported; call their models one by one",
-    "--cpp-log-config": "C++ workers are not supported",
-    "--plugins-path": "plugins are not supported",
-}
-_KEPT = {  # options of torchserve → those of marpack serve
-    "--enable-model-api": "--enable-model-api",
-    "--model-api-enabled": "--enable-model-api",
-    "--disable-token-auth": "",
-    "--disable-token": "",
-}
-_ARCHIVER_FLAGS = {"-v": "version", "-r": "requirements_file", "-c": "config_file"}
-_ARCHIVER_FILES = {"serialized_file", "model_file", "handler", "extra_files", "requirements_file", "config_file"}
+_FLAGS = {"-v": "version", "-r": "requirements_file", "-c": "config_file"}  # of torch-model-archiver
+_FILE_FLAGS = {"serialized_file", "model_file", "handler", "extra_files", "requirements_file", "config_file"}
 
 
 class Outcome(StrEnum):
@@ -67,13 +69,41 @@ class Outcome(StrEnum):
     DECISION = "needs a decision"
 
 
-_MOVED = (Outcome.CHANGED, "marpack-serve.sh names the projects")
-_SPECIAL = {  # keys of config.properties
-    "model_store": _MOVED,
-    "load_models": _MOVED,
-    "model_snapshot": _MOVED,
+_MODEL_API = ("--enable-model-api", "--model-api-enabled")
+_WITHOUT_TOKENS = ("--disable-token-auth", "--disable-token", "--dt")
+_PLATFORM = (
+    Outcome.NO_EFFECT,
+    "it belongs to the platform; marpack export --to docker or --to kserve writes a new definition",
+)
+_OUTCOMES = {  # of options of torchserve, keys of config.properties, and lines of images and containers
+    **dict.fromkeys(("--start", "--foreground"), (Outcome.NO_EFFECT, "marpack serve starts in the foreground")),
+    **dict.fromkeys(("--ncs", "--no-config-snapshots"), (Outcome.NO_EFFECT, "marpack serve writes no snapshots")),
+    **dict.fromkeys(_WITHOUT_TOKENS, (Outcome.KEPT, "marpack serve requires tokens only with --token")),
+    **dict.fromkeys(_MODEL_API, (Outcome.KEPT, "")),
+    "--log-config": (Outcome.NO_EFFECT, "use --log-format and --log-requests"),
+    "--workflow-store": (Outcome.NO_EFFECT, "workflows are not supported; call their models one by one"),
+    "--cpp-log-config": (Outcome.NO_EFFECT, "C++ workers are not supported"),
+    "--plugins-path": (Outcome.NO_EFFECT, "plugins are not supported"),
+    "--ts-config": (Outcome.CHANGED, "it becomes config.properties"),
+    "--models": (Outcome.KEPT, "marpack serve loads the same models"),
+    **dict.fromkeys(("--model-store", "storageUri"), (Outcome.CHANGED, "the models are projects in this folder")),
+    **dict.fromkeys(
+        ("model_store", "load_models", "model_snapshot"), (Outcome.CHANGED, "marpack-serve.sh names the projects")
+    ),
     "allowed_urls": (Outcome.DECISION, "it has an effect only with --allow-remote-register; add this if you need it"),
     "enable_grpc_ssl": (Outcome.DECISION, "marpack does not serve TLS; end it in a proxy, and remove this line"),
+    **dict.fromkeys(
+        ("FROM", "image"),
+        (Outcome.CHANGED, "run marpack serve in an image of your own, or use marpack export --to docker"),
+    ),
+    "env_file": (
+        Outcome.DECISION,
+        "it may hold secrets; export its variables where you start marpack serve",
+    ),
+    "pip install": (
+        Outcome.DECISION,
+        "add the packages that the handlers need to the requirements.txt of their projects",
+    ),
 }
 
 
@@ -103,8 +133,8 @@ class NotDeploymentError(UsageError):
 
     code = "not-a-deployment"
     fix = (
-        "Name a model store, a config.properties, a Dockerfile or compose file with a torchserve --start line, a KServe"
-        " InferenceService, or a SageMaker model.tar.gz."
+        "Name a model store, a config.properties, a Dockerfile, compose file or script with a torchserve --start line,"
+        " a Kubernetes manifest, or a SageMaker model.tar.gz."
     )
 
 
@@ -117,276 +147,282 @@ class Deployment:
         self.models: tuple[DeployedModel, ...] = ()
         self.settings: list[Setting] = []
         self.config: dict[str, str] = {}  # of the new config.properties
-        self.files: dict[str, Path] = {}  # to copy, by their new names
+        self.metrics: Path | None = None  # the file of metrics_config
+        self.outside: list[str] = []  # archives outside the source
         self.options: list[str] = []  # of marpack serve
         self.environment: dict[str, str] = {}
         self._root = source if source.is_dir() else source.parent
-        self._mounts: dict[PurePosixPath, Path] = {}  # paths in a container → here
-        self._folder = _HOME  # the working folder there
-        self._words: tuple[str, ...] = ()  # of --models, load_models or model_snapshot
-        self._store: str | None = None
-        self._config: Path | None = None
-        self._built: list[DeployedModel] = []
+        self._paths: list[Path] = []  # of the deployment's files and folders
+        self._scripts: set[Path] = set()  # that were read
+        self._copies: dict[PurePosixPath, str] = {}  # targets of copies and volumes → their sources
+        self._volumes: list[Path] = []  # folders that may be outside the source
+        self._texts: dict[str, str] = {}  # that commands write, by the names of files
+        self._variables: dict[str, str] = {}
+        self._built: dict[str, DeployedModel] = {}
+        self._words: list[str] = []  # of --models, load_models or model_snapshot
+        self._store = "model-store"
+        self._config: str | None = None
+        self._has_tokens = True  # whether this version of TorchServe requires them by default
         with convert_os_errors(NotDeploymentError, "it cannot be read", where=str(source)):
-            self._read(source)
-            self._read_config()
-        self.models = tuple(self._list_models())
+            if _is_archive(source):
+                self.kind, self.models = "model archive", (DeployedModel(source=source, file=source.name),)
+            elif source.exists():
+                self._paths = sorted(
+                    islice(_list_paths(self._root), _MAX_FILES), key=lambda each: (len(each.parts), each)
+                )
+                self._read(source)
+            if not self.kind:
+                what = (
+                    "this is not a deployment of TorchServe" if source.exists() else "the file or folder does not exist"
+                )
+                raise NotDeploymentError(what, where=str(source))
+            if not self.models:
+                self._read_config()
+                self.models = tuple(self._list_models())
+        self._note_defaults()
 
-    # --- What the source is
+    # --- Files
 
     def _read(self, source: Path) -> None:
-        name = source.name.lower()
-        if not source.exists():
-            raise NotDeploymentError("the file or folder does not exist", where=str(source))
-        if source.is_dir() and not _is_model(source):
-            self._read_folder(source)
-        elif source.is_dir() or name.endswith(ARCHIVES):
-            self.kind = "model archive"
-            self._built = [DeployedModel(source=source, file=source.name)]
-        elif name.endswith(".properties"):
-            self.kind, self._config = "config.properties", source
-        elif "dockerfile" in name:
-            self._read_dockerfile(source)
-        elif name.endswith(_YAML):
-            self._read_yaml(source)
-        elif name.endswith(".sh"):
-            self._read_script(source)
-        if not self.kind:
-            raise NotDeploymentError("this is not a deployment of TorchServe", where=str(source))
+        """Read a description, or the first one of a folder that starts TorchServe."""
+        readers = {
+            r"(docker-)?compose.*\.ya?ml": self._read_yaml,
+            r"(.*\.)?(docker|container)file([.-].*)?": self._read_dockerfile,
+            r".*\.ya?ml": self._read_yaml,
+            r".*\.(sh|bash|zsh|service|conf|ini|mk)|makefile|procfile": self._read_script,
+        }
+        for pattern, read in readers.items():
+            for path in self._paths if source.is_dir() else [source]:
+                if re.fullmatch(pattern, path.name.lower()) and path.is_file() and not self.kind:
+                    self.settings = []
+                    read(path)
+        if source.suffix in {".properties", ".cfg", ".config"}:
+            self.kind, self._config = "config.properties", source.name
+        elif source.is_dir() and not self.kind:
+            configs = (each for each in ("config.properties", "config/config.properties") if (source / each).is_file())
+            self._config = next(configs, None)
+            has_store = any(_archives_in(source / name) for name in (*_STORES, "."))
+            self.kind = "config.properties" if self._config else "model store" if has_store else ""
 
-    def _read_folder(self, folder: Path) -> None:
-        """Read the first description in a folder that starts TorchServe, otherwise its config and its archives."""
-        files = sorted(path for path in folder.iterdir() if path.is_file())
-        described: list[tuple[Callable[[Path], None], list[Path]]] = [
-            (self._read_yaml, [path for path in files if path.name in _COMPOSE]),
-            (self._read_dockerfile, [path for path in files if "dockerfile" in path.name.lower()]),
-            (self._read_yaml, [path for path in files if path.suffix in _YAML and path.name not in _COMPOSE]),
-            (self._read_script, [path for path in files if path.suffix == ".sh"]),
-        ]
-        for read, paths in described:
-            for path in paths:
-                read(path)
-                if self.kind:
-                    return
-        self._config = next((folder / name for name in _CONFIGS if (folder / name).is_file()), None)
-        if self._config is not None:
-            self.kind = "config.properties"
-        elif _archives_in(folder) or any(_archives_in(folder / name) for name in _STORES):
-            self.kind = "model store"
+    def _resolve(self, text: str) -> PurePosixPath:
+        """Return the path from which a copy or volume makes a path, or the path itself."""
+        wanted = _path(text)
+        for place in (wanted, *wanted.parents[:-1]):
+            source = next((each for target, each in self._copies.items() if _has_end(target, place)), None)
+            if source is not None:
+                return _path(source) / wanted.relative_to(place)
+        return wanted
 
-    # --- Containers
+    def _find(self, text: str) -> Path | None:
+        """Return the file or folder in the deployment whose path has the longest end in common with a path."""
+        wanted = self._resolve(text)
+        found = [path for path in self._paths if path.name == wanted.name]
+        return max(found, key=lambda path: _common_end(path, wanted), default=None)
+
+    def _copy(self, words: list[str]) -> None:
+        """Note the sources of a copy."""
+        *sources, target = [word for word in words if not word.startswith("-")] or [""]
+        for source in sources:
+            name = PurePosixPath(source).name
+            is_pattern, into = bool(set(name) & {*"*?["}), _path(target)
+            is_folder = len(sources) > 1 or target.endswith(("/", ".")) or not into.suffix
+            into = into / name if is_folder and not is_pattern and PurePosixPath(name).suffix else into
+            if into.parts and into != _path(source):
+                self._copies[into] = str(PurePosixPath(source).parent) if is_pattern else source
+
+    # --- Descriptions
 
     def _read_yaml(self, path: Path) -> None:
-        for text in re.split(r"^---\s*$", read_text_file(path, limit=MAX_BYTES), flags=re.MULTILINE):
-            document = read_yaml(text)
-            value = document.value
-            if document.problem is not None or not isinstance(value, dict):
-                continue
-            if isinstance(value.get("services"), dict):
-                services = [each for each in value["services"].values() if isinstance(each, dict)]
-                found = next((each for each in services if "torchserve" in json.dumps(each, default=str)), None)
-                if found or any("build" in each for each in services):
-                    self._read_service(path, found or next(each for each in services if "build" in each))
-            elif value.get("kind") == "InferenceService" and isinstance(value.get("spec"), dict):
-                self._read_inference_service(path, value["spec"].get("predictor"))
+        """Read the first service, container or predictor that runs TorchServe."""
+        texts = re.split(r"^---\s*$", read_text_file(path, limit=_MAX_BYTES), flags=re.MULTILINE)
+        nodes = [node for text in texts for node in _mappings(read_yaml(text).value)]
+        maps = [
+            each["data"] for each in nodes if each.get("kind") == "ConfigMap" and isinstance(each.get("data"), dict)
+        ]
+        self._texts = {str(name): str(text) for each in maps for name, text in each.items()}
+        for node in sorted(nodes, key=_distance):
+            model = node.get("pytorch", node.get("model"))
+            if isinstance(model, dict) and isinstance(model.get("storageUri"), str):
+                self._read_predictor(path, node, model)
+            elif "image" in node or "build" in node:
+                self._read_container(path, node)
+            if self.kind:
+                return
+            self.settings = []
 
-    def _read_service(self, path: Path, service: dict[str, Any]) -> None:  # Any: YAML
-        """Read a service of a compose file."""
-        build = service.get("build")
-        build = {"context": build} if isinstance(build, str) else build
-        if isinstance(build, dict):
-            context = self._root / str(build.get("context", "."))
-            dockerfile = context / str(build.get("dockerfile", "Dockerfile"))
-            if dockerfile.is_file():
-                self._read_dockerfile(dockerfile, context)
-        for volume in _list(service.get("volumes")):
-            named = (
-                volume
-                if isinstance(volume, dict)
-                else dict(zip(("source", "target"), str(volume).split(":"), strict=False))
-            )
-            if "source" in named and "target" in named:
-                self._mounts[PurePosixPath(str(named["target"]))] = path.parent / str(named["source"])
-        self._note_environment(path.name, _pairs(service.get("environment")))
-        for file in _list(service.get("env_file")):
-            reason = "it may hold secrets; export its variables where you start marpack serve"
-            self._note(path.name, "env_file", str(file), Outcome.DECISION, reason)
-        self._note_others(path.name, service)
-        command = [*_words(service.get("entrypoint")), *_words(service.get("command"))]
-        self._read_command(path.name, command)
-        if command or "torchserve" in str(service.get("image", "")) or self.kind:
-            self.kind = "compose file"
-
-    def _read_inference_service(self, path: Path, predictor: Any) -> None:  # Any: YAML
+    def _read_predictor(self, path: Path, predictor: dict[str, Any], model: dict[str, Any]) -> None:  # Any: YAML
         """Read a predictor of KServe, whose storage is a folder beside the file."""
-        predictor = predictor if isinstance(predictor, dict) else {}
-        model = predictor.get("pytorch") or predictor.get("model")
-        form = model.get("modelFormat", {"name": "pytorch"}) if isinstance(model, dict) else None
-        if not isinstance(model, dict) or not isinstance(form, dict) or form.get("name") != "pytorch":
+        form = model.get("modelFormat", {"name": "pytorch"})
+        if not isinstance(form, dict) or form.get("name") != "pytorch":
             return
+        uri = model["storageUri"]
+        self._copies[_path("/mnt/models")] = uri.partition("://")[2]
+        if not any(self._find(f"/mnt/models/{name}") for name in _STORES):
+            what = f"the storage folder of {_shown(uri)} is not beside the file"
+            hint = "Download it into this folder, with model-store/ in it."
+            raise NotDeploymentError(what, where=str(path), hint=hint)
         self.kind = "KServe InferenceService"
-        uri = str(model.get("storageUri", ""))
-        tail = PurePosixPath(uri.partition("://")[2])
-        places = [self._root / tail.name, self._root.joinpath(*tail.parts[1:]), self._root / "storage", self._root]
-        storage = next((place for place in places if (place / "model-store").is_dir()), None)
-        if storage is None:
-            what = f"the storage folder of {_shown(uri) or 'the InferenceService'} is not beside the file"
-            raise NotDeploymentError(
-                what, where=str(path), hint="Download it into this folder, with model-store/ in it."
-            )
-        self._mounts[_KSERVE] = storage
-        self._folder, self._store = _KSERVE, "/mnt/models/model-store"
-        self._note(path.name, "storageUri", uri, Outcome.CHANGED, "the models are projects in this folder")
-        self._config = next((storage / name for name in _CONFIGS if (storage / name).is_file()), None)
-        envelope = "kservev2" if model.get("protocolVersion") == "v2" else "kserve"
-        self.config["service_envelope"] = envelope  # the config file replaces it
+        self._store, self._config = "/mnt/models/model-store", "/mnt/models/config/config.properties"
         version = str(model.get("protocolVersion", "v1"))
-        self._note(path.name, "protocolVersion", version, Outcome.KEPT, f"it becomes service_envelope={envelope}")
-        self._note_environment(path.name, _pairs(model.get("env")))
-        self._note_others(path.name, model | predictor)
+        envelope = "kservev2" if version == "v2" else "kserve"
+        self.config["service_envelope"] = envelope  # the config file replaces it
+        self._note(path.name, "protocolVersion", version, (Outcome.KEPT, f"it becomes service_envelope={envelope}"))
+        self._read_container(path, {**model, **predictor, "storageUri": uri})
 
-    def _note_others(self, origin: str, mapping: dict[str, Any]) -> None:  # Any: YAML
-        for name in mapping:
-            if name not in _READ_KEYS:
-                self._note(origin, str(name), "", Outcome.NO_EFFECT, _PLATFORM_KEYS)
+    def _read_container(self, path: Path, container: dict[str, Any]) -> None:  # Any: YAML
+        """Read a service of a compose file, or a container of Kubernetes."""
+        build = container.get("build")
+        build = build if isinstance(build, dict) else {"context": build or ""}
+        dockerfile = path.parent / str(build.get("context", "")) / str(build.get("dockerfile", "Dockerfile"))
+        self._variables |= {name: self._expand(value) for name, value in _pairs(build.get("args"))}
+        if "build" in container and dockerfile.is_file() and self._is_inside(dockerfile):
+            self._read_dockerfile(dockerfile)
+        for volume in _list(container.get("volumes")):
+            given = volume if isinstance(volume, dict) else dict(zip(_VOLUME, str(volume).split(":"), strict=False))
+            source, target = (str(given.get(key) or "") for key in _VOLUME)
+            self._copies[_path(target)] = source
+            self._volumes.append(path.parent / source)
+        self._note_environment(path.name, _pairs(container.get("environment", container.get("env"))))
+        for name, value in container.items():
+            if name in _OUTCOMES:
+                self._note(path.name, name, ", ".join(map(str, _list(value))))
+            elif name not in _READ_KEYS:
+                self._note(path.name, str(name), "", _PLATFORM)
+        self._follow(path.name, *(container.get(key) for key in ("entrypoint", "command", "args")))
+        if "torchserve" in str(container.get("image")) or self.kind in {"start line", "Dockerfile"}:
+            self.kind = "Kubernetes manifest" if "containerPort" in str(container) else "compose file"
 
-    def _read_dockerfile(self, path: Path, context: Path | None = None) -> None:
-        context = context or path.parent
-        text = re.sub(r"^\s*#.*\n", "", read_text_file(path, limit=MAX_BYTES), flags=re.MULTILINE)
-        commands: dict[str, str] = {}
-        for line in re.sub(r"\\\s*\n", " ", text).splitlines():
+    def _read_dockerfile(self, path: Path) -> None:
+        text, started = _join_lines(read_text_file(path, limit=_MAX_BYTES)), {"ENTRYPOINT": "", "CMD": ""}
+        for line in text.splitlines()[:_MAX_COMMANDS]:
             keyword, _, rest = line.strip().partition(" ")
+            words = [self._expand(word) for word in _split(_command_text(rest))]
             match keyword.upper():
                 case "FROM":
-                    reason = "run marpack serve in an image of your own, or use marpack export --to docker"
-                    self._note(path.name, "FROM", rest.strip(), Outcome.CHANGED, reason)
+                    self._note(path.name, "FROM", " ".join(words))
                 case "COPY" | "ADD":
-                    self._mount_copies(path.name, context, _split(rest))
-                case "ENV":
-                    words = _split(rest)
-                    pairs = words if "=" in words[0] else [f"{words[0]}={' '.join(words[1:])}"]
-                    self._note_environment(path.name, (word.partition("=")[::2] for word in pairs))
-                case "WORKDIR":
-                    self._folder = self._folder / rest.strip()
-                case "CMD" | "ENTRYPOINT":
-                    commands[keyword.upper()] = rest
+                    self._copy(words)
+                case "ENV" | "ARG":
+                    pairs = _pairs(words if "=" in words[0] else ["=".join(words[:2])])
+                    self._variables |= {name: value for name, value in pairs if value and not _SECRET.search(name)}
+                    self._note_environment(path.name, pairs if keyword.upper() == "ENV" else [])
                 case "RUN":
-                    self._read_run(path.name, rest)
-        started = [*_words(commands.get("ENTRYPOINT")), *_words(commands.get("CMD"))]
-        if "torchserve" in text and (started or self._built or self._mounts):
-            self.kind = "Dockerfile"
-        self._read_command(path.name, started)
-
-    def _mount_copies(self, origin: str, context: Path, words: list[str]) -> None:
-        *sources, target = [word for word in words if not word.startswith("--")] or [""]
-        if any(word.startswith("--from") for word in words):
-            reason = "the files come from another image; copy them into the folder"
-            self._note(origin, "COPY --from", " ".join(sources), Outcome.DECISION, reason)
-            return
-        inside = self._folder / target
-        for pattern in sources:
-            relative = pattern.lstrip("/") or "."
-            if ".." in PurePosixPath(relative).parts:
-                continue  # outside the context, which Docker refuses, and a pattern could name the whole disk
-            found = sorted(context.glob(relative)) if set(relative) & {*"*?["} else [context / relative]
-            for place in found:
-                into = target.endswith(("/", ".")) or len(sources) > 1 or len(found) > 1
-                self._mounts[inside / place.name if into and not place.is_dir() else inside] = place
-
-    def _read_run(self, origin: str, line: str) -> None:
-        """Read the packages and the archives that a RUN line makes."""
-        for packages in _INSTALL.findall(line):
-            reason = "add the packages that the handlers need to the requirements.txt of their projects"
-            self._note(origin, "pip install", packages.strip(), Outcome.DECISION, reason)
-        for text in _ARCHIVER.findall(line):
-            words, flags, missing = _split(text), {}, ""
-            for word, value in zip(words, [*words[1:], "-"], strict=True):
-                name = _ARCHIVER_FLAGS.get(word, word[2:].replace("-", "_"))
-                if name not in Flags.__struct_fields__ or name == "export_path" or value.startswith("-"):
-                    continue
-                flags[name] = value
-                if name in _ARCHIVER_FILES and (name != "handler" or value.endswith(".py")):
-                    places = [(each, self._locate_own(each)) for each in value.split(",")]
-                    missing = missing or next((each for each, place in places if place is None), "")
-                    flags[name] = ",".join(str(place) for _, place in places)
-            model = DeployedModel(source=None, flags=flags, missing=missing, file=f"{flags.get('model_name')}.mar")
-            self._built.append(model)
+                    self._follow(path.name, rest)
+                case "CMD" | "ENTRYPOINT":
+                    started[keyword.upper()] = rest
+        self._follow(path.name, *started.values())
+        self.kind = "Dockerfile" if "torchserve" in text and (self._copies or any(started.values())) else ""
 
     def _read_script(self, path: Path) -> None:
-        text = re.sub(r"\\\s*\n", " ", read_text_file(path, limit=MAX_BYTES))
-        if _START.search(text):
-            self.kind = self.kind or "start script"
-            self._read_command(path.name, [text])
-
-    def _read_command(self, origin: str, words: list[str]) -> None:
-        """Read the start line of a command, also one in a script that the command runs."""
-        text = shlex.join(words) if len(words) > 1 and words[0] == "torchserve" else " ".join(words)
-        line = _START.search(text)
-        if line is None:
-            scripts = (self._locate(word) for word in words if word.endswith(".sh"))
-            for script in scripts:
-                if script is not None and script.is_file():
-                    self._read_script(script)
-            return
-        self.kind = self.kind or "start line"
-        self._read_start(origin, _split(line[1]))
-
-    def _read_start(self, origin: str, words: list[str]) -> None:
-        values: dict[str, list[str]] = {}
-        name = ""
-        for word in words:
-            option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-            name = option or name
-            values.setdefault(name, []).extend([value] if equals or not option else [])
-        for name, given in values.items():
-            value, reason, outcome = " ".join(given), "", Outcome.NO_EFFECT
-            if name == "--ts-config" and given:
-                self._config, outcome, reason = self._locate(given[0]), Outcome.CHANGED, "it becomes config.properties"
-                if self._config is None:
-                    outcome, reason = Outcome.DECISION, "the file is not in the deployment's folder"
-            elif name == "--model-store" and given:
-                self._store, outcome, reason = given[0], Outcome.CHANGED, "the models are projects in this folder"
-            elif name == "--models":
-                self._words, outcome, reason = tuple(given), Outcome.KEPT, "marpack serve loads the same models"
-            elif name in _KEPT:
-                self.options += [_KEPT[name]] if _KEPT[name] else []
-                outcome, reason = Outcome.KEPT, "" if _KEPT[name] else "marpack serve requires tokens only with --token"
-            else:
-                reason = _REASONS.get(name, "marpack serve has no such option")
-            self._note(origin, name, value, outcome, reason)
+        """Read a script, once: it may call itself."""
+        if path not in self._scripts:
+            self._scripts.add(path)
+            self._follow(path.name, read_text_file(path, limit=_MAX_BYTES))
+            self.kind = "start script" if self.kind == "start line" else self.kind
 
     def _note_environment(self, origin: str, pairs: Iterable[tuple[str, str]]) -> None:
         for name, value in pairs:
             if _SECRET.search(name) or _SECRET_ADDRESS.search(value):
                 reason = "it may be a secret; export it where you start marpack serve"
-                self._note(origin, name, "", Outcome.DECISION, reason)
-            elif _NOT_EXPORTED.fullmatch(name) or not re.fullmatch(r"[A-Za-z_]\w*", name):
-                self._note(origin, name, value, Outcome.NO_EFFECT, "it belongs to the image")
+                self._note(origin, name, "", (Outcome.DECISION, reason))
+                continue
+            self._variables[name] = value
+            if _NOT_EXPORTED.fullmatch(name) or not re.fullmatch(r"[A-Za-z_]\w*", name):
+                self._note(origin, name, value, (Outcome.NO_EFFECT, "it belongs to the image"))
             else:
                 self.environment[name] = value
-                self._note(origin, name, value, Outcome.KEPT, "marpack-serve.sh exports it")
+                self._note(origin, name, value, (Outcome.KEPT, "marpack-serve.sh exports it"))
+
+    # --- Commands
+
+    def _expand(self, text: str) -> str:
+        """Return a text with the values of the known variables; one that becomes too long stays as it is."""
+        expanded = _VARIABLE.sub(lambda found: self._variables.get(found[1] or found[3], found[2] or found[0]), text)
+        return expanded if len(expanded) <= _MAX_VALUE else text
+
+    def _follow(self, origin: str, *parts: object) -> None:
+        """Read the commands of a script, or of the command of a container."""
+        text = _join_lines(" ".join(map(_command_text, parts)))
+        for found in islice(_COMMANDS.finditer(text), _MAX_COMMANDS):
+            kind, text = found.lastgroup, self._expand(found[found.lastgroup or 0])
+            match kind:
+                case "start":
+                    self._read_start(origin, text)
+                case "archiver":
+                    self._read_archiver(_split(text))
+                case "install":
+                    self._note(origin, "pip install", text)
+                case "copy":
+                    self._copy(_split(text))
+                case "file":
+                    name, written = PurePosixPath(text).name.strip("\"'"), " ".join(_split(found["text"]))
+                    written = re.sub(r"^(-\w+ )+", "", written).replace("\\n", "\n")
+                    self._texts[name] = f"{self._texts.get(name, '')}{self._expand(written)}\n"
+                case "value" if not _SECRET.search(found["name"]) and "$(" not in text:
+                    self._variables[found["name"]] = text.strip("\"'")
+                case "script" if (script := self._find(text)) is not None and script.is_file():
+                    self._read_script(script)
+
+    def _read_archiver(self, words: list[str]) -> None:
+        """Read the flags of an archive that the deployment builds."""
+        given = _options(words)
+        flags = {_FLAGS.get(each, each[2:].replace("-", "_")): " ".join(values) for each, values in given.items()}
+        flags = {name: flags[name] for name in Flags.__struct_fields__ if flags.get(name) and name != "export_path"}
+        missing = ""
+        for name in _FILE_FLAGS & flags.keys():
+            if name != "handler" or flags[name].endswith(".py"):
+                names = [each for each in re.split(r"[,\s]+", flags[name]) if each]
+                places = {each: self._find(each) for each in names}
+                missing = missing or next((each for each, place in places.items() if place is None), "")
+                flags[name] = ",".join(map(str, places.values()))
+        if "model_name" in flags:
+            file = f"{flags['model_name']}.mar"
+            self._built[file] = DeployedModel(source=None, flags=flags, missing=missing, file=file)
+
+    def _read_start(self, origin: str, text: str) -> None:
+        words = " ".join(_split(text)).split()
+        given = _options(words[len(words) - [*reversed(words), "torchserve"].index("torchserve") :])
+        if not given.keys() & _OUTCOMES.keys():
+            return  # it stops the server, or belongs to another command
+        self.kind = self.kind or "start line"
+        for name, values in given.items():
+            result = _OUTCOMES.get(name, (Outcome.NO_EFFECT, "marpack serve has no such option"))
+            if name == "--ts-config" and values:
+                self._config = values[0]
+                if self._find(values[0]) is None and PurePosixPath(values[0]).name not in self._texts:
+                    result = Outcome.DECISION, "the file is not in the deployment's folder"
+            elif name == "--model-store" and values:
+                self._store = values[0]
+            elif name == "--models":
+                self._words += values
+            elif name in _MODEL_API:
+                self.options.append("--enable-model-api")
+            self._note(origin, name, " ".join(values), result)
 
     # --- config.properties
 
     def _read_config(self) -> None:
         """Read the settings of the config file, if there is one: those with an effect become the new file."""
-        path = self._config
-        if path is None:
-            return
-        texts = read_properties(path)
+        given = self._variables.get("TS_CONFIG_FILE", self._config)
+        place = _path(given or "config.properties")
+        found = self._find(str(place))
+        is_named = given is not None or self._resolve(str(place)) != place
+        is_read = found is not None and found.is_file() and (is_named or found.parent == self._root)
+        texts = read_properties(found) if found is not None and is_read else {}
+        texts |= parse_properties(self._texts.get(place.name, "").encode("latin-1", "replace"))
         for key, text in texts.items():
             outcome, reason, kept = self._judge_key(key, text)
             if kept is not None:
                 self.config[key] = kept
-            self._note(path.name, key, "" if _SECRET.search(key) else text, outcome, reason)
+            self._note(place.name, key, "" if _SECRET.search(key) else text, (outcome, reason))
         snapshot = ServerConfig.parse_value("model_snapshot", texts.get("model_snapshot", '{"models": {}}'))
         if snapshot:
             self.config["models"] = json.dumps(json.loads(texts["model_snapshot"])["models"])
-        if not self._words:
-            versions = ((name, each) for name, known in snapshot.items() for each in known.values())
-            self._words = tuple(f"{name}={each.mar_name}" for name, each in versions)
-        self._words = self._words or tuple(filter(None, [texts.get("load_models", "").strip()]))
-        self._store = self._store or texts.get("model_store")
+        versions = [f"{name}={each.mar_name}" for name, known in snapshot.items() for each in known.values()]
+        self._words = self._words or versions or [texts.get("load_models", "")]
+        if "model_store" in texts:
+            self._volumes.append(self._root / texts["model_store"].strip())
+            self._store = texts["model_store"] if self._store == "model-store" else self._store
         if self.config.get("disable_token_authorization", "").strip().lower() == "false":
             self.options += ["--token", "key_file.json"]  # new keys: those of the deployment are not copied
 
@@ -396,20 +432,20 @@ class Deployment:
             return Outcome.NO_EFFECT, ignored, None
         if _SECRET.search(key) or _SECRET_ADDRESS.search(text):
             return Outcome.DECISION, "the value holds a secret, so it is not copied; add it to config.properties", None
-        if key in _SPECIAL and text.strip().lower() != "false":
-            outcome, reason = _SPECIAL[key]
+        if key in _OUTCOMES and text.strip().lower() != "false":
+            outcome, reason = _OUTCOMES[key]
             return outcome, reason, text if outcome is Outcome.DECISION else None
         if key.endswith("_address") and text.strip().lower().startswith("https:"):
             port = re.search(r":(\d+)/?\s*$", text)
             reason = "marpack does not serve TLS: it listens on this machine only, and needs a proxy that ends TLS"
             return Outcome.DECISION, reason, f"http://127.0.0.1:{port[1] if port else 8080}"
         if key == "metrics_config":
-            found = self._locate_own(text)
+            found = self._find(text)
             if found is None or not found.is_file():
                 return Outcome.DECISION, "the file is not in the deployment's folder", None
-            self.files["metrics.yaml"] = found
+            self.metrics = found
             return Outcome.CHANGED, "the file is copied", "metrics.yaml"
-        if variable := _VARIABLE.search(text):
+        if variable := re.search(r"\$\$[^$]{2,}\$\$", text):
             return Outcome.KEPT, f"set {variable[0].strip('$')} in the environment", text
         try:
             value = ServerConfig.parse_value(key, text)
@@ -419,73 +455,167 @@ class Deployment:
             return Outcome.CHANGED, "without --token, marpack serve listens only on this machine", text
         return Outcome.KEPT, "", text
 
+    def _note_defaults(self) -> None:
+        """Note the defaults of TorchServe that differ from those of marpack serve."""
+        given = {each.name for each in self.settings}
+        if "default_workers_per_model" not in given:
+            reason = "marpack serve starts one worker per model, TorchServe one per core or GPU; add --workers N"
+            self._note("default", "default_workers_per_model", "", (Outcome.CHANGED, reason))
+        without = {"disable_token_authorization", *_WITHOUT_TOKENS}
+        if self._has_tokens and not given & without:
+            reason = (
+                "TorchServe since 0.11.1 requires tokens by default; add --token key_file.json if clients send them"
+            )
+            self._note("default", "disable_token_authorization", "", (Outcome.DECISION, reason))
+        if any(not each.at_start for each in self.models):
+            reason = "the other models have projects, and are not loaded at the start"
+            self._note("store", "models", "", (Outcome.KEPT, reason))
+
     # --- Models
 
     def _list_models(self) -> Iterator[DeployedModel]:
         """Yield the models that the deployment loads at its start, then the others of its store."""
-        stored = {each.file: each for each in self._built} | {
-            path.name: DeployedModel(source=path, file=path.name) for path in self._stored()
-        }
+        stored = self._list_store()
+        words = dict.fromkeys(filter(None, re.split(r"[,\s]+", " ".join(self._words))))
+        unknown = [word for word in words if "$" in word.rpartition("=")[2]]
+        if unknown:
+            reason = "the variable has no known value; remove the models that you do not serve from marpack-serve.sh"
+            self._note("store", "models", unknown[0], (Outcome.DECISION, reason))
         named: set[str] = set()
-        for word in filter(None, (piece.strip() for text in self._words for piece in text.split(","))):
-            name, equals, file = word.partition("=")
-            name, file = (name.strip(), file.strip()) if equals else ("", name.strip())
-            bare = PurePosixPath(file).name
+        for word in (each for each in words if each not in unknown):
+            name, _, file = word.rpartition("=")
             if word.lower() == "all":
                 yield from stored.values()
                 named.update(stored)
                 continue
-            found = stored.get(bare, DeployedModel(source=None, file=_shown(file)))
+            own = self._resolve(file).name
+            found = stored.get(PurePosixPath(file).name) or stored.get(own) or self._model_of(self._find(file), file)
             yield replace(found, name=name or None)
-            named.add(bare)
+            named.add(found.file)
         for file, model in stored.items():
             if file not in named:
-                yield replace(model, at_start=not self._words)
+                yield replace(model, at_start=not named)
 
-    def _stored(self) -> Iterator[Path]:
-        """Yield the archives and model folders of the store."""
-        if self.kind == "model archive":
-            return
-        folder = self._locate(self._store) if self._store else None
-        if folder is None or not folder.is_dir():
-            inside = self._folder / (self._store or "")
-            copied = [local for place, local in self._mounts.items() if self._store and place.parent == inside]
-            yield from (path for path in copied if path.name.endswith(ARCHIVES) or _is_model(path))
-            folders = [self._root / name for name in (*_STORES, ".")]
-            folder = None if copied else next((each for each in folders if _archives_in(each)), None)
-        yield from _archives_in(folder) if folder is not None else ()
+    def _list_store(self) -> dict[str, DeployedModel]:
+        """Return the archives and model folders of the store, and those that the deployment builds, by name."""
+        store = _path(self._store)
+        copied = [self._find(source) for target, source in self._copies.items() if _has_end(target.parent, store)]
+        found = [path for path in copied if path is not None and _is_archive(path)]
+        named = [each for each in self._volumes if each.name == self._resolve(self._store).name]
+        folders = [self._find(self._store), *named, *(self._root / name for name in _STORES), self._root, *self._paths]
+        found = found or next(filter(None, (_archives_in(each) for each in folders if each is not None)), [])
+        return self._built | {path.name: self._model_of(path, path.name) for path in found}
 
-    def _locate(self, text: str) -> Path | None:
-        """Return the local file or folder of a path in the deployment, or None."""
-        inside = self._folder / text.strip()
-        for place in (inside, *inside.parents):
-            if place in self._mounts and (found := self._mounts[place] / inside.relative_to(place)).exists():
-                return found
-        own = [self._root / text.strip(), self._root / inside.name]
-        return next((path for path in own if path.exists()), None)
+    def _model_of(self, path: Path | None, file: str) -> DeployedModel:
+        """Return the model of an archive, which is in the deployment's folder or in a volume of it."""
+        if path is None or self._is_inside(path):
+            return DeployedModel(source=path, file=_shown(file) if path is None else path.name)
+        if path.parent not in self._volumes or path.resolve().parent != path.parent.resolve():
+            return DeployedModel(source=None, file=file, missing=f"the target of the link {file}")
+        self.outside.append(str(path))
+        return DeployedModel(source=path, file=file)
 
-    def _locate_own(self, text: str) -> Path | None:
-        """Return what `_locate` does if it is in the deployment's folder: other files are not copied."""
-        found = self._locate(text)
-        return found if found is not None and self._root.resolve() in found.resolve().parents else None
+    def _is_inside(self, path: Path) -> bool:
+        return path.resolve().is_relative_to(self._root.resolve())
 
-    def _note(self, origin: str, name: str, value: str, outcome: Outcome, reason: str) -> None:
-        shown = _shown(value)
-        self.settings.append(Setting(origin=origin, name=name, value=shown, outcome=outcome, reason=reason))
+    def _note(self, origin: str, name: str, value: str, result: tuple[Outcome, str] | None = None) -> None:
+        outcome, reason = result or _OUTCOMES[name]
+        for version in _VERSION.findall(value):
+            self._has_tokens = tuple(int(number or 0) for number in version) >= (0, 11, 1)
+        setting = Setting(origin=origin, name=name, value=_shown(value), outcome=outcome, reason=reason)
+        self.settings.append(setting)
 
 
-def _is_model(folder: Path) -> bool:
-    return (folder / "MAR-INF").is_dir() or (folder / "code" / "inference.py").is_file()
+def _is_archive(path: Path) -> bool:
+    return path.name.endswith(_ARCHIVES) or (path / "MAR-INF").is_dir() or (path / "code" / "inference.py").is_file()
 
 
 def _archives_in(folder: Path) -> list[Path]:
-    paths = sorted(path for path in folder.iterdir() if path.name[0] != ".") if folder.is_dir() else []
-    return [path for path in paths if path.name.endswith(ARCHIVES) or (path.is_dir() and _is_model(path))]
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [path for path in paths if path.name[0] != "." and _is_archive(path)]
 
 
-def _shown(text: str) -> str:
-    """Return a value without user and password."""
-    return _SECRET_ADDRESS.sub("…@", text.strip())
+def _list_paths(root: Path) -> Iterator[Path]:
+    """Yield the files and folders below a folder, except hidden ones and links out of it."""
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if name[0] != "."]
+        for name in sorted((*folders, *files)):
+            path = Path(folder) / name
+            if name[0] != "." and (not path.is_symlink() or path.resolve().is_relative_to(root.resolve())):
+                yield path
+
+
+def _path(text: str) -> PurePosixPath:
+    """Return a path without a root and without steps up."""
+    return PurePosixPath(*(part for part in PurePosixPath(text.strip()).parts if part not in {"/", ".."}))
+
+
+def _common_end(path: PurePath, other: PurePath) -> int:
+    """Return the number of names that two paths have in common at their ends."""
+    pairs = zip(reversed(path.parts), reversed(other.parts), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _has_end(path: PurePath, end: PurePath) -> bool:
+    """Return whether the shorter of two paths is the end of the other."""
+    return 0 < _common_end(path, end) == min(len(path.parts), len(end.parts))
+
+
+def _join_lines(text: str) -> str:
+    """Return a script without comments, with continued lines on one line, and here-documents as echo commands."""
+    lines, end, target = list[str](), "", ""
+    for line in re.sub(r"\\[ \t]*\r?\n", " ", _COMMENT.sub(r"\1", text)).splitlines():
+        begun = re.search(r"<<-?\s*['\"]?([A-Za-z_]\w*)", line)
+        if end and line.strip() == end:
+            end = ""
+        elif end:
+            lines.append(f"echo {shlex.quote(line)} {target}")
+        elif begun:
+            end, target = begun[1], " ".join(re.findall(r">+ *[^<> ]+", line))
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def _command_text(value: object) -> str:
+    """Return the text of a command, which may be a list, also as text."""
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    text = str(value or "").strip()
+    return re.sub(r"[\[\],\"']+", " ", text) if text.startswith("[") else text
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text) or [""]
+    except ValueError:  # an open quotation mark
+        return text.split() or [""]
+
+
+def _options(words: list[str]) -> dict[str, list[str]]:
+    """Return the values of each option of a command."""
+    values: dict[str, list[str]] = {}
+    name = ""
+    for word in words:
+        option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+        name = option or name
+        values.setdefault(name, []).extend([value] if equals or not option else [])
+    return values
+
+
+def _mappings(value: Any) -> Iterator[dict[str, Any]]:  # Any: YAML
+    """Yield the mappings of a YAML value, the outer ones first."""
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    for each in value if isinstance(value, list) else ():
+        yield from _mappings(each)
+
+
+def _distance(node: dict[str, Any]) -> int:  # Any: YAML
+    """Return the place of a node of YAML in the search for TorchServe."""
+    text = json.dumps(node, default=str)
+    return 0 if "storageUri" in text else 1 if "torchserve" in text else 2
 
 
 def _list(value: Any) -> list[Any]:  # Any: YAML
@@ -496,27 +626,12 @@ def _pairs(value: Any) -> list[tuple[str, str]]:  # Any: YAML
     """Return the variables of an environment: a mapping, a list of NAME=VALUE, or a list of names and values."""
     if isinstance(value, dict):
         return [(str(name), str(each)) for name, each in value.items()]
-    pairs = []
-    for each in _list(value):
-        if isinstance(each, dict):
-            pairs.append((str(each.get("name")), str(each.get("value", ""))))
-        else:
-            pairs.append(str(each).partition("=")[::2])
-    return pairs
+    texts = [
+        f"{each.get('name')}={each.get('value', '')}" if isinstance(each, dict) else str(each) for each in _list(value)
+    ]
+    return [(name, text) for name, _, text in (each.partition("=") for each in texts)]
 
 
-def _split(text: str) -> list[str]:
-    try:
-        return shlex.split(text) or [""]
-    except ValueError:  # an open quotation mark
-        return text.split() or [""]
-
-
-def _words(value: Any) -> list[str]:  # Any: YAML, or the text of a Dockerfile's instruction
-    """Return the words of a command, which is a list, or a text that may be a JSON list."""
-    if isinstance(value, str) and value.strip().startswith("["):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return [value]
-    return [value] if isinstance(value, str) else [str(each) for each in _list(value)]
+def _shown(text: str) -> str:
+    """Return a value without user and password."""
+    return _SECRET_ADDRESS.sub("…@", text.strip())

@@ -42,7 +42,13 @@ class Migration(Struct, frozen=True, kw_only=True):
     folder: str
     models: tuple[MovedModel, ...]
     settings: tuple[Setting, ...]
+    outside: tuple[str, ...]  # archives that were read outside the source
     command: tuple[str, ...]  # the words of the start line
+
+    @property
+    def decisions(self) -> list[Setting]:
+        """The settings that need a decision."""
+        return [each for each in self.settings if each.outcome is Outcome.DECISION]
 
     @property
     def complete(self) -> bool:
@@ -54,17 +60,12 @@ def migration_page(found: Migration) -> Page:
     """Return the page of `marpack migrate`."""
     rows = [
         Row.of(
-            Cell(model.name, kind="name"),
-            Cell(model.result, "good" if model.problem is None else "bad"),
-            below=model.problem or "",
+            Cell(each.name, kind="name"), Cell(each.result, "bad" if each.problem else "good"), below=each.problem or ""
         )
-        for model in found.models
+        for each in found.models
     ]
-    decisions = [each for each in found.settings if each.outcome is Outcome.DECISION]
-    tables = [Table(title="models", rows=tuple(rows))]
-    if decisions:
-        lines = [Row.of(Cell(each.name, kind="name"), each.origin, below=each.reason) for each in decisions]
-        tables.append(Table(title="decide", rows=tuple(lines)))
+    decisions = [Row.of(Cell(each.name, kind="name"), each.origin, below=each.reason) for each in found.decisions]
+    tables = [Table(title="models", rows=tuple(rows)), Table(title="decide", rows=tuple(decisions))]
     return Page(
         title=f"{found.source}, {found.kind}",
         verdict=Cell("moved", "good") if found.complete else Cell("incomplete", "bad"),
@@ -72,12 +73,10 @@ def migration_page(found: Migration) -> Page:
             Fact("report", f"{found.folder}/MIGRATION.md", kind="name"),
             Fact("start", f"sh {found.folder}/marpack-serve.sh", kind="name"),
         ),
-        tables=tuple(tables),
+        tables=tuple(each for each in tables if each.rows),
     )
 
 
-def render_report(found: Migration) -> str:
+def render_report(found: Migration) -> bytes:
     """Return the text of MIGRATION.md."""
-    decisions = [each for each in found.settings if each.outcome is Outcome.DECISION]
-    command = printable(shlex.join(found.command))
-    return render("migration.md.j2", found=found, decisions=decisions, command=command).decode()
+    return render("migration.md.j2", found=found, command=printable(shlex.join(found.command)))

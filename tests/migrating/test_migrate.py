@@ -4,12 +4,14 @@ import json
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from invoking import invoke
 
+from marpack.errors import MarpackError
 from marpack.migrating.deployment import Deployment, Outcome
 
 DEPLOYMENTS = Path(__file__).parents[1] / "data" / "deployments"
@@ -30,13 +32,13 @@ EXPECTED = {
     ),
     "dockerfile": ("Dockerfile", "shout=./upper --ts-config config.properties", "pip install, API_TOKEN"),
     "dockerfile-archiver": ("Dockerfile", "upper=./upper", ""),
-    "entrypoint": ("Dockerfile", "upper=./upper --ts-config config.properties", "disable_token_authorization"),
+    "entrypoint": ("Dockerfile", "upper=./upper --ts-config config.properties", ""),
     "compose": (
         "compose file",
         "upper=./upper --model-store model-store --enable-model-api",
         "AWS_SECRET_ACCESS_KEY",
     ),
-    "compose-build": ("compose file", "upper=./upper", "env_file, disable_token_authorization"),
+    "compose-build": ("compose file", "upper=./upper", "env_file"),
     "kserve-v1": (
         "KServe InferenceService",
         "upper=./upper --ts-config config.properties",
@@ -283,7 +285,7 @@ def test_hostile_values_stay_values(tmp_path):
                     "services": {
                         "a": {
                             "image": "torchserve",
-                            "command": f"torchserve --start --model-store store --models '$(touch {marker})=upper.mar'",
+                            "command": f"torchserve --start --model-store store --models '$(touch>{marker})=upper.mar'",
                             "environment": {"GOOD": hostile, "BAD\nNAME=$(touch x)": "1", "PATH": "/evil"},
                             "x|y\n# Title <script>": {},
                         }
@@ -311,5 +313,245 @@ def test_hostile_values_stay_values(tmp_path):
 def test_a_decision_is_not_needed_for_what_is_off(tmp_path):
     source = write(tmp_path / "old", {"config.properties": "disable_token_authorization=true\nmodel_store=.\n"})
     shutil.copy(DEPLOYMENTS / "config/model-store/upper.mar", source)
-    settings = {each.name: each.outcome for each in Deployment(source).settings}
+    settings = {each.name: each.outcome for each in Deployment(source).settings if each.origin != "default"}
     assert settings == {"disable_token_authorization": Outcome.KEPT, "model_store": Outcome.CHANGED}
+
+
+# --- Shapes of deployments: their files, the names that they serve, and lines of the new config
+
+HANDLER = (DEPLOYMENTS / "dockerfile-archiver/src/upper.py").read_text()
+ARCHIVE = DEPLOYMENTS / "config/model-store/upper.mar"
+ENTRY = '#!/bin/bash\nif [[ "$1" = "serve" ]]; then\n  shift 1\n  %s\nelse\n  eval "$@"\nfi\ntail -f /dev/null\n'
+START = "torchserve --start --model-store model-store --models a=a.mar"
+POD = """kind: Deployment
+spec:
+  template:
+    spec:
+      containers:
+      - image: pytorch/torchserve:0.9.0-cpu
+        args: [torchserve, --start, --models, a=a.mar, --ts-config=/config/config.properties]
+        ports:
+        - containerPort: 8080
+---
+kind: ConfigMap
+data:
+  config.properties: |
+    job_queue_size=7
+"""
+SHAPES = {
+    "options with an equals sign": (
+        {
+            "Dockerfile": "FROM pytorch/torchserve\nCOPY h.py /home/\nRUN torch-model-archiver --model-name=a"
+            ' --version=1.0 --handler=/home/h.py\nCMD ["torchserve", "--start", "--models=b=a.mar"]\n',
+            "h.py": HANDLER,
+        },
+        "b",
+        "",
+    ),
+    "a config that the image appends to": (
+        {
+            "Dockerfile": 'FROM pytorch/torchserve\nCOPY a.mar model-store/\nRUN printf "\\njob_queue_size=7" >> '
+            f"/home/model-server/config.properties\nCMD {START} --ts-config config.properties\n",
+            "a.mar": None,
+        },
+        "a",
+        "job_queue_size=7",
+    ),
+    "a config that a script writes": (
+        {
+            "start.sh": f"cat << EOF > x.properties\njob_queue_size=7\nEOF\n{START} --ts-config x.properties",
+            "a.mar": None,
+        },
+        "a",
+        "job_queue_size=7",
+    ),
+    "the config in the working folder": (
+        {"start.sh": "torchserve --start", "config.properties": "load_models=a.mar\njob_queue_size=7", "a.mar": None},
+        "upper",
+        "job_queue_size=7",
+    ),
+    "a config in a variable": (
+        {
+            "Dockerfile": "FROM pytorch/torchserve\nCOPY conf/x.properties /x/y.properties\n"
+            f"ENV TS_CONFIG_FILE=/x/y.properties\nCMD {START}\n",
+            "conf/x.properties": "job_queue_size=7",
+            "a.mar": None,
+        },
+        "a",
+        "job_queue_size=7",
+    ),
+    "variables of a script": (
+        {
+            "start.sh": f'N="a"\nS=store\n{START.replace("a.mar", "$N.mar").replace("model-store", "${S}")}',
+            "store/a.mar": None,
+        },
+        "a",
+        "",
+    ),
+    "variables without a value": (
+        {"start.sh": START.replace("a=a.mar", "$NAME=$FILE"), "model-store/a.mar": None},
+        "upper",
+        "",
+    ),
+    "arguments and variables of an image": (
+        {
+            "Dockerfile": "ARG TAG=latest\nFROM pytorch/torchserve:$TAG\nARG NAME\nENV N=${NAME:-a}\n"
+            "COPY $N.mar .\nCMD torchserve --start --models $N=$N.mar",
+            "a.mar": None,
+        },
+        "a",
+        "",
+    ),
+    "lists of files to copy": (
+        {"Dockerfile": f'FROM pytorch/torchserve\nCOPY ["store", "./model-store"]\nCMD {START}', "store/a.mar": None},
+        "a",
+        "",
+    ),
+    "words with spaces and a missing comma": (
+        {"Dockerfile": 'FROM pytorch/torchserve\nCMD ["torchserve " "--start","--models a=a.mar"]', "a.mar": None},
+        "a",
+        "",
+    ),
+    "stages and scripts that build an archive": (
+        {
+            "Dockerfile": "FROM pytorch/torchserve AS one\nCOPY h.py h.py\nRUN ./scripts/make.sh\nFROM pytorch/torch"
+            'serve\nCOPY --from=one /app/model_store model_store\nENTRYPOINT ["./entry.sh"]\nCMD ["serve"]',
+            "scripts/make.sh": 'torch-model-archiver --model-name x --version 1 --handler "h.py" '
+            '--extra-files "w/a,w/b"',
+            "entry.sh": ENTRY % "torchserve --start --model-store model_store --models a=x.mar",
+            "h.py": HANDLER,
+            "w/a": "1",
+            "w/b": "2",
+        },
+        "a",
+        "",
+    ),
+    "renamed archives": (
+        {
+            "Dockerfile": f"FROM pytorch/torchserve\nCOPY x.mar s/\nRUN mv s/x.mar model-store/a.mar\nCMD {START}",
+            "x.mar": None,
+        },
+        "a",
+        "",
+    ),
+    "descriptions in subfolders": (
+        {
+            "deploy/docker-compose.yml": "services: {a: {build: {context: .., dockerfile: deploy/x.Dockerfile}}}",
+            "deploy/x.Dockerfile": f"FROM pytorch/torchserve\nCOPY models/a.mar model-store/\nCMD {START}",
+            "models/a.mar": None,
+        },
+        "a",
+        "",
+    ),
+    "docker run": (
+        {
+            "run.sh": f"docker run --name torchserve -p 80:80 -v $(pwd)/s:/m pytorch/torchserve:0.9.0 {START}",
+            "s/a.mar": None,
+        },
+        "a",
+        "",
+    ),
+    "a Makefile": ({"Makefile": f"M := a\nserve:\n\t@{START.replace('a=a', '$(M)=$(M)')}\n", "a.mar": None}, "a", ""),
+    "a unit of systemd": ({"x.service": f"[Service]\nExecStart=/opt/bin/{START}\n", "a.mar": None}, "a", ""),
+    "supervisord": (
+        {
+            "Dockerfile": 'FROM python\nRUN pip install torchserve\nCOPY . .\nCMD ["supervisord", "-c", "/app/x.conf"]',
+            "x.conf": f"[program:x]\ncommand={START}\n",
+            "a.mar": None,
+        },
+        "a",
+        "",
+    ),
+    "Kubernetes": ({"pod.yaml": POD, "a.mar": None}, "a", "job_queue_size=7"),
+    "a snapshot of a server": (
+        {"20240102-startup.cfg": "load_models=a.mar\njob_queue_size=7", "a.mar": None},
+        "upper",
+        "job_queue_size=7",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_deployment_of_another_shape_is_moved(tmp_path, name):
+    files, served, line = SHAPES[name]
+    source = write(tmp_path / "old", {file: text or "" for file, text in files.items()})
+    for file in (file for file, text in files.items() if text is None):
+        shutil.copy(ARCHIVE, source / file)
+    described = source / next(iter(files)) if name.startswith("a snapshot") else source
+    found = migrate(described, tmp_path / "new")
+    assert [word.partition("=")[0] for word in found["command"][2:] if "=./" in word] == [served]
+    config = tmp_path / "new" / "config.properties"
+    assert line in (config.read_text() if config.exists() else "")
+
+
+@pytest.mark.parametrize(
+    ("image", "asks"),
+    [("torchserve:0.9.0-cpu", 0), ("torchserve-kfs:0.11.0", 0), ("torchserve:0.11.1-gpu", 1), ("torchserve", 1)],
+)
+def test_tokens_need_no_decision_before_they_existed(tmp_path, image, asks):
+    source = write(tmp_path / "old", {"Dockerfile": f"FROM pytorch/{image}\nCMD {START}"})
+    names = [each.name for each in Deployment(source).settings if each.outcome is Outcome.DECISION]
+    assert names == ["disable_token_authorization"] * asks
+
+
+# --- Files outside the source
+
+
+@pytest.mark.parametrize("named", ["config.properties", "docker-compose.yml", "Dockerfile", "start.sh"])
+def test_archives_outside_the_source_need_a_config_or_a_volume(tmp_path, named):
+    (tmp_path / "store").mkdir()
+    shutil.copy(ARCHIVE, tmp_path / "store" / "a.mar")
+    (tmp_path / "store" / "secret.txt").write_text(SECRET)
+    texts = {
+        "config.properties": f"model_store={tmp_path / 'store'}\nload_models=a.mar\n",
+        "docker-compose.yml": f"services: {{a: {{image: torchserve, volumes: ['../store:/m'], command: '{START}'}}}}",
+        "Dockerfile": f"FROM pytorch/torchserve\nCOPY ../store /m/\nCMD {START}".replace("model-store", "/m"),
+        "start.sh": START.replace("model-store", str(tmp_path / "store")),
+    }
+    source = write(tmp_path / "old", {named: texts[named].replace("--model-store model-store", "--model-store /m")})
+    is_allowed = named in {"config.properties", "docker-compose.yml"}
+    found = migrate(source, tmp_path / "new", code=int(not is_allowed))
+    assert [Path(each).name for each in found["outside"]] == ["a.mar"] * is_allowed
+    assert (
+        "a.mar" in (tmp_path / "new/MIGRATION.md").read_text().partition("## Settings")[0].partition("from outside")[2]
+    ) == is_allowed
+    assert [bool(model.get("project")) for model in found["models"]] == [is_allowed]
+
+
+def test_links_out_of_the_source_are_not_followed(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    shutil.copy(ARCHIVE, tmp_path / "elsewhere" / "a.mar")
+    source = write(tmp_path / "old", {"start.sh": START})
+    (source / "model-store").symlink_to(tmp_path / "elsewhere")
+    assert not migrate(source, tmp_path / "one", code=1)["models"][0].get("project")
+    (source / "model-store").unlink()
+    (source / "model-store").mkdir()
+    (source / "model-store" / "a.mar").symlink_to(tmp_path / "elsewhere" / "a.mar")
+    [model] = migrate(source, tmp_path / "two", code=1)["models"]
+    assert (model["archive"], model.get("project")) == ("a.mar", None)
+
+
+# --- Descriptions that are made to stop marpack
+
+BOMBS = {
+    "variables that double": "A=aaaaaaaaaa\n" + "A=$A$A\n" * 100 + f"{START} --ts-config $A\n",
+    "a script that calls itself": f"bash start.sh\n{START}\nexec ./start.sh\n",
+    "scripts without end": "cat << EOF > x\n" * 3000 + START,
+    "words without end": ("/-" * 60_000) + "\n" + ("echo " * 20_000) + "\n" + ("'" * 9_999) + f"\n{START}\n",
+    "a text that is too large": f"{START}\n" + "#" * 100_000_000,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_hostile_script_ends(tmp_path, name):
+    source = write(tmp_path / "old", {"start.sh": BOMBS[name]})
+    with suppress(MarpackError):
+        assert Deployment(source).kind == "start script"
+
+
+def test_aliases_of_yaml_are_not_expanded(tmp_path):
+    lines = ["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}]" for n in range(1, 40))]
+    source = write(
+        tmp_path / "old", {"compose.yaml": "\n".join([*lines, "services: {a: {image: torchserve, x: *a39}}"])}
+    )
+    assert invoke("migrate", str(source), "-o", str(tmp_path / "new"), code=2).cause == "not-a-deployment"
