@@ -9,6 +9,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 PREDICTIONS = "org.pytorch.serve.grpc.inference"
 KSERVE = ("org.pytorch.serve.grpc.openinference", "inference")  # TorchServe's package; KServe's and Triton's
+_EMPTY = "google.protobuf.Empty"
 
 # The fields of each message, numbered from 1 in this order, as in the published .proto files.
 _STATUS = {"Status": "int32 code, string message, repeated google.protobuf.Any details"}
@@ -21,15 +22,11 @@ _TENSOR = "string name, string datatype, repeated int64 shape"
 _FILLED_TENSOR = f"{_TENSOR}, map InferParameter parameters, InferTensorContents contents"
 _INFERENCE = "string model_name, string model_version, string id, map InferParameter parameters"
 _KSERVE_MESSAGES = {
-    "ServerLiveRequest": "",
+    **dict.fromkeys(("ServerLiveRequest", "ServerReadyRequest", "ServerMetadataRequest"), ""),
+    **dict.fromkeys(("ModelReadyRequest", "ModelMetadataRequest"), "string name, string version"),
+    **dict.fromkeys(("ServerReadyResponse", "ModelReadyResponse"), "bool ready"),
     "ServerLiveResponse": "bool live",
-    "ServerReadyRequest": "",
-    "ServerReadyResponse": "bool ready",
-    "ServerMetadataRequest": "",
     "ServerMetadataResponse": "string name, string version, repeated string extensions",
-    "ModelReadyRequest": "string name, string version",
-    "ModelReadyResponse": "bool ready",
-    "ModelMetadataRequest": "string name, string version",
     "ModelMetadataResponse": "string name, repeated string versions, string platform, "
     "repeated ModelMetadataResponse.TensorMetadata inputs, repeated ModelMetadataResponse.TensorMetadata outputs, "
     "map string properties",
@@ -50,26 +47,21 @@ _KSERVE_MESSAGES = {
 
 # The request and the response of each method. All services are for inference: models are managed over HTTP only.
 _PREDICTION = ("PredictionsRequest", "PredictionResponse")
-_KSERVE_METHODS = ("ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelInfer")
+_PREDICTION_METHODS = dict.fromkeys(("Predictions", "StreamPredictions", "StreamPredictions2"), _PREDICTION)
+_KSERVE_NAMES = ("ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelInfer")
+_KSERVE_METHODS = {name: (f"{name}Request", f"{name}Response") for name in _KSERVE_NAMES}
 SERVICES: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    f"{PREDICTIONS}.InferenceAPIsService": {
-        "Ping": ("google.protobuf.Empty", "TorchServeHealthResponse"),
-        **dict.fromkeys(("Predictions", "StreamPredictions", "StreamPredictions2"), _PREDICTION),
-    },
-    **{
-        f"{package}.GRPCInferenceService": {name: (f"{name}Request", f"{name}Response") for name in _KSERVE_METHODS}
-        for package in KSERVE
-    },
+    f"{PREDICTIONS}.InferenceAPIsService": {"Ping": (_EMPTY, "TorchServeHealthResponse"), **_PREDICTION_METHODS},
+    **{f"{package}.GRPCInferenceService": _KSERVE_METHODS for package in KSERVE},
 }
-STREAMED_REQUESTS = {"StreamPredictions2"}
-STREAMED_RESPONSES = {"StreamPredictions", "StreamPredictions2"}
+STREAMS = {"StreamPredictions": ("unary", "stream"), "StreamPredictions2": ("stream", "stream")}  # other than unary
 
 
 # Any stands for protobuf's types, which are not declared.
 def _file(package: str, messages: Mapping[str, str], *imported: str) -> Any:
     """Return the descriptor of a package's file. A message with a dot in its name is nested."""
-    path = f"{package.replace('.', '/')}/marpack.proto"
-    file = descriptor_pb2.FileDescriptorProto(name=path, package=package, syntax="proto3", dependency=imported)
+    file = descriptor_pb2.FileDescriptorProto(package=package, syntax="proto3", dependency=imported)
+    file.name = f"{package.replace('.', '/')}/marpack.proto"
     added: dict[str, Any] = {}
     for full_name, fields in messages.items():
         outer, _, name = full_name.rpartition(".")
@@ -81,9 +73,9 @@ def _file(package: str, messages: Mapping[str, str], *imported: str) -> Any:
         if service.rpartition(".")[0] == package:
             described = file.service.add(name=service.rpartition(".")[2])
             for name, (request, response) in methods.items():
-                method = described.method.add(name=name, client_streaming=name in STREAMED_REQUESTS)
-                method.server_streaming = name in STREAMED_RESPONSES
-                method.input_type, method.output_type = _absolute(request, package), _absolute(response, package)
+                types = {"input_type": _absolute(request, package), "output_type": _absolute(response, package)}
+                streams = [kind == "stream" for kind in STREAMS.get(name, ())] or [False, False]
+                described.method.add(name=name, client_streaming=streams[0], server_streaming=streams[1], **types)
     return file
 
 
@@ -117,12 +109,12 @@ def _absolute(name: str, package: str) -> str:
 def _build_pool() -> Any:
     """Return a pool with all files: other packages in this process may define the same names in the default pool."""
     pool = descriptor_pool.DescriptorPool()
-    for module in (any_pb2, empty_pb2, health_pb2, reflection_pb2):
-        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
     status = _file("google.rpc", _STATUS, any_pb2.DESCRIPTOR.name)
     predictions = _file(PREDICTIONS, _PREDICTION_MESSAGES, empty_pb2.DESCRIPTOR.name, status.name)
-    for file in (status, predictions, *(_file(package, _KSERVE_MESSAGES) for package in KSERVE)):
-        pool.AddSerializedFile(file.SerializeToString())
+    built = (status, predictions, *(_file(package, _KSERVE_MESSAGES) for package in KSERVE))
+    imported = (module.DESCRIPTOR for module in (any_pb2, empty_pb2, health_pb2, reflection_pb2))
+    for content in (*(file.serialized_pb for file in imported), *(file.SerializeToString() for file in built)):
+        pool.AddSerializedFile(content)
     return pool
 
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -17,14 +17,7 @@ from msgspec import Struct
 
 from marpack.serving.access import Admission
 from marpack.serving.api import Exchange, ServingCore, bad_request, failure_of
-from marpack.serving.grpc_messages import (
-    POOL,
-    PREDICTIONS,
-    SERVICES,
-    STREAMED_REQUESTS,
-    STREAMED_RESPONSES,
-    message_class,
-)
+from marpack.serving.grpc_messages import POOL, PREDICTIONS, SERVICES, STREAMS, message_class
 from marpack.serving.grpc_tensors import infer_response, request_json
 from marpack.serving.http import HttpSettings, open_socket, wait_for
 from marpack.serving.inference import submit
@@ -35,21 +28,23 @@ from marpack.torchserve.http import Part, Request, RequestError, Response
 from marpack.version import __version__
 
 _HEALTH = "grpc.health.v1.Health"
-_POLL = 0.25  # seconds between two checks of the health for a client that watches it
-_DRAIN_START = 0.05  # seconds for received calls to reach their method
+_POLL = 0.2  # seconds between two checks of the health for a client that watches it
+_DRAIN_START = 0.3  # seconds for such clients to notice the end, and for received calls to reach their method
 _LARGE = 1 << 16  # bytes of tensors that a thread converts, beside other calls
+_NEVER = 2**31 - 1  # ms
 _OK = Response(status=200, body=b"")
 
 # As on TorchServe: gRPC's codes by HTTP's statuses, or by their hundreds; otherwise UNKNOWN.
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _CODE_OF_STATUS = {400: 3, 401: 16, 403: 7, 404: 5, 409: 10, 413: 8, 416: 11, 429: 8, 499: 1, 501: 12, 503: 14, 504: 4}
 _CODE_OF_HUNDREDS, _UNKNOWN = {4: 9, 5: 13}, 2
+_JOB = "InternalServerException"  # the kind of the errors of jobs
 # By the kind of an error, its code, if that is not the status's, and the second line of the details.
 _DETAILS: Mapping[str, tuple[int | None, str]] = {
     "InvalidKeyException": (7, ""),
     "BadRequestException": (13, "BadRequestException.()"),
     "ServiceUnavailableException": (13, "InternalServerException.()"),
-    "InternalServerException": (None, "org.pytorch.serve.http.InternalServerException"),
+    _JOB: (None, "org.pytorch.serve.http.InternalServerException"),
     "ModelNotFoundException": (13, "org.pytorch.serve.archive.model.ModelNotFoundException"),
     "ModelVersionNotFoundException": (13, "org.pytorch.serve.archive.model.ModelVersionNotFoundException"),
 }
@@ -71,19 +66,17 @@ class GrpcServer:
         self._admission = admission
         self._address = settings.address
         self._running: set[Any] = set()  # the contexts of calls for which the drain waits
-        options = {
-            "grpc.so_reuseport": 0,  # an address in use is an error
-            "grpc.max_receive_message_length": limits.max_request_size,
-            "grpc.max_connection_age_ms": settings.max_connection_age,
-            "grpc.max_connection_age_grace_ms": settings.max_connection_age_grace,
-        }
-        given = [(name, value) for name, value in options.items() if value is not None]
-        self._server = grpc.aio.server(options=given, maximum_concurrent_rpcs=limits.max_connections)
+        options = (
+            ("grpc.so_reuseport", 0),  # an address in use is an error
+            ("grpc.max_receive_message_length", limits.max_request_size),
+            ("grpc.max_connection_age_ms", settings.max_connection_age or _NEVER),
+            ("grpc.max_connection_age_grace_ms", settings.max_connection_age_grace or _NEVER),
+        )
+        self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.max_connections)
         has_kserve = core.open_inference or not core.compat
         self._names = [name for name in SERVICES if has_kserve or name.startswith(PREDICTIONS)]
-        services = {name: self._handlers(name) for name in self._names}
-        for name, handlers in services.items():
-            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
+        services = [grpc.method_handlers_generic_handler(name, self._handlers(name)) for name in self._names]
+        self._server.add_generic_rpc_handlers(services)
         health = health_pb2_grpc.HealthServicer()  # without tokens: probes have none
         health.Check, health.Watch = self._check_health, self._watch_health
         health_pb2_grpc.add_HealthServicer_to_server(health, self._server)
@@ -103,10 +96,9 @@ class GrpcServer:
         """Refuse further calls, and wait for running ones, at most `seconds` or until `until()` is true."""
         end = time.monotonic() + seconds
         stopping = asyncio.create_task(self._server.stop(seconds))
-        await asyncio.sleep(min(seconds, _DRAIN_START))
+        await wait_for(until, time.monotonic() + min(seconds, _DRAIN_START))
         await wait_for(lambda: until() or not self._running, end)
-        await self.close()
-        await stopping
+        await asyncio.gather(self.close(), stopping)
 
     async def close(self) -> None:
         """Close the address and every connection; abort running calls."""
@@ -116,13 +108,11 @@ class GrpcServer:
         """Return the handler of each method of a service."""
         package, found = service.rpartition(".")[0], dict[str, Any]()
         for name, (request, response) in SERVICES[service].items():
-            target, classes = f"/{service}/{name}", (message_class(request, package), message_class(response, package))
-            if name in STREAMED_REQUESTS:
-                found[name] = grpc.stream_stream_rpc_method_handler(partial(self._refuse_sequences, target))
-            elif name in STREAMED_RESPONSES:
-                found[name] = grpc.unary_stream_rpc_method_handler(partial(self._stream_predictions, target, *classes))
-            else:
-                found[name] = grpc.unary_unary_rpc_method_handler(partial(self._answer, target, *classes))
+            kinds = STREAMS.get(name, ("unary", "unary"))
+            classes = message_class(request, package), message_class(response, package)
+            operation = self._stream_predictions if kinds == ("unary", "stream") else self._answer
+            make = getattr(grpc, "{}_{}_rpc_method_handler".format(*kinds))
+            found[name] = make(partial(operation, f"/{service}/{name}", *classes))
         return found
 
     @asynccontextmanager
@@ -146,7 +136,7 @@ class GrpcServer:
         except DecodeError as problem:
             error = RequestError(f"invalid message: {problem}", kind="")
         except Exception as bug:  # noqa: BLE001 - grpc would hide it
-            error = _failure("the server failed on this request; see its log for the error", 500)
+            error = RequestError("the server failed on this request; see its log for the error", status=500, kind=_JOB)
             asyncio.get_running_loop().call_exception_handler({"message": error.message, "exception": bug})
         response = error.response if error else _OK
         self._core.metrics.count_response(response.status)
@@ -154,9 +144,10 @@ class GrpcServer:
         if error:
             await context.abort(*_code_and_details(error, is_query=target.endswith(_QUERIES)))
 
-    async def _answer(self, target: str, request: Any, response: Any, data: bytes, context: Any) -> Any:
-        """Answer a call with one request and one response; both have a class."""
+    async def _answer(self, target: str, request: Any, response: Any, data: Any, context: Any) -> Any:
         async with self._exchange(target, context) as exchange:
+            if not isinstance(data, bytes):  # a stream of requests
+                raise RequestError("sequences are not supported; call StreamPredictions", status=501, kind="")
             message = await self._operate(target.rpartition("/")[2], exchange, request.FromString(data), response)
             return message.SerializeToString()
 
@@ -201,22 +192,14 @@ class GrpcServer:
             async for piece in pieces:
                 await context.write(response(prediction=piece).SerializeToString())
 
-    async def _refuse_sequences(self, target: str, _: Any, context: Any) -> None:
-        async with self._exchange(target, context):
-            what = "sequences are not supported; call StreamPredictions for each request"
-            raise RequestError(what, status=501, kind="")
-
     async def _predict(self, exchange: Exchange, request: Any, *parts: Part) -> AsyncGenerator[bytes, None]:
-        """Send parts, or the inputs of a request, to its model; yield each piece of the response.
-
-        Raises RequestError, also where a stream breaks off.
-        """
+        """Send parts, or the inputs of a request, to its model; yield each piece of the response."""
         model = self._find(exchange, request.model_name, request.model_version)
         parts = parts or tuple(Part(name, value) for name, value in request.input.items())
         given = Request(id=exchange.id, parts=parts, url_path=None, explain=None)
         reply = await submit(exchange, model, request.model_version or None, given)
         if reply.response.failed or reply.response.reset:
-            raise _failure(failure_of(reply.response), reply.response.status)
+            raise RequestError(failure_of(reply.response), status=reply.response.status, kind=_JOB)
         if reply.stream is None:
             yield reply.response.body
             return
@@ -224,7 +207,7 @@ class GrpcServer:
             async for piece in reply.stream.pieces():
                 yield piece
         except StreamAbortedError:
-            raise _failure("Prediction failed", 503) from None
+            raise RequestError("Prediction failed", status=503, kind=_JOB) from None
         finally:
             reply.stream.leave()
 
@@ -246,26 +229,17 @@ class GrpcServer:
         return health
 
     async def _watch_health(self, request: Any, context: Any) -> None:
-        last, ending = None, self._core.ending
-        while last is None or not ending.is_set():
-            health = self._health(request)
+        last = None
+        while (health := self._health(request)) != last or not self._core.ending.is_set():
             if health != last:
                 await context.write(health)
             last = health
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_POLL):
-                    await ending.wait()
-        await context.write(self._health(request))
-
-
-def _failure(message: str, status: int) -> RequestError:
-    return RequestError(message, status=status, kind="InternalServerException")
+            await asyncio.sleep(_POLL)
 
 
 def _code_and_details(error: RequestError, *, is_query: bool) -> tuple[grpc.StatusCode, str]:
     """Return TorchServe's code and details for an error."""
-    by_hundreds = _CODE_OF_HUNDREDS.get(error.status // 100, _UNKNOWN)
     code, line = _DETAILS.get(error.kind, (None, ""))
     if code is None or (is_query and error.status == 404):
-        code = _CODE_OF_STATUS.get(error.status, by_hundreds)
+        code = _CODE_OF_STATUS.get(error.status) or _CODE_OF_HUNDREDS.get(error.status // 100, _UNKNOWN)
     return _CODES[code], f"{error.message}\n{line}".rstrip("\n")

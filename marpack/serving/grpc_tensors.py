@@ -32,19 +32,16 @@ _DATATYPES = {
 
 # Any stands for protobuf's types, which are not declared, and for JSON.
 def request_json(request: Any) -> bytes:
-    """Return a ModelInferRequest as the JSON of KServe's v2 protocol, with the elements of BYTES in Base64.
-
-    Raises RequestError for a tensor that contradicts itself.
-    """
+    """Return a ModelInferRequest as JSON of KServe's v2 protocol; raise RequestError for a wrong tensor."""
     raw, inputs, is_finite = request.raw_input_contents, list[Any](), True
     if raw and len(raw) != len(request.inputs):
-        raise _bad_tensor(f"raw_input_contents has {len(raw)} tensors, inputs has {len(request.inputs)}")
+        raise RequestError(f"raw_input_contents has {len(raw)} tensors, inputs has {len(request.inputs)}", kind="")
     for tensor, content in zip_longest(request.inputs, raw):
         name, datatype = quoted(tensor.name), tensor.datatype
         if datatype not in _DATATYPES:
-            raise _bad_tensor(f"the input {name} has the unknown datatype {quoted(datatype)}")
+            raise RequestError(f"the input {name} has the unknown datatype {quoted(datatype)}", kind="")
         elements = _typed_elements(name, tensor) if content is None else _raw_elements(name, tensor, content)
-        if datatype == "BYTES":
+        if datatype == "BYTES":  # as on TorchServe
             elements = [base64.b64encode(element).decode() for element in elements]
         elif datatype in {"BF16", "FP16", "FP32", "FP64"}:
             is_finite = is_finite and bool(np.isfinite(elements).all())
@@ -57,8 +54,7 @@ def _typed_elements(name: str, tensor: Any) -> list[Any]:
     """Return the elements in the field of their type; as on TorchServe, the handler compares them with the shape."""
     field = _DATATYPES[tensor.datatype][0]
     if not field or any(given.name != field for given, _ in tensor.contents.ListFields()):
-        where = field or "raw_input_contents"
-        raise _bad_tensor(f"the input {name} needs its elements in {where}, as it is {tensor.datatype}")
+        raise RequestError(f"the input {name} needs its elements in {field or 'raw_input_contents'}", kind="")
     elements = list(getattr(tensor.contents, field))
     return _shortest(elements) if tensor.datatype == "FP32" else elements
 
@@ -79,17 +75,17 @@ def _shortest(elements: list[float]) -> list[Any]:
 def _raw_elements(name: str, tensor: Any, content: bytes) -> list[Any]:
     """Return the elements of a raw tensor in the order of its bytes."""
     if tensor.HasField("contents") or len(tensor.shape) > _MAX_RANK or min(tensor.shape, default=0) < 0:
-        raise _bad_tensor(f"the input {name} has an invalid shape, or contents beside raw_input_contents")
+        raise RequestError(f"the input {name} has an invalid shape, or contents beside raw_input_contents", kind="")
     if tensor.datatype == "BYTES":
         elements: list[Any] = list(_split_bytes(name, content))
     else:
         kind = np.dtype(_DATATYPES[tensor.datatype][1])
         if len(content) % kind.itemsize:
-            raise _bad_tensor(f"the input {name} ends within an element")
+            raise RequestError(f"the input {name} ends within an element", kind="")
         array = np.frombuffer(content, kind)
         elements = ((array.astype("<u4") << 16).view("<f4") if tensor.datatype == "BF16" else array).tolist()
     if len(elements) != math.prod(tensor.shape):
-        raise _bad_tensor(f"the input {name} has {len(elements):,} elements, its shape has {math.prod(tensor.shape):,}")
+        raise RequestError(f"the input {name} has {len(elements):,} elements, not {math.prod(tensor.shape):,}", kind="")
     return elements
 
 
@@ -99,20 +95,12 @@ def _split_bytes(name: str, content: bytes) -> Iterator[bytes]:
     while start < len(content):
         begin, start = start + 4, start + 4 + int.from_bytes(content[start : start + 4], "little")
         if max(begin, start) > len(content):
-            raise _bad_tensor(f"the input {name} ends within an element")
+            raise RequestError(f"the input {name} ends within an element", kind="")
         yield content[begin:start]
 
 
-def _bad_tensor(what: str) -> RequestError:
-    return RequestError(what, status=400, kind="InvalidTensorException")
-
-
 def infer_response(kind: Any, body: bytes, *, raw: bool) -> Any:
-    """Return a ModelInferResponse, `kind`, of a handler's JSON; `raw` selects raw_output_contents.
-
-    As on TorchServe, an element of BYTES outside raw contents is the element's JSON text. FP16 and BF16 exist only raw.
-    Raises RequestError for JSON of any other form.
-    """
+    """Return a ModelInferResponse, `kind`, of a handler's JSON, in raw contents if `raw`; raise RequestError."""
     try:
         given = json.loads(body)
         response = kind(**{name: given.get(name, "") for name in ("id", "model_name", "model_version")})
@@ -121,12 +109,15 @@ def infer_response(kind: Any, body: bytes, *, raw: bool) -> Any:
             described = {name: output[name] for name in ("name", "datatype", "shape")}
             contents = response.outputs.add(**described).contents
             (field, letters), data = _DATATYPES[output["datatype"]], list(output["data"])
+            if not letters:  # as on TorchServe, a string outside raw contents is JSON
+                elements = [
+                    each if raw and isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in data
+                ]
+                data = [element.encode() for element in elements]
             if raw:
                 response.raw_output_contents.append(_raw_content(output["datatype"], data))
-            elif letters:
-                getattr(contents, field).extend(np.asarray(data, letters).ravel().tolist())
             else:
-                contents.bytes_contents.extend(map(_json_text, data))
+                getattr(contents, field).extend(np.asarray(data, letters).ravel().tolist() if letters else data)
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
         message = f"the handler's response is not a response of KServe's v2 protocol: {first_line(error)}"
         raise RequestError(message, status=500, kind="InternalServerException") from None
@@ -135,12 +126,7 @@ def infer_response(kind: Any, body: bytes, *, raw: bool) -> Any:
 
 def _raw_content(datatype: str, data: list[Any]) -> bytes:
     if datatype == "BYTES":
-        elements = [element.encode() if isinstance(element, str) else _json_text(element) for element in data]
-        return b"".join(len(element).to_bytes(4, "little") + element for element in elements)
+        return b"".join(len(element).to_bytes(4, "little") + element for element in data)
     if datatype == "BF16":
         return (np.asarray(data, "<f4").view("<u4") >> 16).astype("<u2").tobytes()
     return np.asarray(data, _DATATYPES[datatype][1]).tobytes()
-
-
-def _json_text(element: Any) -> bytes:
-    return json.dumps(element, ensure_ascii=False).encode()

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 from msgspec import Struct
 
-from marpack.serving.grpc_messages import KSERVE, SERVICES, STREAMED_REQUESTS, STREAMED_RESPONSES, message_class
+from marpack.serving.grpc_messages import KSERVE, SERVICES, STREAMS, message_class
 
 _SECONDS = 20.0  # the longest wait
 
@@ -53,13 +53,13 @@ class GrpcClient:
         request, response = (message_class(name, package) for name in SERVICES[services[0]][method])
         given = request(**fields).SerializeToString() if data is None else data
         path, options = f"/{services[0]}/{method}", {"timeout": timeout, "metadata": metadata}
-        if method in STREAMED_REQUESTS:
+        if method == "StreamPredictions2":
             call = self.channel.stream_stream(path, None, response.FromString)(iter([given]), **options)
-        elif method in STREAMED_RESPONSES:
+        elif method in STREAMS:
             call = self.channel.unary_stream(path, None, response.FromString)(given, **options)
         else:
             call = self.channel.unary_unary(path, None, response.FromString).future(given, **options)
-        return Started(call, method in STREAMED_RESPONSES)
+        return Started(call, method in STREAMS)
 
     def call(self, method: str, **given: Any) -> Any:
         return self.start(method, **given).result()
