@@ -28,6 +28,7 @@ from marpack.serving.server import Listening, Reloaded
 from marpack.version import __version__
 
 SERVER_LOG = logging.getLogger("marpack.serving")
+_LOOP_LOG = logging.getLogger("asyncio")  # has the bugs that callbacks and connections meet
 # Characters in JSON that a terminal, or a reader of lines, may obey.
 _CONTROL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _MAX_CAUSES = 8  # that the summary lists
@@ -62,6 +63,8 @@ class JsonFormatter(logging.Formatter):
         """Return an event with its time; a message without an event is a note."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         event = record.msg if isinstance(record.msg, Struct) else {"event": "note", "message": record.getMessage()}
+        if isinstance(event, dict) and record.exc_info:
+            event["traceback"] = self.formatException(record.exc_info)
         line = f'{{"time":"{at}","level":"{record.levelname.lower()}",{to_json(event).decode()[1:]}'
         return line if line.isprintable() else _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
@@ -97,6 +100,8 @@ class TextFormatter(logging.Formatter):
             is_slow = isinstance(event, Answered) and record.levelno == logging.WARNING
             text = f"{click.style('slow', fg='yellow')} {text}" if is_slow else text
             lines.append(text.replace("\n", "\N{REPLACEMENT CHARACTER}"))
+            if record.exc_info and not isinstance(error, MarpackError):
+                lines += _indented([f"  {visible(self.formatException(record.exc_info))}"])
         text = "\n".join(lines)
         return text if sys.stderr.isatty() and not os.environ.get("NO_COLOR") else click.unstyle(text)
 
@@ -153,18 +158,20 @@ def _dim(text: str) -> str:
 
 @contextmanager
 def logging_to_stderr(form: Literal["text", "json"]) -> Iterator[None]:
-    """Write the server's log to stderr, with --quiet only warnings and errors."""
+    """Write the logs of the server and of its event loop to stderr, with --quiet only warnings and errors."""
     handler = _Handler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     level = SERVER_LOG.level
     SERVER_LOG.setLevel(logging.WARNING if STDERR.quiet else logging.INFO)
-    SERVER_LOG.addHandler(handler)
+    for log in (SERVER_LOG, _LOOP_LOG):
+        log.addHandler(handler)
     SERVER_LOG.propagate = False
     try:
         yield
     finally:
         SERVER_LOG.propagate = True
-        SERVER_LOG.removeHandler(handler)
+        for log in (SERVER_LOG, _LOOP_LOG):
+            log.removeHandler(handler)
         SERVER_LOG.setLevel(level)
 
 

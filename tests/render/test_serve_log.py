@@ -10,10 +10,12 @@ from typing import Literal
 
 import pytest
 from serving.commands import wait_until
+from serving.fronts import in_loop, listening, request
 from serving.served import Served, pack, served
 
 from marpack.render.serve import SERVER_LOG, JsonFormatter, TextFormatter, logging_to_stderr
-from marpack.serving.api import Answered
+from marpack.serving.api import Answered, Call, Route
+from marpack.serving.http import Reply
 from marpack.serving.models import WorkerLoaded
 
 HANDLER = """
@@ -176,6 +178,28 @@ def test_a_handler_that_repeats_its_clients_text_forges_no_line(
     lines = logged(form, use, capsys, archive)
     assert any(FORGED in line for line in lines)
     assert not [line for line in lines if line.startswith(FORGED) or not line.isprintable()]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_bug_is_logged_in_the_logs_format(form: Form, capsys: pytest.CaptureFixture[str]) -> None:
+    async def fail(call: Call) -> Reply:
+        raise KeyError(f"a bug{PLACED}")
+
+    @in_loop
+    async def use() -> None:
+        async with listening(Route("/bug", fail)) as at:
+            assert b" 500 " in await at.said(request("/bug"))
+
+    with logging_to_stderr(form):
+        use()
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.isprintable() and not line.startswith(FORGED) for line in lines)
+    if form == "json":
+        (event,) = [event for event in map(json.loads, lines) if event["level"] == "error"]
+        assert "KeyError" in event["traceback"]
+    else:
+        assert all(line.startswith(("note ", " ")) for line in lines)
+        assert any("KeyError" in line for line in lines)
 
 
 @pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
