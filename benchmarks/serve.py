@@ -1,13 +1,14 @@
 """Serving, beside a real TorchServe: CPU of a request, throughput, latency, memory, restarts, and minutes under load.
 
-    python -m benchmarks.serve [--part compare|restart|scrape|soak] [--repeat N] [--seconds N] [--peer VENV/bin]
+    python -m benchmarks.serve [--part compare|grpc|restart|scrape|soak] [--repeat N] [--seconds N] [--peer VENV/bin]
     python -m benchmarks.serve --part soak [--minutes N] [--abuse] [--slow N] [--kill-every SECONDS]
 
 compare: a handler that does nothing and the digits, each server in turn; `--peer` is the `bin` of an environment with
-TorchServe, without which its side is left out. restart: from `kill -9` of an idle worker to the next 200, without the
-handler's own imports and initialize. scrape: the metrics of an idle server, and requests beside scrapes. soak: minutes
-at 70 % of the maximum rate; nothing fails and nothing grows. With `--abuse`, a low rate beside slow connections,
-clients that cancel, and kills: only a killed worker's requests fail, and the server's memory stays.
+TorchServe, without which its side is left out. grpc: predictions beside a bare grpc.aio echo. restart: from `kill -9`
+of an idle worker to the next 200, without the handler's own imports and initialize. scrape: the metrics of an idle
+server, and requests beside scrapes. soak: minutes at 70 % of the maximum rate; nothing fails and nothing grows. With
+`--abuse`, a low rate beside slow connections, clients that cancel, and kills: only a killed worker's requests fail, and
+the server's memory stays.
 """
 
 import os
@@ -83,13 +84,20 @@ def main() -> int:
         raise SystemExit("wrk is needed: apt-get install wrk")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    parts = {"compare": compare, "restart": restart, "scrape": scrape, "soak": soak, "abuse": soak_abused}
+    parts = {"compare": compare, "restart": restart, "scrape": scrape, "soak": soak, "abuse": soak_abused, "grpc": grpc}
     with tempfile.TemporaryDirectory(prefix="marpack-benchmark-") as name:
         folder = Path(name)
         (folder / "kilobyte").write_bytes(b"x" * 1024)
         if options.part in {"compare", "restart"}:
             prepare(folder)
         return 0 if parts[options.part](folder, options) else 1
+
+
+def grpc(folder: Path, options: Namespace) -> bool:
+    """Compare predictions over gRPC with a bare echo."""
+    from benchmarks.calls import compare as compare_calls  # needs marpack[grpc]
+
+    return compare_calls(folder, options)
 
 
 def prepare(folder: Path) -> None:
