@@ -992,7 +992,7 @@ MORE_MODEL_FILES = Code(
     "Name another with --model-file.",
 )
 DEMO_PROJECT = Code(
-    "demo-project", _NOTE, "the folder has no model, so the project is a demo with a model of its own",
+    "demo-project", _NOTE, "the folder has no usable model, so the project is a demo with a model of its own",
     "Copy your weights into the folder and repeat the command with --force.",
 )
 

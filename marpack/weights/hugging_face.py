@@ -44,7 +44,7 @@ def list_shards(index: bytes) -> tuple[str, ...] | None:
     try:
         weight_map = msgspec.json.decode(index, type=dict[str, msgspec.Raw])["weight_map"]
         return tuple(sorted(set(msgspec.json.decode(weight_map, type=dict[str, str]).values())))  # tensor → its file
-    except (msgspec.DecodeError, KeyError):
+    except (msgspec.DecodeError, KeyError, RecursionError):
         return None
 
 

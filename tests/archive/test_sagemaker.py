@@ -209,11 +209,12 @@ def test_a_script_that_fails_to_import_is_named(tmp_path):
     assert (trouble["kind"], frame["file"], frame["line"]) == ("ModuleNotFoundError", "code/inference.py", 2)
 
 
-def test_a_script_of_another_name_is_in_the_hint(tmp_path):
-    archive = open_archive(model_tar(tmp_path / "m.tar.gz", {"code/serve.py": b""}))
+@pytest.mark.parametrize("name", ["code/serve.py", "inference.py", "model/code/inference.py", "model.pt"])
+def test_a_script_at_another_place_is_in_the_hint(tmp_path, name):
+    archive = open_archive(model_tar(tmp_path / "m.tar.gz", {name: b""}))
     with archive, pytest.raises(ManifestError) as caught:
         _ = archive.manifest
-    assert "code/serve.py" in (caught.value.hint or "")
+    assert ("code/inference.py" if name == "model.pt" else f"'{name}'") in (caught.value.hint or "")
 
 
 def test_requirements_need_no_setting_of_torchserve(tmp_path):

@@ -134,7 +134,8 @@ def _list_files(folder: Path) -> Iterator[str]:
             if len(inner.parts) < _MAX_DEPTH and not name.startswith(".") and name not in _SKIPPED
             if not any(Path(here, name, mark).exists() for mark in ("pyvenv.cfg", FILE_NAME))
         ]
-        yield from ((inner / name).as_posix() for name in files if not name.startswith("."))
+        visible = (name for name in files if not name.startswith(".") and Path(here, name).is_file())
+        yield from ((inner / name).as_posix() for name in visible)
 
 
 def read_weights(path: Path, name: str) -> Weights | None:

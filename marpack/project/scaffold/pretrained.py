@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from marpack import finding_codes as codes
-from marpack.errors import UsageError, join_names
+from marpack.errors import UsageError, convert_os_errors, join_names
 from marpack.findings import Finding
 from marpack.inspection.lint.weights import find_substitute
 from marpack.project.load import read_text_file
@@ -21,6 +21,7 @@ from marpack.project.schema import FILE_NAME
 from marpack.weights import hugging_face as hf
 from marpack.weights.hugging_face import CONFIG_FILE, Task, missing_file
 from marpack.weights.kind import SUFFIXES, WeightsFormat
+from marpack.weights.tensors import is_exact_safetensors
 
 T = TypeVar("T")
 
@@ -39,6 +40,13 @@ _CLASS_PACKAGES = {
 }  # fmt: skip
 _SENTENCEPIECE = ("protobuf", "sentencepiece")
 _VOCABULARY_PACKAGES = {".model": _SENTENCEPIECE, ".spm": _SENTENCEPIECE, ".tiktoken": ("tiktoken",)}
+# Models that transformers does not load alone, by a file of theirs, with the remedy.
+_MERGE = "AutoPeftModel.from_pretrained(FOLDER).merge_and_unload().save_pretrained(NEW_FOLDER)"
+_OTHER_MODELS = {
+    "adapter_config.json": ("the folder has an adapter without its base model", f"Merge both with peft: {_MERGE}"),
+    "model_index.json": ("the folder has a diffusers pipeline, which init has no handler for",
+                         "Write a handler around diffusers.DiffusionPipeline, and name it: --handler FILE."),
+}  # fmt: skip
 _POOLINGS = frozenset({"cls", "mean", "max", "lasttoken"})
 _TAGS: dict[object, Task] = {task: task for task in get_args(Task)} | {"sentence-similarity": "feature-extraction"}
 
@@ -104,13 +112,16 @@ class PretrainedModel(Struct, frozen=True, kw_only=True):
 
 
 def is_pretrained(folder: Path, found: FolderScan) -> bool:
-    """Return whether a folder has a Hugging Face model, or one whose weights are missing."""
-    if CONFIG_FILE not in found.names or not any(hf.is_setting(name) for name in found.names - {CONFIG_FILE}):
-        return False
-    if found.weights and not hf.find_weights(found.names):
+    """Return whether a folder has a Hugging Face model, also one that lacks files or that init has no handler for."""
+    has_weights = bool(hf.find_weights(found.names))
+    if not (has_weights or _OTHER_MODELS.keys().isdisjoint(found.names)):
+        return True
+    if CONFIG_FILE not in found.names:
+        return has_weights and "tokenizer_config.json" in found.names
+    if found.weights and not has_weights:
         return False  # weights of another kind, beside a file that happens to have this name
     config = _read(folder / CONFIG_FILE, _Settings)
-    return bool(config.architectures or config.model_type)
+    return bool(config.architectures or (config.model_type and any(map(hf.is_setting, found.names - {CONFIG_FILE}))))
 
 
 def read_pretrained(folder: Path, found: FolderScan, *, task: Task | None, trusts_code: bool) -> PretrainedModel:
@@ -129,6 +140,7 @@ def read_pretrained(folder: Path, found: FolderScan, *, task: Task | None, trust
     members, options = {*weights, *filter(hf.is_setting, found.names)}, "local_files_only=True"
     findings: list[Finding | None] = [codes.TASK_CHOSEN.at(task=head.task, reason=reason)]
     if has_code and trusts_code:
+        _require_code(folder, found, [config.auto_map, tokenizer.auto_map])
         members |= {name for name in found.names - _WRITTEN if name.endswith(".py") and "/" not in name}
         options += ", trust_remote_code=True"
         findings.append(codes.TRUSTED_CODE.at())
@@ -162,9 +174,20 @@ def _read(path: Path, kind: type[T]) -> T:
     """Read a JSON file of the model; a missing one is empty."""
     try:
         return msgspec.json.decode(read_text_file(path, limit=hf.MAX_INDEX), type=kind) if path.is_file() else kind()
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         what = f"the file is not valid: {error}"
         raise UsageError(what, where=str(path), hint=_GET, code="invalid-model-file") from error
+
+
+def _require_code(folder: Path, found: FolderScan, auto_maps: list[Any]) -> None:  # Any: JSON
+    """Raise UsageError if a module that auto_map names, such as "modeling_own.OwnModel", is not in the folder."""
+    for module in re.findall(r'"([^"]+)[.]\w+"', msgspec.json.encode(auto_maps).decode()):
+        if f"{module}.py" not in found.names:
+            repository, separator, name = module.rpartition("--")
+            hint = f"Copy {name}.py from {repository}, and remove '{repository}--' from auto_map."
+            what = f"the folder has no {name}.py, which auto_map names"
+            where = str(folder / CONFIG_FILE)
+            raise UsageError(what, where=where, hint=hint if separator else _GET, code="no-model-code")
 
 
 # Weights -------------------------------------------------------------------------------------------------------------
@@ -175,7 +198,11 @@ def _choose_weights(folder: Path, found: FolderScan) -> tuple[str, ...]:
     files = hf.find_weights(found.names)
     if not files:
         what = f"the folder has {CONFIG_FILE}, but neither {' nor '.join(hf.WEIGHTS_FILES)}"
-        raise UsageError(what, where=str(folder), hint=_GET, code="no-weights")
+        other = next(filter(found.names.__contains__, _OTHER_MODELS), None)
+        what, hint = _OTHER_MODELS[other] if other else (what, _GET)
+        raise UsageError(what, where=str(folder), hint=hint, code="no-weights")
+    if CONFIG_FILE not in found.names:
+        raise UsageError(f"{CONFIG_FILE} is missing", where=str(folder), hint=_GET, code="no-config")
     if files[0] not in hf.WEIGHTS_FILES:
         index = next((name for name in files if name.endswith(hf.INDEX_SUFFIX)), "")
         shards = hf.list_shards(read_text_file(folder / index, limit=hf.MAX_INDEX).encode()) if index else None
@@ -187,13 +214,15 @@ def _choose_weights(folder: Path, found: FolderScan) -> tuple[str, ...]:
         files = (index, *shards)
     known = {weights.name: weights.kind for weights in found.weights}
     for file in (each for each in files if not each.endswith(hf.INDEX_SUFFIX)):
-        wanted = WeightsFormat.SAFETENSORS if file.endswith(".safetensors") else WeightsFormat.STATE_DICT
-        if known.get(file) is not wanted:
-            with (folder / file).open("rb") as data:
-                substitute = find_substitute(data.read(256))
-            what = substitute.message.format(name=file) if substitute else f"the file is not a {wanted} file"
-            hint = substitute.hint if substitute else _GET
-            raise UsageError(what, where=str(folder / file), hint=hint, code="invalid-model-file")
+        is_new, where = file.endswith(".safetensors"), str(folder / file)
+        with convert_os_errors(UsageError, "the file cannot be read", where=where), (folder / file).open("rb") as data:
+            if is_exact_safetensors(data) if is_new else known.get(file) is WeightsFormat.STATE_DICT:
+                continue
+            data.seek(0)
+            substitute = find_substitute(data.read(256))
+        what = "the file is damaged, or not a safetensors file" if is_new else "the file is not a state_dict"
+        what, hint = (substitute.message.format(name=file), substitute.hint) if substitute else (what, _GET)
+        raise UsageError(what, where=where, hint=hint, code="invalid-model-file")
     return files
 
 

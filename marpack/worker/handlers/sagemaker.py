@@ -38,7 +38,7 @@ class SageMakerHandler:
         self._script = importlib.import_module(program) if importlib.util.find_spec(program) else None
         steps = [name for name in ("input_fn", "predict_fn", "output_fn") if hasattr(self._script, name)]
         if hasattr(self._script, "transform_fn") and steps:
-            message = f"{program}.py defines transform_fn and {steps[0]}; SageMaker accepts only one of them"
+            message = f"{program}.py defines transform_fn and {steps[0]}; remove one, as SageMaker accepts only one"
             raise ValueError(message)
         self._call("pre_model_fn", skip, context, model_dir)
         self._model = self._call("model_fn", load_model, context, model_dir)
@@ -119,7 +119,7 @@ def load_model(model_dir: str) -> Any:  # Any: a ScriptModule, whose methods are
     files = [path for path in Path(model_dir).iterdir() if path.suffix in {".pt", ".pth"} and path.is_file()]
     files = [path for path in files if path.name == "model.pt"] or files
     if len(files) != 1:
-        message = f"without model_fn, exactly one .pt or .pth file is required; there are {len(files)}"
+        message = f"define model_fn, or pack exactly one .pt or .pth file: the archive has {len(files)}"
         raise ValueError(message)
     loaded: Any = torch.jit.load(str(files[0]), map_location=find_device())  # type: ignore[no-untyped-call]
     return loaded.to(find_device())

@@ -78,5 +78,12 @@ def test_a_shard_elsewhere_is_missing(shard: str):
     check_case(Case("elsewhere", members, (NEED, found), model={"requirements_file": "requirements.txt"}))
 
 
+def test_an_index_that_is_too_deep_names_no_shards():
+    index = '{"weight_map": {}, "deep": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    members = {"handler.py": LOADING.format(line=MODEL), **REQUIREMENTS, "config.json": "{}"}
+    members["model.safetensors.index.json"] = index
+    check_case(Case("deep", members, (NEED,), model={"requirements_file": "requirements.txt"}))
+
+
 def test_a_handler_without_from_pretrained_is_not_looked_at():
     check_case(Case("none", {"handler.py": FUNCTION, "model.safetensors.index.json": '{"weight_map": {"a": "b"}}'}))

@@ -1,5 +1,6 @@
 """What a folder holds, told by content and syntax, whatever the files are called."""
 
+import os
 import shutil
 
 import pytest
@@ -165,3 +166,9 @@ def test_other_projects_environments_and_hidden_files_are_passed_by(tmp_path, sa
     shutil.copy(saved["few"], tmp_path / ".model.pt")
     (tmp_path / "loop").symlink_to(tmp_path)
     assert scan_folder(tmp_path).weights == ()
+
+
+def test_only_regular_files_are_read(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    (tmp_path / "model.pt").symlink_to(tmp_path / "missing")
+    assert not scan_folder(tmp_path).names

@@ -1,6 +1,7 @@
 """The facts that `init` reads of a Hugging Face folder, without transformers: its task, its files, and each mistake."""
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from marpack.project.scaffold.folder_scan import scan_folder
 from marpack.project.scaffold.pretrained import PretrainedModel
 from marpack.project.scaffold.proposal import Answers, Proposal, assemble, propose
 
+DEEP = '{"deep": ' + "[" * 100_000 + "]" * 100_000 + "}"
 BERT = {"architectures": ["BertForMaskedLM"], "model_type": "bert", "max_position_embeddings": 512}
 TOKENIZER = {"tokenizer_class": "BertTokenizer", "model_max_length": 256, "mask_token": {"content": "<mask>"}}
 
@@ -197,7 +199,7 @@ def test_a_shard_that_is_not_in_the_folder_is_missing(folder, place):
     assert refusal(folder) == "missing-shards"
 
 
-@pytest.mark.parametrize("index", ["[]", '{"weight_map": {}}', '{"weight_map": [1]}', "not JSON"])
+@pytest.mark.parametrize("index", ["[]", DEEP, '{"weight_map": {}}', '{"weight_map": [1]}', "not JSON"])
 def test_an_index_that_lists_no_shards_is_refused(folder, index):
     shard(folder)
     (folder / "model.safetensors.index.json").write_text(index)
@@ -207,25 +209,64 @@ def test_an_index_that_lists_no_shards_is_refused(folder, index):
 def test_a_folder_without_weights_is_refused(folder):
     (folder / "model.safetensors").unlink()
     assert refusal(folder) == "no-weights"
+    (folder / "model.safetensors").symlink_to(folder / "missing")  # as in a cache that was cleared
+    assert refusal(folder) == "no-weights"
+
+
+@pytest.mark.parametrize("name", ["adapter_config.json", "model_index.json"])
+@pytest.mark.parametrize("has_config", [True, False])
+def test_a_model_that_transformers_does_not_load_alone_is_refused(folder, name, has_config):
+    (folder / name).write_text("{}")
+    assert proposed(folder).pretrained
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    if not has_config:
+        (folder / "config.json").unlink()
+    assert refusal(folder) == "no-weights"
+    assert proposed(folder, weights="adapter_model.safetensors").pretrained is None
+
+
+def test_a_folder_without_config_json_is_refused(folder):
+    (folder / "config.json").rename(folder / "other.json")
+    assert refusal(folder) == "no-config"
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", b"\x80\x04N."]
+    "content",
+    [b"", b"<!DOCTYPE html>", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", b"\x80\x04N."],
 )
 def test_a_file_that_only_has_the_name_of_weights_is_refused(folder, content):
     (folder / "model.safetensors").write_bytes(content)
     assert refusal(folder) == "invalid-model-file"
 
 
+def test_weights_that_end_too_early_are_refused(folder):
+    weights = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(weights[:-1])
+    assert refusal(folder) == "invalid-model-file"
+
+
+def test_weights_that_call_code_are_refused_and_not_loaded(folder, tmp_path):
+    class Attack:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "pwned",)
+
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"a": Attack()}))
+    assert refusal(folder) == "invalid-model-file"
+    assert not (tmp_path / "pwned").exists()
+
+
 def test_a_folder_without_tokenizer_or_processor_is_refused(folder):
     (folder / "tokenizer.json").unlink()
+    assert refusal(folder) == "no-tokenizer"
+    (folder / "tokenizer_config.json").unlink()
     assert refusal(folder) == "no-tokenizer"
     change(folder, architectures=["ViTForImageClassification"])
     assert refusal(folder) == "no-tokenizer"
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
-@pytest.mark.parametrize("content", ["{", "[]", '{"architectures": 1, "tokenizer_class": 1}', "[" * 100_000])
+@pytest.mark.parametrize("content", ["{", "[]", '{"architectures": 1, "tokenizer_class": 1}', "[" * 100_000, DEEP])
 def test_settings_that_are_not_valid_are_refused(folder, name, content):
     (folder / name).write_text(content)
     assert refusal(folder) == "invalid-model-file"
@@ -241,6 +282,10 @@ def test_code_of_the_model_is_run_only_on_request(folder):
     assert found(trusting.pretrained) == ["task-chosen", "remote-code"]
     assert {name for name in trusting.files if name.endswith(".py")} == {"modeling_own.py"}
     assert read(folder, task="text-classification").head.task == "text-classification"  # its code may have such a head
+    (folder / "modeling_own.py").rename(folder / "other.py")
+    assert refusal(folder, trust_remote_code=True) == "no-model-code"
+    change(folder, auto_map={"AutoModel": ["org/repository--other.OwnModel", None]})
+    assert refusal(folder, trust_remote_code=True) == "no-model-code"
     assert b"local_files_only=True, trust_remote_code=True" in assemble(trusting, print)["handler.py"]
 
 
