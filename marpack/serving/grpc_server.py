@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from marpack.serving.access import Admission
 from marpack.serving.api import Exchange, ServingCore, bad_request, failure_of
-from marpack.serving.grpc_messages import POOL, PREDICTIONS, SERVICES, STREAMS, message_class
+from marpack.serving.grpc_messages import KSERVE, POOL, SERVICES, STREAMS, message_class
 from marpack.serving.grpc_tensors import infer_response, request_json
 from marpack.serving.http import HttpSettings, open_socket, wait_for
 from marpack.serving.inference import submit
@@ -32,7 +32,6 @@ _POLL = 0.2  # seconds between two checks of the health for a client that watche
 _DRAIN_START = 0.3  # seconds for such clients to notice the end, and for received calls to reach their method
 _LARGE = 1 << 16  # bytes of tensors that a thread converts, beside other calls
 _NEVER = 2**31 - 1  # ms
-_OK = Response(status=200, body=b"")
 
 # As on TorchServe: gRPC's codes by HTTP's statuses, or by their hundreds; otherwise UNKNOWN.
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -73,15 +72,14 @@ class GrpcServer:
             ("grpc.max_connection_age_grace_ms", settings.max_connection_age_grace or _NEVER),
         )
         self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.max_connections)
-        has_kserve = core.open_inference or not core.compat
-        self._names = [name for name in SERVICES if has_kserve or name.startswith(PREDICTIONS)]
+        hidden = () if core.open_inference or not core.compat else KSERVE
+        self._names = [name for name in SERVICES if not name.startswith(hidden)]
         services = [grpc.method_handlers_generic_handler(name, self._handlers(name)) for name in self._names]
         self._server.add_generic_rpc_handlers(services)
         health = health_pb2_grpc.HealthServicer()  # without tokens: probes have none
         health.Check, health.Watch = self._check_health, self._watch_health
         health_pb2_grpc.add_HealthServicer_to_server(health, self._server)
-        names = (*self._names, reflection.SERVICE_NAME, _HEALTH)
-        reflection.enable_server_reflection(names, self._server, pool=POOL)
+        reflection.enable_server_reflection((*self._names, reflection.SERVICE_NAME, _HEALTH), self._server, pool=POOL)
 
     async def listen(self) -> str:
         """Answer from now on; return host and port. Raises UsageError for an address that is not available."""
@@ -105,7 +103,6 @@ class GrpcServer:
         await self._server.stop(None)
 
     def _handlers(self, service: str) -> Mapping[str, Any]:
-        """Return the handler of each method of a service."""
         package, found = service.rpartition(".")[0], dict[str, Any]()
         for name, (request, response) in SERVICES[service].items():
             kinds = STREAMS.get(name, ("unary", "unary"))
@@ -138,7 +135,7 @@ class GrpcServer:
         except Exception as bug:  # noqa: BLE001 - grpc would hide it
             error = RequestError("the server failed on this request; see its log for the error", status=500, kind=_JOB)
             asyncio.get_running_loop().call_exception_handler({"message": error.message, "exception": bug})
-        response = error.response if error else _OK
+        response = error.response if error else Response(status=200, body=b"")
         self._core.metrics.count_response(response.status)
         self._core.record(exchange, response)
         if error:

@@ -73,7 +73,6 @@ def _shortest(elements: list[float]) -> list[Any]:
 
 
 def _raw_elements(name: str, tensor: Any, content: bytes) -> list[Any]:
-    """Return the elements of a raw tensor in the order of its bytes."""
     if tensor.HasField("contents") or len(tensor.shape) > _MAX_RANK or min(tensor.shape, default=0) < 0:
         raise RequestError(f"the input {name} has an invalid shape, or contents beside raw_input_contents", kind="")
     if tensor.datatype == "BYTES":
