@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Literal
@@ -87,12 +87,10 @@ class TextFormatter(logging.Formatter):
         elif isinstance(event, WorkerLoaded):
             self._failures.pop(event.model, None)
         lines: list[str] = []
-        if isinstance(error, LoadError) and not is_known:
-            lines += _indented(load_error_lines(error))
-        elif isinstance(error, MarpackError) and not is_known:
-            lines += _indented(error_lines(error))
+        if isinstance(error, MarpackError) and not is_known:
+            lines += load_error_lines(error) if isinstance(error, LoadError) else error_lines(error)
         if isinstance(event, HandlerFailed):
-            lines += _indented(trouble_lines(event.trouble))
+            lines += trouble_lines(event.trouble)
         elif isinstance(event, Summary):
             lines += _summary_lines(event)
         else:
@@ -101,14 +99,9 @@ class TextFormatter(logging.Formatter):
             text = f"{click.style('slow', fg='yellow')} {text}" if is_slow else text
             lines.append(text.replace("\n", "\N{REPLACEMENT CHARACTER}"))
             if record.exc_info and not isinstance(error, MarpackError):
-                lines += _indented([f"  {visible(self.formatException(record.exc_info))}"])
-        text = "\n".join(lines)
+                lines.append(f"  {visible(self.formatException(record.exc_info))}")
+        text = "\n".join(line.replace("\n", "\n    │ ") for line in lines)  # texts may imitate events
         return text if sys.stderr.isatty() and not os.environ.get("NO_COLOR") else click.unstyle(text)
-
-
-def _indented(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines; a mark precedes the rest of a text of several lines, which may imitate an event."""
-    return (line.replace("\n", "\n    │ ") for line in lines)
 
 
 def _event_text(event: Struct | str) -> str:

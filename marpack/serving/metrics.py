@@ -18,6 +18,7 @@ from marpack.torchserve.metrics import MODEL_METRICS, SERVER_METRICS, Declared, 
 _LOG = logging.getLogger(__name__)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_MAX_LINE = 2048  # characters of a handler's line: it may repeat texts of clients
 MAX_SAMPLES = 10_000  # of one family: a handler may use a different label in every request
 _BLOCK = 200  # samples that are written before other requests get their turn
 MAX_DETECTED = 100  # families that no file declares
@@ -199,7 +200,7 @@ class ServerMetrics:
         self._answers[0 if hundreds == 2 else 1 if hundreds == 4 else 2].put(1.0)
 
     def take(self, line: str) -> None:
-        """Take a value from a handler's line without its mark; ignore a malformed line.
+        """Take a value from a handler's line without its mark; ignore a malformed or very long line.
 
         The line is `NAME.UNIT:VALUE|#DIMENSION:VALUE,…|#type:TYPE|#hostname:HOST,SECONDS,REQUEST`.
         """
@@ -211,7 +212,7 @@ class ServerMetrics:
             value = float(number)
         except ValueError:
             return
-        if end < 0 or not math.isfinite(value):
+        if end < 0 or not math.isfinite(value) or len(line) > _MAX_LINE:
             return
         about = rest[:end]  # the same in every line of one sample
         sample = self._taken.get((name, about))

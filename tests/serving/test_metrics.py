@@ -253,6 +253,7 @@ def test_neither_samples_nor_families_grow_without_end(monkeypatch: pytest.Monke
         for index in range(5):
             server.take(f"New.ms:1|#Id:{index}|#type:COUNTER{TAIL}")
             server.take(f"New{index}.ms:1|#|#type:COUNTER{TAIL}")
+        server.take(f"New0.ms:1|#Id:{'x' * 5000}|#type:COUNTER{TAIL}")
     assert shown(server) == {
         **{f'New{{Id="{index}",Hostname="host",}}': 2 for index in range(3)},
         'New0{Hostname="host",}': 2,
