@@ -11,8 +11,8 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from itertools import islice, takewhile
-from pathlib import Path, PurePath, PurePosixPath
+from itertools import islice
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from msgspec import Struct
@@ -57,7 +57,7 @@ _READ_KEYS = {  # of a service, a container and a predictor
     *("pytorch", "model", "modelFormat", "protocolVersion"),
 }
 _FLAGS = {"-v": "version", "-r": "requirements_file", "-c": "config_file"}  # of torch-model-archiver
-_FILE_FLAGS = {"serialized_file", "model_file", "handler", "extra_files", "requirements_file", "config_file"}
+_FILE_FLAGS = ("serialized_file", "model_file", "handler", "extra_files", "requirements_file", "config_file")
 
 
 class Outcome(StrEnum):
@@ -69,12 +69,10 @@ class Outcome(StrEnum):
     DECISION = "needs a decision"
 
 
+_STORE_KEYS = ("model_store", "load_models", "model_snapshot")
 _MODEL_API = ("--enable-model-api", "--model-api-enabled")
 _WITHOUT_TOKENS = ("--disable-token-auth", "--disable-token", "--dt")
-_PLATFORM = (
-    Outcome.NO_EFFECT,
-    "it belongs to the platform; marpack export --to docker or --to kserve writes a new definition",
-)
+_PLATFORM = (Outcome.NO_EFFECT, "it belongs to the platform; marpack export writes a new definition")
 _OUTCOMES = {  # of options of torchserve, keys of config.properties, and lines of images and containers
     **dict.fromkeys(("--start", "--foreground"), (Outcome.NO_EFFECT, "marpack serve starts in the foreground")),
     **dict.fromkeys(("--ncs", "--no-config-snapshots"), (Outcome.NO_EFFECT, "marpack serve writes no snapshots")),
@@ -87,23 +85,12 @@ _OUTCOMES = {  # of options of torchserve, keys of config.properties, and lines 
     "--ts-config": (Outcome.CHANGED, "it becomes config.properties"),
     "--models": (Outcome.KEPT, "marpack serve loads the same models"),
     **dict.fromkeys(("--model-store", "storageUri"), (Outcome.CHANGED, "the models are projects in this folder")),
-    **dict.fromkeys(
-        ("model_store", "load_models", "model_snapshot"), (Outcome.CHANGED, "marpack-serve.sh names the projects")
-    ),
+    **dict.fromkeys(_STORE_KEYS, (Outcome.CHANGED, "marpack-serve.sh names the projects")),
     "allowed_urls": (Outcome.DECISION, "it has an effect only with --allow-remote-register; add this if you need it"),
     "enable_grpc_ssl": (Outcome.DECISION, "marpack does not serve TLS; end it in a proxy, and remove this line"),
-    **dict.fromkeys(
-        ("FROM", "image"),
-        (Outcome.CHANGED, "run marpack serve in an image of your own, or use marpack export --to docker"),
-    ),
-    "env_file": (
-        Outcome.DECISION,
-        "it may hold secrets; export its variables where you start marpack serve",
-    ),
-    "pip install": (
-        Outcome.DECISION,
-        "add the packages that the handlers need to the requirements.txt of their projects",
-    ),
+    **dict.fromkeys(("FROM", "image"), (Outcome.CHANGED, "to make a new image, run marpack export --to docker")),
+    "env_file": (Outcome.DECISION, "it may hold secrets; export its variables where you start marpack serve"),
+    "pip install": (Outcome.DECISION, "add the packages that handlers need to the requirements.txt of their projects"),
 }
 
 
@@ -143,16 +130,34 @@ class Deployment:
 
     def __init__(self, source: Path) -> None:
         """Read it. Raises NotDeploymentError, and UsageError for an unreadable file."""
+        self._root = source if source.is_dir() else source.parent
+        self._reset()
+        if not source.exists():
+            raise NotDeploymentError("the file or folder does not exist", where=str(source))
+        with convert_os_errors(NotDeploymentError, "it cannot be read", where=str(source)):
+            if _is_archive(source):
+                self.kind = "model archive"
+                self.models.append(DeployedModel(source=source, file=source.name))
+            else:
+                paths = islice(_list_paths(self._root), _MAX_FILES)
+                self._paths = sorted(paths, key=lambda path: (len(path.parts), path))
+                self._read(source)
+                if not self.kind:
+                    raise NotDeploymentError("this is not a deployment of TorchServe", where=str(source))
+                self._read_config()
+                self.models += self._list_models()
+        self._note_defaults()
+
+    def _reset(self) -> None:
+        """Forget a description that does not start TorchServe."""
         self.kind = ""
-        self.models: tuple[DeployedModel, ...] = ()
+        self.models: list[DeployedModel] = []
         self.settings: list[Setting] = []
         self.config: dict[str, str] = {}  # of the new config.properties
         self.metrics: Path | None = None  # the file of metrics_config
         self.outside: list[str] = []  # archives outside the source
         self.options: list[str] = []  # of marpack serve
         self.environment: dict[str, str] = {}
-        self._root = source if source.is_dir() else source.parent
-        self._paths: list[Path] = []  # of the deployment's files and folders
         self._scripts: set[Path] = set()  # that were read
         self._copies: dict[PurePosixPath, str] = {}  # targets of copies and volumes → their sources
         self._volumes: list[Path] = []  # folders that may be outside the source
@@ -160,26 +165,8 @@ class Deployment:
         self._variables: dict[str, str] = {}
         self._built: dict[str, DeployedModel] = {}
         self._words: list[str] = []  # of --models, load_models or model_snapshot
-        self._store = "model-store"
-        self._config: str | None = None
+        self._store, self._config = "model-store", ""
         self._has_tokens = True  # whether this version of TorchServe requires them by default
-        with convert_os_errors(NotDeploymentError, "it cannot be read", where=str(source)):
-            if _is_archive(source):
-                self.kind, self.models = "model archive", (DeployedModel(source=source, file=source.name),)
-            elif source.exists():
-                self._paths = sorted(
-                    islice(_list_paths(self._root), _MAX_FILES), key=lambda each: (len(each.parts), each)
-                )
-                self._read(source)
-            if not self.kind:
-                what = (
-                    "this is not a deployment of TorchServe" if source.exists() else "the file or folder does not exist"
-                )
-                raise NotDeploymentError(what, where=str(source))
-            if not self.models:
-                self._read_config()
-                self.models = tuple(self._list_models())
-        self._note_defaults()
 
     # --- Files
 
@@ -194,13 +181,14 @@ class Deployment:
         for pattern, read in readers.items():
             for path in self._paths if source.is_dir() else [source]:
                 if re.fullmatch(pattern, path.name.lower()) and path.is_file() and not self.kind:
-                    self.settings = []
+                    self._reset()
                     read(path)
         if source.suffix in {".properties", ".cfg", ".config"}:
             self.kind, self._config = "config.properties", source.name
         elif source.is_dir() and not self.kind:
             configs = (each for each in ("config.properties", "config/config.properties") if (source / each).is_file())
-            self._config = next(configs, None)
+            self._reset()
+            self._config = next(configs, "")
             has_store = any(_archives_in(source / name) for name in (*_STORES, "."))
             self.kind = "config.properties" if self._config else "model store" if has_store else ""
 
@@ -215,9 +203,10 @@ class Deployment:
 
     def _find(self, text: str) -> Path | None:
         """Return the file or folder in the deployment whose path has the longest end in common with a path."""
-        wanted = self._resolve(text)
-        found = [path for path in self._paths if path.name == wanted.name]
-        return max(found, key=lambda path: _common_end(path, wanted), default=None)
+        parts = self._resolve(text).parts
+        named = [path for path in self._paths if path.name == parts[-1]] if parts else []
+        ends = (parts[start:] for start in range(len(parts)))
+        return next((path for end in ends for path in named if path.parts[-len(end) :] == end), None)
 
     def _copy(self, words: list[str]) -> None:
         """Note the sources of a copy."""
@@ -236,11 +225,11 @@ class Deployment:
         """Read the first service, container or predictor that runs TorchServe."""
         texts = re.split(r"^---\s*$", read_text_file(path, limit=_MAX_BYTES), flags=re.MULTILINE)
         nodes = [node for text in texts for node in _mappings(read_yaml(text).value)]
-        maps = [
-            each["data"] for each in nodes if each.get("kind") == "ConfigMap" and isinstance(each.get("data"), dict)
-        ]
-        self._texts = {str(name): str(text) for each in maps for name, text in each.items()}
-        for node in sorted(nodes, key=_distance):
+        maps = [each.get("data") for each in nodes if each.get("kind") == "ConfigMap"]
+        words = ("storageUri", "torchserve")
+        for node in sorted(nodes, key=lambda each: [word not in json.dumps(each, default=str) for word in words]):
+            self._reset()
+            self._texts = {name: text for each in maps for name, text in _pairs(each)}
             model = node.get("pytorch", node.get("model"))
             if isinstance(model, dict) and isinstance(model.get("storageUri"), str):
                 self._read_predictor(path, node, model)
@@ -248,7 +237,6 @@ class Deployment:
                 self._read_container(path, node)
             if self.kind:
                 return
-            self.settings = []
 
     def _read_predictor(self, path: Path, predictor: dict[str, Any], model: dict[str, Any]) -> None:  # Any: YAML
         """Read a predictor of KServe, whose storage is a folder beside the file."""
@@ -322,16 +310,15 @@ class Deployment:
 
     def _note_environment(self, origin: str, pairs: Iterable[tuple[str, str]]) -> None:
         for name, value in pairs:
+            result = (Outcome.KEPT, "marpack-serve.sh exports it")
             if _SECRET.search(name) or _SECRET_ADDRESS.search(value):
-                reason = "it may be a secret; export it where you start marpack serve"
-                self._note(origin, name, "", (Outcome.DECISION, reason))
-                continue
-            self._variables[name] = value
-            if _NOT_EXPORTED.fullmatch(name) or not re.fullmatch(r"[A-Za-z_]\w*", name):
-                self._note(origin, name, value, (Outcome.NO_EFFECT, "it belongs to the image"))
-            else:
-                self.environment[name] = value
-                self._note(origin, name, value, (Outcome.KEPT, "marpack-serve.sh exports it"))
+                result = (Outcome.DECISION, "it may be a secret; export it where you start marpack serve")
+            elif _NOT_EXPORTED.fullmatch(name) or not re.fullmatch(r"[A-Za-z_]\w*", name):
+                result = (Outcome.NO_EFFECT, "it belongs to the image")
+            is_secret = result[0] is Outcome.DECISION
+            self._note(origin, name, "" if is_secret else value, result)
+            self._variables |= {} if is_secret else {name: value}
+            self.environment |= {name: value} if result[0] is Outcome.KEPT else {}
 
     # --- Commands
 
@@ -369,10 +356,9 @@ class Deployment:
         flags = {_FLAGS.get(each, each[2:].replace("-", "_")): " ".join(values) for each, values in given.items()}
         flags = {name: flags[name] for name in Flags.__struct_fields__ if flags.get(name) and name != "export_path"}
         missing = ""
-        for name in _FILE_FLAGS & flags.keys():
+        for name in [each for each in _FILE_FLAGS if each in flags]:
             if name != "handler" or flags[name].endswith(".py"):
-                names = [each for each in re.split(r"[,\s]+", flags[name]) if each]
-                places = {each: self._find(each) for each in names}
+                places = {each: self._find(each) for each in re.split(r"[,\s]+", flags[name]) if each}
                 missing = missing or next((each for each, place in places.items() if place is None), "")
                 flags[name] = ",".join(map(str, places.values()))
         if "model_name" in flags:
@@ -406,7 +392,7 @@ class Deployment:
         given = self._variables.get("TS_CONFIG_FILE", self._config)
         place = _path(given or "config.properties")
         found = self._find(str(place))
-        is_named = given is not None or self._resolve(str(place)) != place
+        is_named = given or self._resolve(str(place)) != place
         is_read = found is not None and found.is_file() and (is_named or found.parent == self._root)
         texts = read_properties(found) if found is not None and is_read else {}
         texts |= parse_properties(self._texts.get(place.name, "").encode("latin-1", "replace"))
@@ -463,9 +449,7 @@ class Deployment:
             self._note("default", "default_workers_per_model", "", (Outcome.CHANGED, reason))
         without = {"disable_token_authorization", *_WITHOUT_TOKENS}
         if self._has_tokens and not given & without:
-            reason = (
-                "TorchServe since 0.11.1 requires tokens by default; add --token key_file.json if clients send them"
-            )
+            reason = "TorchServe 0.11.1 and later require tokens; add --token key_file.json if clients send them"
             self._note("default", "disable_token_authorization", "", (Outcome.DECISION, reason))
         if any(not each.at_start for each in self.models):
             reason = "the other models have projects, and are not loaded at the start"
@@ -502,7 +486,8 @@ class Deployment:
         copied = [self._find(source) for target, source in self._copies.items() if _has_end(target.parent, store)]
         found = [path for path in copied if path is not None and _is_archive(path)]
         named = [each for each in self._volumes if each.name == self._resolve(self._store).name]
-        folders = [self._find(self._store), *named, *(self._root / name for name in _STORES), self._root, *self._paths]
+        others = (path.parent for path in self._paths if path.suffix == ".mar")
+        folders = [self._find(self._store), *named, *(self._root / name for name in _STORES), self._root, *others]
         found = found or next(filter(None, (_archives_in(each) for each in folders if each is not None)), [])
         return self._built | {path.name: self._model_of(path, path.name) for path in found}
 
@@ -550,15 +535,10 @@ def _path(text: str) -> PurePosixPath:
     return PurePosixPath(*(part for part in PurePosixPath(text.strip()).parts if part not in {"/", ".."}))
 
 
-def _common_end(path: PurePath, other: PurePath) -> int:
-    """Return the number of names that two paths have in common at their ends."""
-    pairs = zip(reversed(path.parts), reversed(other.parts), strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-def _has_end(path: PurePath, end: PurePath) -> bool:
+def _has_end(path: PurePosixPath, end: PurePosixPath) -> bool:
     """Return whether the shorter of two paths is the end of the other."""
-    return 0 < _common_end(path, end) == min(len(path.parts), len(end.parts))
+    length = min(len(path.parts), len(end.parts))
+    return length > 0 and path.parts[-length:] == end.parts[-length:]
 
 
 def _join_lines(text: str) -> str:
@@ -612,12 +592,6 @@ def _mappings(value: Any) -> Iterator[dict[str, Any]]:  # Any: YAML
         yield from _mappings(each)
 
 
-def _distance(node: dict[str, Any]) -> int:  # Any: YAML
-    """Return the place of a node of YAML in the search for TorchServe."""
-    text = json.dumps(node, default=str)
-    return 0 if "storageUri" in text else 1 if "torchserve" in text else 2
-
-
 def _list(value: Any) -> list[Any]:  # Any: YAML
     return value if isinstance(value, list) else [] if value is None else [value]
 
@@ -626,9 +600,8 @@ def _pairs(value: Any) -> list[tuple[str, str]]:  # Any: YAML
     """Return the variables of an environment: a mapping, a list of NAME=VALUE, or a list of names and values."""
     if isinstance(value, dict):
         return [(str(name), str(each)) for name, each in value.items()]
-    texts = [
-        f"{each.get('name')}={each.get('value', '')}" if isinstance(each, dict) else str(each) for each in _list(value)
-    ]
+    dicts = [each if isinstance(each, dict) else {"name": str(each)} for each in _list(value)]
+    texts = ["=".join(str(each[key]) for key in ("name", "value") if key in each) for each in dicts]
     return [(name, text) for name, _, text in (each.partition("=") for each in texts)]
 
 

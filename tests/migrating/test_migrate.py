@@ -555,3 +555,24 @@ def test_aliases_of_yaml_are_not_expanded(tmp_path):
         tmp_path / "old", {"compose.yaml": "\n".join([*lines, "services: {a: {image: torchserve, x: *a39}}"])}
     )
     assert invoke("migrate", str(source), "-o", str(tmp_path / "new"), code=2).cause == "not-a-deployment"
+
+
+def test_other_services_leave_no_traces(tmp_path):
+    """Only the service that runs TorchServe sets variables, volumes and settings."""
+    services = {
+        "web": {
+            "image": "nginx",
+            "environment": {"WEB": "1"},
+            "depends_on": ["torchserve"],
+            "volumes": ["./web:/models"],
+        },
+        "torchserve": {"image": "pytorch/torchserve", "command": START, "environment": {"MINE": "1"}},
+    }
+    source = write(tmp_path / "old", {"compose.yaml": json.dumps({"services": services}), "web/x.mar": ""})
+    shutil.copy(ARCHIVE, source / "a.mar")
+    deployment = Deployment(source)
+    assert deployment.environment == {"MINE": "1"}
+    assert [each.file for each in deployment.models] == ["a.mar"]
+    (source / "compose.yaml").write_text(json.dumps({"services": {"web": services["web"] | {"depends_on": []}}}))
+    write(source, {"Dockerfile": f"FROM pytorch/torchserve\nCMD {START}"})
+    assert Deployment(source).environment == {}
