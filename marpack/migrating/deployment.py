@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from functools import cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -22,6 +23,7 @@ from marpack.errors import UsageError, convert_os_errors
 from marpack.inspection.yaml_document import read_yaml
 from marpack.project.load import read_text_file
 from marpack.project.planning import Flags
+from marpack.project.scaffold.template import templates
 from marpack.serving.settings import ServerConfig, parse_properties, read_properties, reason_without_effect
 
 _ARCHIVES = (".mar", ".model", ".tar.gz", ".tgz")
@@ -69,29 +71,16 @@ class Outcome(StrEnum):
     DECISION = "needs a decision"
 
 
-_STORE_KEYS = ("model_store", "load_models", "model_snapshot")
 _MODEL_API = ("--enable-model-api", "--model-api-enabled")
-_WITHOUT_TOKENS = ("--disable-token-auth", "--disable-token", "--dt")
-_PLATFORM = (Outcome.NO_EFFECT, "it belongs to the platform; marpack export writes a new definition")
-_OUTCOMES = {  # of options of torchserve, keys of config.properties, and lines of images and containers
-    **dict.fromkeys(("--start", "--foreground"), (Outcome.NO_EFFECT, "marpack serve starts in the foreground")),
-    **dict.fromkeys(("--ncs", "--no-config-snapshots"), (Outcome.NO_EFFECT, "marpack serve writes no snapshots")),
-    **dict.fromkeys(_WITHOUT_TOKENS, (Outcome.KEPT, "marpack serve requires tokens only with --token")),
-    **dict.fromkeys(_MODEL_API, (Outcome.KEPT, "")),
-    "--log-config": (Outcome.NO_EFFECT, "use --log-format and --log-requests"),
-    "--workflow-store": (Outcome.NO_EFFECT, "workflows are not supported; call their models one by one"),
-    "--cpp-log-config": (Outcome.NO_EFFECT, "C++ workers are not supported"),
-    "--plugins-path": (Outcome.NO_EFFECT, "plugins are not supported"),
-    "--ts-config": (Outcome.CHANGED, "it becomes config.properties"),
-    "--models": (Outcome.KEPT, "marpack serve loads the same models"),
-    **dict.fromkeys(("--model-store", "storageUri"), (Outcome.CHANGED, "the models are projects in this folder")),
-    **dict.fromkeys(_STORE_KEYS, (Outcome.CHANGED, "marpack-serve.sh names the projects")),
-    "allowed_urls": (Outcome.DECISION, "it has an effect only with --allow-remote-register; add this if you need it"),
-    "enable_grpc_ssl": (Outcome.DECISION, "marpack does not serve TLS; end it in a proxy, and remove this line"),
-    **dict.fromkeys(("FROM", "image"), (Outcome.CHANGED, "to make a new image, run marpack export --to docker")),
-    "env_file": (Outcome.DECISION, "it may hold secrets; export its variables where you start marpack serve"),
-    "pip install": (Outcome.DECISION, "add the packages that handlers need to the requirements.txt of their projects"),
-}
+_WITHOUT_TOKENS = ("--disable-token-auth", "--disable-token", "--dt", "disable_token_authorization")
+Result = tuple[Outcome, str]  # what becomes of a setting, and why
+
+
+@cache
+def _results() -> dict[str, Result]:
+    """Return the results of the settings that marpack knows."""
+    table = read_yaml((templates() / "migrate" / "settings.yaml").read_text(encoding="utf-8")).value
+    return {name: (Outcome(outcome), reason) for outcome, names in table.items() for name, reason in names.items()}
 
 
 class Setting(Struct, frozen=True, kw_only=True):
@@ -254,7 +243,7 @@ class Deployment:
         version = str(model.get("protocolVersion", "v1"))
         envelope = "kservev2" if version == "v2" else "kserve"
         self.config["service_envelope"] = envelope  # the config file replaces it
-        self._note(path.name, "protocolVersion", version, (Outcome.KEPT, f"it becomes service_envelope={envelope}"))
+        self._note(path.name, "protocolVersion", version)
         self._read_container(path, {**model, **predictor, "storageUri": uri})
 
     def _read_container(self, path: Path, container: dict[str, Any]) -> None:  # Any: YAML
@@ -272,10 +261,10 @@ class Deployment:
             self._volumes.append(path.parent / source)
         self._note_environment(path.name, _pairs(container.get("environment", container.get("env"))))
         for name, value in container.items():
-            if name in _OUTCOMES:
-                self._note(path.name, name, ", ".join(map(str, _list(value))))
-            elif name not in _READ_KEYS:
-                self._note(path.name, str(name), "", _PLATFORM)
+            is_known = name in {"image", "env_file", "storageUri"}
+            if name not in _READ_KEYS:
+                text = ", ".join(map(str, _list(value))) if is_known else ""
+                self._note(path.name, str(name), text, "" if is_known else "(platform)")
         self._follow(path.name, *(container.get(key) for key in ("entrypoint", "command", "args")))
         if "torchserve" in str(container.get("image")) or self.kind in {"start line", "Dockerfile"}:
             self.kind = "Kubernetes manifest" if "containerPort" in str(container) else "compose file"
@@ -310,15 +299,13 @@ class Deployment:
 
     def _note_environment(self, origin: str, pairs: Iterable[tuple[str, str]]) -> None:
         for name, value in pairs:
-            result = (Outcome.KEPT, "marpack-serve.sh exports it")
             if _SECRET.search(name) or _SECRET_ADDRESS.search(value):
-                result = (Outcome.DECISION, "it may be a secret; export it where you start marpack serve")
-            elif _NOT_EXPORTED.fullmatch(name) or not re.fullmatch(r"[A-Za-z_]\w*", name):
-                result = (Outcome.NO_EFFECT, "it belongs to the image")
-            is_secret = result[0] is Outcome.DECISION
-            self._note(origin, name, "" if is_secret else value, result)
-            self._variables |= {} if is_secret else {name: value}
-            self.environment |= {name: value} if result[0] is Outcome.KEPT else {}
+                self._note(origin, name, "", "(secret)")
+                continue
+            is_exported = re.fullmatch(r"[A-Za-z_]\w*", name) and not _NOT_EXPORTED.fullmatch(name)
+            self._note(origin, name, value, "(variable)" if is_exported else "(image)")
+            self._variables[name] = value
+            self.environment |= {name: value} if is_exported else {}
 
     # --- Commands
 
@@ -368,15 +355,15 @@ class Deployment:
     def _read_start(self, origin: str, text: str) -> None:
         words = " ".join(_split(text)).split()
         given = _options(words[len(words) - [*reversed(words), "torchserve"].index("torchserve") :])
-        if not given.keys() & _OUTCOMES.keys():
+        if not given.keys() & _results().keys():
             return  # it stops the server, or belongs to another command
         self.kind = self.kind or "start line"
         for name, values in given.items():
-            result = _OUTCOMES.get(name, (Outcome.NO_EFFECT, "marpack serve has no such option"))
+            result = name if name in _results() else "(option)"
             if name == "--ts-config" and values:
                 self._config = values[0]
                 if self._find(values[0]) is None and PurePosixPath(values[0]).name not in self._texts:
-                    result = Outcome.DECISION, "the file is not in the deployment's folder"
+                    result = "(missing)"
             elif name == "--model-store" and values:
                 self._store = values[0]
             elif name == "--models":
@@ -397,10 +384,10 @@ class Deployment:
         texts = read_properties(found) if found is not None and is_read else {}
         texts |= parse_properties(self._texts.get(place.name, "").encode("latin-1", "replace"))
         for key, text in texts.items():
-            outcome, reason, kept = self._judge_key(key, text)
+            result, kept = self._judge_key(key, text)
             if kept is not None:
                 self.config[key] = kept
-            self._note(place.name, key, "" if _SECRET.search(key) else text, (outcome, reason))
+            self._note(place.name, key, "" if _SECRET.search(key) else text, result)
         snapshot = ServerConfig.parse_value("model_snapshot", texts.get("model_snapshot", '{"models": {}}'))
         if snapshot:
             self.config["models"] = json.dumps(json.loads(texts["model_snapshot"])["models"])
@@ -412,48 +399,42 @@ class Deployment:
         if self.config.get("disable_token_authorization", "").strip().lower() == "false":
             self.options += ["--token", "key_file.json"]  # new keys: those of the deployment are not copied
 
-    def _judge_key(self, key: str, text: str) -> tuple[Outcome, str, str | None]:
-        """Return what becomes of a key, the reason, and its value in the new file."""
+    def _judge_key(self, key: str, text: str) -> tuple[Result | str, str | None]:
+        """Return the result of a key, which may be a name in the table, and its value in the new file."""
+        is_off = text.strip().lower() == "false"
         if (ignored := reason_without_effect(key)) is not None:
-            return Outcome.NO_EFFECT, ignored, None
+            return (Outcome.NO_EFFECT, ignored), None
         if _SECRET.search(key) or _SECRET_ADDRESS.search(text):
-            return Outcome.DECISION, "the value holds a secret, so it is not copied; add it to config.properties", None
-        if key in _OUTCOMES and text.strip().lower() != "false":
-            outcome, reason = _OUTCOMES[key]
-            return outcome, reason, text if outcome is Outcome.DECISION else None
+            return "(secret key)", None
+        if key in {"model_store", "load_models", "model_snapshot"}:
+            return key, None
+        if key in {"allowed_urls", "enable_grpc_ssl"} and not is_off:
+            return key, text
         if key.endswith("_address") and text.strip().lower().startswith("https:"):
             port = re.search(r":(\d+)/?\s*$", text)
-            reason = "marpack does not serve TLS: it listens on this machine only, and needs a proxy that ends TLS"
-            return Outcome.DECISION, reason, f"http://127.0.0.1:{port[1] if port else 8080}"
+            return "(https)", f"http://127.0.0.1:{port[1] if port else 8080}"
         if key == "metrics_config":
             found = self._find(text)
-            if found is None or not found.is_file():
-                return Outcome.DECISION, "the file is not in the deployment's folder", None
-            self.metrics = found
-            return Outcome.CHANGED, "the file is copied", "metrics.yaml"
+            self.metrics = found if found is not None and found.is_file() else None
+            return ("(missing)", None) if self.metrics is None else (key, "metrics.yaml")
         if variable := re.search(r"\$\$[^$]{2,}\$\$", text):
-            return Outcome.KEPT, f"set {variable[0].strip('$')} in the environment", text
+            return (Outcome.KEPT, f"set {variable[0].strip('$')} in the environment"), text
         try:
             value = ServerConfig.parse_value(key, text)
         except UsageError as error:
-            return Outcome.DECISION, f"left out: {error.what}", None
-        if key == "management_address" and not value.is_loopback:
-            return Outcome.CHANGED, "without --token, marpack serve listens only on this machine", text
-        return Outcome.KEPT, "", text
+            return (Outcome.DECISION, f"left out: {error.what}"), None
+        is_changed = key == "management_address" and not value.is_loopback
+        return key if is_changed else (Outcome.KEPT, ""), text
 
     def _note_defaults(self) -> None:
         """Note the defaults of TorchServe that differ from those of marpack serve."""
         given = {each.name for each in self.settings}
         if "default_workers_per_model" not in given:
-            reason = "marpack serve starts one worker per model, TorchServe one per core or GPU; add --workers N"
-            self._note("default", "default_workers_per_model", "", (Outcome.CHANGED, reason))
-        without = {"disable_token_authorization", *_WITHOUT_TOKENS}
-        if self._has_tokens and not given & without:
-            reason = "TorchServe 0.11.1 and later require tokens; add --token key_file.json if clients send them"
-            self._note("default", "disable_token_authorization", "", (Outcome.DECISION, reason))
+            self._note("default", "default_workers_per_model", "")
+        if self._has_tokens and not given & {*_WITHOUT_TOKENS}:
+            self._note("default", "disable_token_authorization", "")
         if any(not each.at_start for each in self.models):
-            reason = "the other models have projects, and are not loaded at the start"
-            self._note("store", "models", "", (Outcome.KEPT, reason))
+            self._note("store", "models", "")
 
     # --- Models
 
@@ -463,8 +444,7 @@ class Deployment:
         words = dict.fromkeys(filter(None, re.split(r"[,\s]+", " ".join(self._words))))
         unknown = [word for word in words if "$" in word.rpartition("=")[2]]
         if unknown:
-            reason = "the variable has no known value; remove the models that you do not serve from marpack-serve.sh"
-            self._note("store", "models", unknown[0], (Outcome.DECISION, reason))
+            self._note("store", "models", unknown[0], "(models)")
         named: set[str] = set()
         for word in (each for each in words if each not in unknown):
             name, _, file = word.rpartition("=")
@@ -503,8 +483,9 @@ class Deployment:
     def _is_inside(self, path: Path) -> bool:
         return path.resolve().is_relative_to(self._root.resolve())
 
-    def _note(self, origin: str, name: str, value: str, result: tuple[Outcome, str] | None = None) -> None:
-        outcome, reason = result or _OUTCOMES[name]
+    def _note(self, origin: str, name: str, value: str, result: Result | str = "") -> None:
+        """Note a setting, and its result or the name of the result."""
+        outcome, reason = _results()[result or name] if isinstance(result, str) else result
         for version in _VERSION.findall(value):
             self._has_tokens = tuple(int(number or 0) for number in version) >= (0, 11, 1)
         setting = Setting(origin=origin, name=name, value=_shown(value), outcome=outcome, reason=reason)
