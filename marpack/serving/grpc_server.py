@@ -67,6 +67,7 @@ class GrpcServer:
         self._running: set[Any] = set()  # the contexts of calls for which the drain waits
         options = (
             ("grpc.so_reuseport", 0),  # an address in use is an error
+            ("grpc.max_allowed_incoming_connections", limits.max_connections),
             ("grpc.max_receive_message_length", limits.max_request_size),
             ("grpc.max_connection_age_ms", settings.max_connection_age or _NEVER),
             ("grpc.max_connection_age_grace_ms", settings.max_connection_age_grace or _NEVER),

@@ -1,10 +1,13 @@
 """The gRPC services of a real server: methods, errors, limits, tokens, health and the end."""
 
 import json
+import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +238,22 @@ def test_unknown_methods(client: GrpcClient):
 def test_a_message_beyond_the_limit(client: GrpcClient):
     assert client.predict("x" * 65_000) == b"x" * 65_000
     assert client.predict("x" * 66_000).code == "RESOURCE_EXHAUSTED"
+
+
+def test_connections_beyond_the_limit_are_closed():
+    with served(grpc=GrpcSettings(ANYWHERE)) as running, ExitStack() as stack:
+        host, port = running.grpc.rsplit(":", 1)
+        clients = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(110)]
+
+        def closed() -> int:
+            readable, _, _ = select.select(clients, [], [], 0)
+            return sum(client.recv(1, socket.MSG_PEEK) == b"" for client in readable)
+
+        wait_until(lambda: closed() == 10)
+        for client in clients:
+            client.close()
+        with connected(running.grpc) as client:
+            wait_until(lambda: not isinstance(client.call("Ping"), Refused))
 
 
 def test_a_full_queue(client: GrpcClient, tmp_path: Path):
