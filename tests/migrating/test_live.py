@@ -56,7 +56,7 @@ def test_the_migrated_server_gives_the_same_responses(tmp_path, name):
     words = ["migrate", str(DEPLOYMENTS / name), "-o", str(tmp_path / "new"), "--json"]
     found = json.loads(invoke(*words).stdout)
     models = sum(word.count("=./") for word in found["command"])
-    with serving(*found["command"][2:], cwd=tmp_path / "new", loaded=models) as ours:
+    with serving(*found["command"][2:], "--grpc-port", "0", cwd=tmp_path / "new", loaded=models) as ours:
         for request, expected in zip(requests, theirs, strict=True):
             path, (content_type, body) = request
             status, headers, text = ours.request(path, body, headers={"Content-Type": content_type})
