@@ -329,7 +329,7 @@ class ServeOptions(_ServeArguments, frozen=True, kw_only=True):
     ] = False
     token: Annotated[
         str | None,
-        _Addresses("File with the tokens that requests need; created if it is missing.", metavar="FILE", daily=True),
+        _Addresses("File of tokens for requests; kept over restarts, created if missing.", metavar="FILE", daily=True),
     ] = None
     rotate_token: Annotated[bool, _Addresses("Replace all tokens of the --token file at the start.")] = False
     allowed_hosts: Annotated[

@@ -293,7 +293,7 @@ FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
         "another body": expecting(body="sky"),
         "raises on a sample": at_answer('if "sky" in text or "why" in text: {}["gone"]'),
         "dies on a sample": at_answer('if "why" in text: os._exit(1)'),
-        "hangs on a sample": Slow(at_answer('if "why" in text: __import__("time").sleep(60)'), timeout=1.5),
+        "hangs on a sample": Slow(at_answer('if "why" in text: __import__("time").sleep(60)'), timeout=4.0),
         "an answer that is no JSON": at_answer('if "why" in text: return {text}'),
     },
     ("samples", "sample-missing"): {
