@@ -119,7 +119,7 @@ class Deployment:
 
     def __init__(self, source: Path) -> None:
         """Read it. Raises NotDeploymentError, and UsageError for an unreadable file."""
-        self._root = source if source.is_dir() else source.parent
+        self._root = self._folder = source if source.is_dir() else source.parent
         self._reset()
         if not source.exists():
             raise NotDeploymentError("the file or folder does not exist", where=str(source))
@@ -165,21 +165,22 @@ class Deployment:
             r"(docker-)?compose.*\.ya?ml": self._read_yaml,
             r"(.*\.)?(docker|container)file([.-].*)?": self._read_dockerfile,
             r".*\.ya?ml": self._read_yaml,
-            r".*\.(sh|bash|zsh|service|conf|ini|mk)|makefile|procfile": self._read_script,
+            r".*\.(sh|bash|zsh|bat|ps1|service|conf|ini|mk)|makefile|procfile": self._read_script,
         }
         for pattern, read in readers.items():
             for path in self._paths if source.is_dir() else [source]:
                 if re.fullmatch(pattern, path.name.lower()) and path.is_file() and not self.kind:
                     self._reset()
+                    self._folder = path.parent
                     read(path)
         if source.suffix in {".properties", ".cfg", ".config"}:
             self.kind, self._config = "config.properties", source.name
         elif source.is_dir() and not self.kind:
-            configs = (each for each in ("config.properties", "config/config.properties") if (source / each).is_file())
             self._reset()
-            self._config = next(configs, "")
+            config = next((path for path in self._paths if path.name == "config.properties"), None)
+            self._folder = config.parent if config else source
             has_store = any(_archives_in(source / name) for name in (*_STORES, "."))
-            self.kind = "config.properties" if self._config else "model store" if has_store else ""
+            self.kind = "config.properties" if config else "model store" if has_store else ""
 
     def _resolve(self, text: str) -> PurePosixPath:
         """Return the path from which a copy or volume makes a path, or the path itself."""
@@ -194,6 +195,7 @@ class Deployment:
         """Return the file or folder in the deployment whose path has the longest end in common with a path."""
         parts = self._resolve(text).parts
         named = [path for path in self._paths if path.name == parts[-1]] if parts else []
+        named.sort(key=lambda path: not path.is_relative_to(self._folder))
         ends = (parts[start:] for start in range(len(parts)))
         return next((path for end in ends for path in named if path.parts[-len(end) :] == end), None)
 
@@ -215,17 +217,23 @@ class Deployment:
         texts = re.split(r"^---\s*$", read_text_file(path, limit=_MAX_BYTES), flags=re.MULTILINE)
         nodes = [node for text in texts for node in _mappings(read_yaml(text).value)]
         maps = [each.get("data") for each in nodes if each.get("kind") == "ConfigMap"]
-        words = ("storageUri", "torchserve")
+        words, dotenv = ("storageUri", "torchserve"), path.parent / ".env"
+        given = _pairs(read_text_file(dotenv).splitlines()) if dotenv.is_file() and self._is_inside(dotenv) else []
         for node in sorted(nodes, key=lambda each: [word not in json.dumps(each, default=str) for word in words]):
-            self._reset()
-            self._texts = {name: text for each in maps for name, text in _pairs(each)}
+            if not self.kind:
+                self._reset()
+                self._texts = {name: text for each in maps for name, text in _pairs(each)}
+                self._variables = {name: value for name, value in given if not _SECRET.search(name)}
             model = node.get("pytorch", node.get("model"))
-            if isinstance(model, dict) and isinstance(model.get("storageUri"), str):
+            if not self.kind and isinstance(model, dict) and isinstance(model.get("storageUri"), str):
                 self._read_predictor(path, node, model)
-            elif "image" in node or "build" in node:
+            elif ("image" in node or "build" in node) and self._is_next(node):
                 self._read_container(path, node)
-            if self.kind:
-                return
+
+    def _is_next(self, container: dict[str, Any]) -> bool:  # Any: YAML
+        """Return whether to read a container: any until one runs TorchServe, then only more of such services."""
+        is_server = "torchserve" in f"{container.get('image')} {container.get('command')}"
+        return not self.kind or (self.kind == "compose file" and is_server)
 
     def _read_predictor(self, path: Path, predictor: dict[str, Any], model: dict[str, Any]) -> None:  # Any: YAML
         """Read a predictor of KServe, whose storage is a folder beside the file."""
@@ -380,7 +388,7 @@ class Deployment:
         place = _path(given or "config.properties")
         found = self._find(str(place))
         is_named = given or self._resolve(str(place)) != place
-        is_read = found is not None and found.is_file() and (is_named or found.parent == self._root)
+        is_read = found is not None and found.is_file() and (is_named or found.parent in (self._root, self._folder))
         texts = read_properties(found) if found is not None and is_read else {}
         texts |= parse_properties(self._texts.get(place.name, "").encode("latin-1", "replace"))
         for key, text in texts.items():
@@ -429,8 +437,9 @@ class Deployment:
     def _note_defaults(self) -> None:
         """Note the defaults of TorchServe that differ from those of marpack serve."""
         given = {each.name for each in self.settings}
-        if "default_workers_per_model" not in given:
-            self._note("default", "default_workers_per_model", "")
+        for name in ("default_workers_per_model", "grpc_inference_port"):
+            if name not in given:
+                self._note("default", name, "")
         if self._has_tokens and not given & {*_WITHOUT_TOKENS}:
             self._note("default", "disable_token_authorization", "")
         if any(not each.at_start for each in self.models):
@@ -467,7 +476,8 @@ class Deployment:
         found = [path for path in copied if path is not None and _is_archive(path)]
         named = [each for each in self._volumes if each.name == self._resolve(self._store).name]
         others = (path.parent for path in self._paths if path.suffix == ".mar")
-        folders = [self._find(self._store), *named, *(self._root / name for name in _STORES), self._root, *others]
+        usual = (folder / name for folder in (self._folder, self._root) for name in (*_STORES, "."))
+        folders = [self._find(self._store), *named, *usual, *others]
         found = found or next(filter(None, (_archives_in(each) for each in folders if each is not None)), [])
         return self._built | {path.name: self._model_of(path, path.name) for path in found}
 

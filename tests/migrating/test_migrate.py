@@ -463,6 +463,49 @@ SHAPES = {
         "",
     ),
     "Kubernetes": ({"pod.yaml": POD, "a.mar": None}, "a", "job_queue_size=7"),
+    "variables of a compose file": (
+        {
+            "compose.yaml": "services: {x: {image: torchserve, volumes: ['./s:/m'], command: "
+            "'torchserve --start --model-store /m --models ${NAME:-a}=${FILE}'}}",
+            ".env": "FILE=a.mar\n",
+            "s/a.mar": None,
+        },
+        "a",
+        "",
+    ),
+    "two services": (
+        {
+            "compose.yaml": json.dumps(
+                {
+                    "services": {
+                        "x": {"image": "torchserve", "command": START, "environment": {}},
+                        "y": {"image": "torchserve", "command": START.replace("a=a", "b=b")},
+                    }
+                }
+            ),
+            "x/a.mar": None,
+            "y/b.mar": None,
+        },
+        "a b",
+        "",
+    ),
+    "the nearest of equal names": (
+        {
+            "Dockerfile": "FROM node\nENV X=1\n",
+            "ts/Dockerfile": f"FROM pytorch/torchserve\nCOPY config.properties .\nCMD {START}",
+            "ts/config.properties": "job_queue_size=7",
+            "config.properties": "job_queue_size=8",
+            "ts/model-store/a.mar": None,
+            "model-store/b.mar": None,
+        },
+        "a",
+        "job_queue_size=7",
+    ),
+    "a config in a subfolder": (
+        {"x/config.properties": "load_models=a.mar\njob_queue_size=7", "x/a.mar": None},
+        "upper",
+        "job_queue_size=7",
+    ),
     "a snapshot of a server": (
         {"20240102-startup.cfg": "load_models=a.mar\njob_queue_size=7", "a.mar": None},
         "upper",
@@ -479,7 +522,7 @@ def test_a_deployment_of_another_shape_is_moved(tmp_path, name):
         shutil.copy(ARCHIVE, source / file)
     described = source / next(iter(files)) if name.startswith("a snapshot") else source
     found = migrate(described, tmp_path / "new")
-    assert [word.partition("=")[0] for word in found["command"][2:] if "=./" in word] == [served]
+    assert [word.partition("=")[0] for word in found["command"][2:] if "=./" in word] == served.split()
     config = tmp_path / "new" / "config.properties"
     assert line in (config.read_text() if config.exists() else "")
 
