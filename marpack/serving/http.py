@@ -110,18 +110,17 @@ class HttpRequest:
                 raise RequestError("", status=417, kind="")
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0  # the response itself has not begun
-        pieces: list[bytes] = [content.read_nowait()] if content.is_eof() else []
-        size, end = len(pieces[0]) if pieces else 0, time.monotonic() + self._settings.body_grace
-        while size <= self.max_size and not content.at_eof():
+        body: bytes | bytearray = content.read_nowait() if content.is_eof() else bytearray()
+        end = time.monotonic() + self._settings.body_grace
+        while len(body) <= self.max_size and not content.at_eof():
             try:
-                async with asyncio.timeout(end + size / _MIN_BODY_RATE - time.monotonic()):
-                    pieces.append(await content.readany())
+                async with asyncio.timeout(end + len(body) / _MIN_BODY_RATE - time.monotonic()):
+                    body += await content.readany()  # small pieces in a list would take many times their size
             except (TimeoutError, web.RequestPayloadError):
                 raise HeadError from None
-            size += len(pieces[-1])
-        if size > self.max_size:
-            raise TooLargeError(size, self.max_size)
-        return b"".join(pieces)
+        if len(body) > self.max_size:
+            raise TooLargeError(len(body), self.max_size)
+        return bytes(body)
 
 
 class Reply(Struct, kw_only=True):

@@ -45,7 +45,7 @@ def refused(tmp_path, monkeypatch, capsys):
 
 
 def test_a_project_is_built_and_served_and_ended(project):
-    with serving("--log-requests", cwd=project) as server:
+    with serving("--log-requests", "--log-slow", "0.5", cwd=project) as server:
         status, headers, body = server.request("/predictions/echo", b"hi")
         assert (status, body, headers["x-batch"]) == (200, b"echo hi", "1")
         assert server.request("/predictions/echo/2.0/some/more", b"x")[2] == b"echo x"
@@ -58,9 +58,11 @@ def test_a_project_is_built_and_served_and_ended(project):
         assert (trouble["kind"], trouble["message"]) == ("ValueError", "as asked")
         server.request("/predictions/echo", b"print")
         assert server.wait_for("printed")["line"].startswith("printed ")
+        server.request("/predictions/echo", b"sleep 0.6")
+        assert server.wait_for("answered", level="warning")["handler_ms"] > 500
         assert server.end() == 0
         summary = server.wait_for("summary")
-        assert summary["requests"] == 5
+        assert summary["requests"] == 6
         assert summary["failures"] == {"503 Prediction failed": 1}
     assert (project / "echo.mar").is_file()
 

@@ -2,6 +2,7 @@ import asyncio
 import resource
 import socket
 import time
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -400,6 +401,22 @@ async def test_a_head_that_cannot_be_sent_splits_no_answer(response: Response):
         said = await at.said(request("/odd"))
         assert said.split(b"\r\n")[0].endswith(b" 500 Internal Server Error")
         assert b"\r\nlines" not in said
+
+
+@in_loop
+async def test_a_body_in_small_pieces_takes_little_memory():
+    size = 20_000
+    async with listening(max_request_size=size) as at, await at.connect() as client:
+        await client.send(request("/echo", f"content-length: {size}"))
+        await eventually(lambda: at.http._busy)
+        tracemalloc.start()
+        for _ in range(0, size, 2):
+            client.writer.write(b"xy")
+            await asyncio.sleep(0)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (await client.answer()).body == b"xy" * (size // 2)
+        assert peak < 8 * size
 
 
 @in_loop
