@@ -405,7 +405,7 @@ async def test_a_head_that_cannot_be_sent_splits_no_answer(response: Response):
 
 @in_loop
 async def test_a_body_in_small_pieces_takes_little_memory():
-    size = 20_000
+    size = 6_000
     async with listening(max_request_size=size) as at, await at.connect() as client:
         await client.send(request("/echo", f"content-length: {size}"))
         await eventually(lambda: at.http._busy)
