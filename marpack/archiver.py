@@ -3,8 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from types import NoneType
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from msgspec.structs import replace
 
@@ -14,25 +13,21 @@ from marpack.api.options import BuildOptions
 from marpack.archive.manifest import Manifest
 from marpack.archive.protocol import no_progress
 from marpack.errors import ExitCode, MarpackError
+from marpack.project.planning import Flags
 from marpack.render.console import show_error, show_findings
 
-_REQUIRED = ("model_name", "handler", "version")
-_OTHERS = ("serialized_file", "model_file", "extra_files", "runtime", "export_path", "archive_format", "force")
-_NAMES = (*_REQUIRED, *_OTHERS, "requirements_file", "config_file")
+_NAMES = (*Flags.__struct_fields__, "archive_format", "force")
 
 
 def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Return torch-model-archiver's arguments from words, by default those of this process; exits with 2 for others."""
     parser = argparse.ArgumentParser(prog="torch-model-archiver", description="Pack a model into an archive.")
     for each in (each for each in declared(BuildOptions) if each.name in _NAMES):
+        choices = [text for kind in get_args(each.type) if get_origin(kind) is Literal for text in get_args(kind)]
+        kind: dict[str, Any] = {"action": "store_true"} if each.type is bool else {"choices": choices or None}
         flags = each.option.flags or (f"--{each.name.replace('_', '-')}",)
-        if each.type is bool:
-            parser.add_argument(*flags, dest=each.name, action="store_true", help=each.option.help)
-            continue
-        kinds = (kind for kind in get_args(each.type) if kind is not NoneType)
-        choices = [text for kind in kinds if get_origin(kind) is Literal for text in get_args(kind)] or None
-        is_required = each.name in _REQUIRED
-        parser.add_argument(*flags, dest=each.name, choices=choices, required=is_required, help=each.option.help)
+        is_required = each.name in {"model_name", "handler", "version"}
+        parser.add_argument(*flags, dest=each.name, required=is_required, help=each.option.help, **kind)
     return parser.parse_args(words)
 
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from shutil import copyfile
+from shutil import copyfile, copytree
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import BinaryIO
@@ -28,7 +28,6 @@ from marpack.archive.protocol import (
     Method,
     Progress,
     check_member_name,
-    check_member_names,
     is_in_registry,
     no_progress,
     quoted,
@@ -123,27 +122,25 @@ class _FolderArchive(Archive):
         self.source = source
         with located(source):
             self._path = path.absolute() if is_sagemaker_folder(path) else _find_root(path.absolute(), source)
-            entries: dict[str, Entry] = {}
+            sizes: dict[str, int] = {}
             for file, status in _list_files(self._path, source):
                 name = file.relative_to(self._path).as_posix()
                 check_member_name(name)
                 if not stat.S_ISREG(status.st_mode):
                     what = f"the member {quoted(name)} is neither a file nor a folder"
                     raise UnsafeArchiveError(what, hint="Remove it from the folder.")
-                size = status.st_size
-                entries[name] = Entry(name=name, size=size, compressed_size=size, method=Method.STORED)
-                if len(entries) > limits.members:
+                sizes[name] = status.st_size
+                if len(sizes) > limits.members:
                     hint = "Check that this is a model folder, or raise the limit with --max-members."
                     raise LimitExceededError(f"the folder has more than {limits.members} files", hint=hint)
-            self._added = missing_members(entries.keys())
-            check_member_names([*entries, *self._added] if self._added else ())
-        added = {
-            name: Entry(name=name, size=len(data), compressed_size=len(data), method=Method.STORED)
-            for name, data in self._added.items()
-        }
+            self._added = missing_members(sizes.keys())
+        sizes |= {name: len(data) for name, data in self._added.items()}
         self._linked: TemporaryDirectory[str] | None = None  # with the added members
-        self.entries: Mapping[str, Entry] = MappingProxyType(entries | added)
-        self.server_findings: tuple[Finding, ...] = (SAGEMAKER_LAYOUT.at(source),) if added else ()
+        entries = (
+            Entry(name=name, size=size, compressed_size=size, method=Method.STORED) for name, size in sizes.items()
+        )
+        self.entries: Mapping[str, Entry] = MappingProxyType({entry.name: entry for entry in entries})
+        self.server_findings: tuple[Finding, ...] = (SAGEMAKER_LAYOUT.at(source),) if self._added else ()
 
     def open(self, name: str) -> BinaryIO:
         _ = self.entries[name]
@@ -160,13 +157,8 @@ class _FolderArchive(Archive):
         if self._linked is None:
             with convert_os_errors(ExtractionError, "the files cannot be copied", where=self.source):
                 self._linked = TemporaryDirectory(prefix="marpack-sagemaker-", ignore_cleanup_errors=True)
-                for name in self.entries:
-                    place = Path(self._linked.name, name)
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    if name in self._added:
-                        place.write_bytes(self._added[name])
-                    else:
-                        _link_or_copy((self._path / name).resolve(), place)
+                copytree(self._path, self._linked.name, copy_function=_link_or_copy, dirs_exist_ok=True)
+                self.extract(Path(self._linked.name), self._added.keys())
         return Path(self._linked.name).resolve()
 
     def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
@@ -181,15 +173,13 @@ class _FolderArchive(Archive):
             self._linked.cleanup()
 
 
-def _link_or_copy(file: Path, place: Path) -> None:
+def _link_or_copy(name: str, place: str) -> None:
     """Copy a small file; link a large one, if possible so that its real path is `place`."""
-    if file.stat().st_size <= BLOCK:
-        copyfile(file, place)
-        return
+    file = Path(name).resolve()
     try:
-        place.hardlink_to(file)
+        (copyfile if file.stat().st_size <= BLOCK else os.link)(file, place)
     except OSError:  # another file system, or another owner
-        place.symlink_to(file)
+        Path(place).symlink_to(file)
 
 
 def _find_root(path: Path, source: str) -> Path:

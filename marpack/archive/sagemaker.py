@@ -1,11 +1,11 @@
 """SageMaker's layout: a model's files and `code/inference.py`, without the manifest and the handler of an archive."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
 from marpack.archive.manifest import Manifest, ManifestModel
-from marpack.archive.protocol import MANIFEST_NAME, folded
+from marpack.archive.protocol import MANIFEST_NAME, check_member_names, folded
 from marpack.errors import UnsafeArchiveError
 
 SCRIPT = "code/inference.py"
@@ -26,16 +26,17 @@ def is_sagemaker_folder(folder: Path) -> bool:
     return (folder / SCRIPT).is_file() and not (folder / _META).exists()
 
 
-def missing_members(names: Collection[str], folders: Iterable[str] = ()) -> dict[str, bytes]:
+def missing_members(names: Collection[str], folders: Collection[str] = ()) -> dict[str, bytes]:
     """Return the manifest and the handler that a SageMaker model lacks; nothing for every other archive.
 
-    Raises UnsafeArchiveError if a file of the model has the handler's name.
+    Raises UnsafeArchiveError if a file or a folder of the model has the handler's name.
     """
     if SCRIPT not in names or any(folded(name).partition("/")[0] == folded(_META) for name in (*names, *folders)):
         return {}
     if HANDLER in names:
         what = f"the member {HANDLER} has the name of the handler that marpack adds to SageMaker's layout"
         raise UnsafeArchiveError(what, hint="Rename the member.")
+    check_member_names([*names, HANDLER, MANIFEST_NAME], folders)
     requirements = REQUIREMENTS if REQUIREMENTS in names else None
     model = ManifestModel(name=_NAME, version=_VERSION, handler=HANDLER, requirements_file=requirements)
     return {HANDLER: handler_source(), MANIFEST_NAME: Manifest(model=model).to_json()}

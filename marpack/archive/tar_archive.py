@@ -234,7 +234,6 @@ def list_members(found: list[Record], source: str) -> TarListing:
     packed = {names[file.name]: file for file in files}
     added = missing_members(packed.keys(), inner)
     if added:
-        check_member_names([*packed, *added], inner)
         findings = (SAGEMAKER_LAYOUT.at(source),)  # SageMaker extracts the tar, so its form is not the server's concern
     return TarListing(files=packed, folders=inner, findings=findings, added=added)
 

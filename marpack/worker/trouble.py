@@ -282,15 +282,12 @@ def _about_module(failure: Failure) -> Hint | None:
 def _about_pretrained(failure: Failure) -> Hint | None:
     """Explain a failed `from_pretrained` by the file that the model folder lacks."""
     for frame, _ in failure.frames:
-        if frame.f_code.co_name != "from_pretrained":
-            continue
-        loader = getattr(frame.f_locals.get("cls"), "__name__", "")
-        place = Path(frame.f_locals.get("pretrained_model_name_or_path", ""))
-        if not place.is_relative_to(failure.folder) or not place.is_dir():
-            return None
-        missing = missing_file(loader, {path.name for path in place.iterdir()})
-        name = (place / missing).relative_to(failure.folder).as_posix() if missing else None
-        return Hint(f"Add {name} under files: in marpack.yaml: it is not in the archive.") if name else None
+        place = Path(str(frame.f_locals.get("pretrained_model_name_or_path", "")))
+        if frame.f_code.co_name == "from_pretrained" and place.is_relative_to(failure.folder) and place.is_dir():
+            loader = getattr(frame.f_locals.get("cls"), "__name__", "")
+            missing = missing_file(loader, {path.name for path in place.iterdir()})
+            name = (place / (missing or "")).relative_to(failure.folder).as_posix()
+            return Hint(f"Add {name} under files: in marpack.yaml: it is not in the archive.") if missing else None
     return None
 
 

@@ -107,9 +107,9 @@ def test_another_version_s_handler_is_not_used_from_the_cache(model, tmp_path, m
         assert (archive.materialize() / HANDLER).read_bytes() == handler_source()
 
 
-def test_it_responds(source):
+def test_it_responds(folder):
     headers = (("Content-Type", "application/json"),)
-    with marpack.load(source) as loaded:
+    with marpack.load(folder) as loaded:  # a .tar.gz is checked below
         (answer,) = loaded.answer([marpack.RawRequest(headers, b"[1]")])
     assert (answer.status, answer.body, answer.content_type) == (200, "helped: [1]", "application/json")
 

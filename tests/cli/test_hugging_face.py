@@ -23,14 +23,16 @@ TASKS = (
     *("text-classification", "token-classification", "question-answering", "fill-mask", "feature-extraction"),
     *("text-generation", "image-classification", "ctc", "whisper"),
 )
+DAY = ("text-classification", "image-classification")
 # A second request of a batch, shorter than the sample; without one, the sample again.
 OTHERS = dict.fromkeys(("text-classification", "token-classification", "fill-mask", "feature-extraction"), "dog")
 OTHERS |= {"question-answering": {"question": "where?", "context": "paris"}, "text-generation": "dog sat on"}
 
 
 @pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a model for each task, which only one process of a run makes."""
+def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a model for each task of the run, which only one process of it makes."""
+    names = (*DAY, "feature-extraction") if request.config.option.markexpr == "not nightly" else TASKS
     every = tmp_path_factory.getbasetemp()
     where = (every.parent if "PYTEST_XDIST_WORKER" in os.environ else every) / "hugging-face"
     with Path(f"{where}.lock").open("w") as lock:
@@ -39,7 +41,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
             making = where.with_suffix(".new")
             making.mkdir()
             script = Path(__file__).with_name("pretrained_models.py")
-            subprocess.run([sys.executable, script, making], check=True, capture_output=True)
+            subprocess.run([sys.executable, script, making, *names], check=True, capture_output=True)
             making.rename(where)
     return where
 
@@ -77,7 +79,7 @@ def comparable(value: object, number: Callable[[float], object] = float) -> obje
     return number(value) if isinstance(value, float) else value
 
 
-@pytest.mark.parametrize("name", by_day(TASKS, "text-classification", "image-classification"))
+@pytest.mark.parametrize("name", by_day(TASKS, *DAY))
 def test_the_handler_answers_as_transformers_does(name: str, models: Path, copied: Callable[[str], Path]):
     folder = copied(name)
     init(folder)

@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from days import by_day
 from invoking import invoke
 
 from marpack.errors import MarpackError
@@ -134,10 +135,12 @@ def test_a_model_that_fails_its_check_is_reported(tmp_path):
     assert (tmp_path / "new" / "MIGRATION.md").exists()
 
 
-def test_each_model_is_exported(tmp_path):
-    found = migrate(DEPLOYMENTS / "compose-build", tmp_path / "new", "--to", "docker")
-    assert found["models"][0]["exported"] == "upper-docker"
-    assert (tmp_path / "new" / "upper-docker" / "Dockerfile").exists()
+# The lock of an image's requirements takes pip 20 seconds.
+@pytest.mark.parametrize("platform", by_day(("docker", "ray-serve"), "ray-serve"))
+def test_each_model_is_exported(tmp_path, platform):
+    found = migrate(DEPLOYMENTS / "compose-build", tmp_path / "new", "--to", platform)
+    assert found["models"][0]["exported"] == f"upper-{platform}"
+    assert (tmp_path / "new" / f"upper-{platform}" / "README.md").exists()
 
 
 def test_a_damaged_archive_does_not_keep_the_others_from_being_moved(tmp_path):

@@ -190,9 +190,6 @@ def _require_code(folder: Path, found: FolderScan, auto_maps: list[Any]) -> None
             raise UsageError(what, where=where, hint=hint if separator else _GET, code="no-model-code")
 
 
-# Weights -------------------------------------------------------------------------------------------------------------
-
-
 def _choose_weights(folder: Path, found: FolderScan) -> tuple[str, ...]:
     """Return the file with the weights, or the index and its shards."""
     files = hf.find_weights(found.names)
@@ -226,9 +223,6 @@ def _choose_weights(folder: Path, found: FolderScan) -> tuple[str, ...]:
     return files
 
 
-# Task ----------------------------------------------------------------------------------------------------------------
-
-
 def _choose_head(
     folder: Path, found: FolderScan, named: Task | None, architecture: str, modules: dict[str, str]
 ) -> tuple[_Head, str]:
@@ -259,9 +253,6 @@ def _read_tag(readme: Path) -> str | None:
     with readme.open("rb") as file:
         found = _TAG.match(file.read(_MAX_README))
     return found[1].decode() if found else None
-
-
-# Constants and packages ----------------------------------------------------------------------------------------------
 
 
 def _max_tokens(folder: Path, config: _Settings, tokenizer: _Settings) -> int:

@@ -116,8 +116,13 @@ def propose(folder: Path, found: FolderScan, answers: Answers) -> Proposal:
     if answers.name is not None and not MODEL_NAME.fullmatch(answers.name):
         raise UsageError(f"'{answers.name}' is not a model name", where="--name", hint=codes.MODEL_NAME.hint)
     own = _choose_handler(folder, found, answers)
-    if own is None and _wants_pretrained(folder, found, answers):
+    others = (own, answers.template, answers.handler, answers.model_file, answers.labels)
+    if not any(others) and answers.weights in {None, *WEIGHTS_FILES} and is_pretrained(folder, found):
         return _propose_pretrained(folder, found, answers)
+    if answers.task is not None or answers.trust_remote_code:
+        flag = "--task" if answers.task is not None else "--trust-remote-code"
+        hint = "Use it in a folder with config.json, weights and a tokenizer, without options for other models."
+        raise UsageError(f"{flag} requires a Hugging Face model", where=str(folder), hint=hint, code="no-hugging-face")
     weights = _choose_weights(folder, found, answers, own)
     labels = _choose_labels(folder, found, answers, weights, own)
     fit = TemplateChoice(template="custom")
@@ -174,19 +179,6 @@ def _add_toy(draft: Proposal, found: FolderScan, answers: Answers) -> Proposal:
         brought=brought | {labels: template.read("labels.txt")} | draft.brought,
         findings=() if answers.template else (codes.DEMO_PROJECT.at(),),
     )
-
-
-def _wants_pretrained(folder: Path, found: FolderScan, answers: Answers) -> bool:
-    """Return whether the project is for the folder's Hugging Face model; raises UsageError for options without one."""
-    others = (answers.template, answers.handler, answers.model_file, answers.labels)
-    asked = answers.task is not None or answers.trust_remote_code
-    if others == (None,) * len(others) and answers.weights in {None, *WEIGHTS_FILES} and is_pretrained(folder, found):
-        return True
-    if asked:
-        flag = "--task" if answers.task is not None else "--trust-remote-code"
-        hint = "Use it in a folder with config.json, weights and a tokenizer, without options for other models."
-        raise UsageError(f"{flag} requires a Hugging Face model", where=str(folder), hint=hint, code="no-hugging-face")
-    return False
 
 
 def _propose_pretrained(folder: Path, found: FolderScan, answers: Answers) -> Proposal:

@@ -51,7 +51,10 @@ class SageMakerHandler:
             try:
                 responses.append(self._respond(row, index, context))
             except Exception as error:  # noqa: BLE001 - as on SageMaker
-                status, message, phrase = describe_error(error)
+                known: Any = error  # Any: the toolkit's own error is not imported
+                is_own = any(kind.__name__ == _ROOT_ERROR for kind in type(error).__mro__)
+                message = known.message if is_own else str(error) or "Invalid Request"
+                status, phrase = (known.status_code, known.phrase) if is_own else (500, message)
                 context.set_response_status(status, phrase.replace("\r", " ").replace("\n", " "), index)
                 responses.append(f"{message}\n{traceback.format_exc()}")
         return responses
@@ -86,15 +89,6 @@ class SageMakerHandler:
             message = f"{name} has {count} parameters; SageMaker passes {len(arguments)}, and the context to one more"
             raise TypeError(message)
         return function(*arguments)
-
-
-def describe_error(error: Exception) -> tuple[int, str, str]:
-    """Return the status, message and reason phrase of the response to a request that failed."""
-    if any(kind.__name__ == _ROOT_ERROR for kind in type(error).__mro__):
-        known: Any = error  # Any: the toolkit is not imported
-        return known.status_code, known.message, known.phrase
-    message = str(error) or "Invalid Request"
-    return 500, message, message
 
 
 def encode_body(value: Any, content_type: str | None) -> str | bytes | bytearray:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from days import by_day
 
 import marpack
 from marpack.archive.sagemaker import handler_source
@@ -45,11 +46,14 @@ def plain(found):
     return facts
 
 
-@pytest.mark.parametrize("mode", [(), ("decoded",)], ids=["bytes", "decoded"])
+@pytest.mark.parametrize("mode", by_day(("bytes", "decoded"), "decoded"))
 def test_responses_are_those_of_the_toolkit(tmp_path, mode):
-    expected, found = plain(RECORDED), plain(play(sys.executable, HANDLER, tmp_path / "found.json", *mode))
+    found = play(sys.executable, HANDLER, tmp_path / "found.json", *([mode] if mode == "decoded" else []))
+    expected = plain(RECORDED)
     assert len(expected) > 70
-    assert found == expected
+    assert plain(found) == expected
+    one_number = found["defaults"]["responses"][7]
+    assert json.loads(base64.b64decode(one_number["body"])) == [7.0]
 
 
 @pytest.mark.nightly
@@ -57,11 +61,6 @@ def test_the_recorded_responses_are_those_of_the_toolkit(tmp_path):
     if not TOOLKIT.is_file():
         pytest.skip("the toolkit is missing in .venvs/sagemaker: make toolkit")
     assert plain(play(TOOLKIT, "toolkit", tmp_path / "toolkit.json")) == plain(RECORDED)
-
-
-def test_a_number_is_a_tensor_with_one_value(tmp_path):
-    found = play(sys.executable, HANDLER, tmp_path / "found.json")
-    assert json.loads(base64.b64decode(found["defaults"]["responses"][7]["body"])) == [7.0]
 
 
 def test_the_handler_needs_only_numpy_and_torch():
