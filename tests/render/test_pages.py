@@ -305,7 +305,7 @@ def test_of_many_rows_the_first_are_shown(more: int, line: list[str]):
         begin = next(number for number, text in enumerate(page) if text.startswith(title)) + 1
         assert page[begin : page.index("", begin) if "" in page[begin:] else None] == rows + line
     (needs,) = (text for text in page if text.startswith("  needs "))
-    assert needs.endswith(f"p6, p7{f' and {more} more' if more else ''}")
+    assert needs.endswith(f"p6, p7{f' and {more:,} more' if more else ''}")
 
 
 def member_tree(members: list[MemberFacts]) -> list[str]:
