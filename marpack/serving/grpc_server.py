@@ -19,9 +19,9 @@ from marpack.serving.access import Admission
 from marpack.serving.api import Exchange, ServingCore, bad_request, failure_of
 from marpack.serving.grpc_messages import KSERVE, POOL, SERVICES, STREAMS, message_class
 from marpack.serving.grpc_tensors import infer_response, request_json
-from marpack.serving.http import HttpSettings, open_socket, wait_for
+from marpack.serving.http import HttpSettings, Reply, open_socket, wait_for
 from marpack.serving.inference import submit
-from marpack.serving.jobs import StreamAbortedError
+from marpack.serving.jobs import StreamAbortedError, StreamedResponse
 from marpack.serving.models import ModelState, ServedModel
 from marpack.serving.settings import GrpcSettings
 from marpack.torchserve.http import Part, Request, RequestError, Response
@@ -154,8 +154,7 @@ class GrpcServer:
         core = self._core
         match method:
             case "Predictions":
-                pieces = self._predict(exchange, request)
-                return response(prediction=b"".join([piece async for piece in pieces]))
+                return response(prediction=await self._predict(exchange, request))
             case "ModelInfer":
                 return await self._infer(exchange, request, response)
             case "Ping":
@@ -166,7 +165,7 @@ class GrpcServer:
                 return response(ready=core.compat or core.registry.is_ready)
             case "ModelReady":
                 model = self._find(exchange, request.name, request.version, "name")
-                return response(ready=model.state is ModelState.READY)
+                return response(ready=bool(model.workers) if core.compat else model.state is ModelState.READY)
             case "ModelMetadata":
                 model = self._find(exchange, request.name, request.version)
                 return response(name=model.name, versions=core.registry.versions(model.name))
@@ -177,37 +176,35 @@ class GrpcServer:
     async def _infer(self, exchange: Exchange, request: Any, response: Any) -> Any:
         is_large = request.ByteSize() > _LARGE
         body = await asyncio.to_thread(request_json, request) if is_large else request_json(request)
-        pieces = self._predict(exchange, request, Part("body", body, "application/json"))
-        result = b"".join([piece async for piece in pieces])
+        result = await self._predict(exchange, request, Part("body", body, "application/json"))
         convert = partial(infer_response, response, result, raw=bool(request.raw_input_contents))
         return await asyncio.to_thread(convert) if len(result) > _LARGE else convert()
 
-    async def _stream_predictions(self, target: str, request: Any, response: Any, data: bytes, context: Any) -> None:
-        async with (
-            self._exchange(target, context) as exchange,
-            aclosing(self._predict(exchange, request.FromString(data))) as pieces,
-        ):
-            async for piece in pieces:
-                await context.write(response(prediction=piece).SerializeToString())
+    async def _predict(self, exchange: Exchange, request: Any, *parts: Part) -> bytes:
+        reply = await self._submit(exchange, request, *parts)
+        if reply.stream is None:
+            return reply.response.body
+        return b"".join([piece async for piece in _pieces(reply.stream)])
 
-    async def _predict(self, exchange: Exchange, request: Any, *parts: Part) -> AsyncGenerator[bytes, None]:
-        """Send parts, or the inputs of a request, to its model; yield each piece of the response."""
+    async def _stream_predictions(self, target: str, request: Any, response: Any, data: bytes, context: Any) -> None:
+        async with self._exchange(target, context) as exchange:
+            reply = await self._submit(exchange, request.FromString(data))
+            if reply.stream is None:
+                await context.write(response(prediction=reply.response.body).SerializeToString())
+                return
+            async with aclosing(_pieces(reply.stream)) as pieces:
+                async for piece in pieces:
+                    await context.write(response(prediction=piece).SerializeToString())
+
+    async def _submit(self, exchange: Exchange, request: Any, *parts: Part) -> Reply:
+        """Send parts, or the inputs of a request, to its model; raise RequestError if that fails."""
         model = self._find(exchange, request.model_name, request.model_version)
-        parts = parts or tuple(Part(name, value) for name, value in request.input.items())
+        parts = parts or tuple([Part(name, value) for name, value in request.input.items()])
         given = Request(id=exchange.id, parts=parts, url_path=None, explain=None)
         reply = await submit(exchange, model, request.model_version or None, given)
         if reply.response.failed or reply.response.reset:
             raise RequestError(failure_of(reply.response), status=reply.response.status, kind=_JOB)
-        if reply.stream is None:
-            yield reply.response.body
-            return
-        try:
-            async for piece in reply.stream.pieces():
-                yield piece
-        except StreamAbortedError:
-            raise RequestError("Prediction failed", status=503, kind=_JOB) from None
-        finally:
-            reply.stream.leave()
+        return reply
 
     def _find(self, exchange: Exchange, name: str, version: str, parameter: str = "model_name") -> ServedModel:
         if not name:
@@ -233,6 +230,16 @@ class GrpcServer:
                 await context.write(health)
             last = health
             await asyncio.sleep(_POLL)
+
+
+async def _pieces(stream: StreamedResponse) -> AsyncGenerator[bytes, None]:
+    try:
+        async for piece in stream.pieces():
+            yield piece
+    except StreamAbortedError:
+        raise RequestError("Prediction failed", status=503, kind=_JOB) from None
+    finally:
+        stream.leave()
 
 
 def _code_and_details(error: RequestError, *, is_query: bool) -> tuple[grpc.StatusCode, str]:
