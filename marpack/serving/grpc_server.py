@@ -3,8 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -21,7 +21,7 @@ from marpack.serving.grpc_messages import KSERVE, POOL, SERVICES, STREAMS, messa
 from marpack.serving.grpc_tensors import infer_response, request_json
 from marpack.serving.http import HttpSettings, Reply, open_socket, wait_for
 from marpack.serving.inference import submit
-from marpack.serving.jobs import StreamAbortedError, StreamedResponse
+from marpack.serving.jobs import StreamAbortedError
 from marpack.serving.models import ModelState, ServedModel
 from marpack.serving.settings import GrpcSettings
 from marpack.torchserve.http import Part, Request, RequestError, Response
@@ -108,16 +108,15 @@ class GrpcServer:
         for name, (request, response) in SERVICES[service].items():
             kinds = STREAMS.get(name, ("unary", "unary"))
             classes = message_class(request, package), message_class(response, package)
-            operation = self._stream_predictions if kinds == ("unary", "stream") else self._answer
+            operation = self._stream if kinds == ("unary", "stream") else self._answer
             make = getattr(grpc, "{}_{}_rpc_method_handler".format(*kinds))
-            found[name] = make(partial(operation, f"/{service}/{name}", *classes))
+            found[name] = make(partial(self._call, f"/{service}/{name}", partial(operation, *classes)))
         return found
 
-    @asynccontextmanager
-    async def _exchange(self, target: str, context: Any) -> AsyncIterator[Exchange]:
-        """Check a call's token, count and log the call, and end it with the code of an error."""
+    async def _call(self, target: str, operation: Callable[..., Awaitable[Any]], data: Any, context: Any) -> Any:
+        """Check a call's token, make the call, count and log it; end it with the code of an error."""
         peer = unquote(context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")  # of "ipv4:HOST:PORT"
-        exchange, error = Exchange(_Head("gRPC", target, peer)), None
+        exchange, encoded, error = Exchange(_Head("gRPC", target, peer)), None, None
         exchange.route = target
         self._running.add(context)
         context.add_done_callback(self._running.discard)
@@ -125,7 +124,7 @@ class GrpcServer:
             if self._admission.tokens is not None:
                 given = [value for name, value in context.invocation_metadata() if name == "authorization"]
                 self._admission.check_token(given[0] if len(given) == 1 else None)
-            yield exchange
+            encoded = await operation(exchange, data, context)
         except asyncio.CancelledError:  # the client is gone, or its deadline has passed
             self._core.record(exchange, None)
             raise
@@ -141,18 +140,17 @@ class GrpcServer:
         self._core.record(exchange, response)
         if error:
             await context.abort(*_code_and_details(error, is_query=target.endswith(_QUERIES)))
+        return encoded
 
-    async def _answer(self, target: str, request: Any, response: Any, data: Any, context: Any) -> Any:
-        async with self._exchange(target, context) as exchange:
-            if not isinstance(data, bytes):  # a stream of requests
-                raise RequestError("sequences are not supported; call StreamPredictions", status=501, kind="")
-            message = await self._operate(target.rpartition("/")[2], exchange, request.FromString(data), response)
-            return message.SerializeToString()
+    async def _answer(self, request: Any, response: Any, exchange: Exchange, data: Any, _: Any) -> Any:
+        if not isinstance(data, bytes):  # a stream of requests
+            raise RequestError("sequences are not supported; call StreamPredictions", status=501, kind="")
+        return (await self._operate(exchange, request.FromString(data), response)).SerializeToString()
 
-    async def _operate(self, method: str, exchange: Exchange, request: Any, response: Any) -> Any:
+    async def _operate(self, exchange: Exchange, request: Any, response: Any) -> Any:
         """Return a method's response, of the class `response`; raise RequestError."""
         core = self._core
-        match method:
+        match exchange.head.target.rpartition("/")[2]:
             case "Predictions":
                 return response(prediction=await self._predict(exchange, request))
             case "ModelInfer":
@@ -174,27 +172,19 @@ class GrpcServer:
         raise RequestError(f"Method {exchange.head.target[1:]} is unimplemented", status=501, kind="")
 
     async def _infer(self, exchange: Exchange, request: Any, response: Any) -> Any:
-        is_large = request.ByteSize() > _LARGE
-        body = await asyncio.to_thread(request_json, request) if is_large else request_json(request)
+        body = await asyncio.to_thread(request_json, request) if request.ByteSize() > _LARGE else request_json(request)
         result = await self._predict(exchange, request, Part("body", body, "application/json"))
         convert = partial(infer_response, response, result, raw=bool(request.raw_input_contents))
         return await asyncio.to_thread(convert) if len(result) > _LARGE else convert()
 
     async def _predict(self, exchange: Exchange, request: Any, *parts: Part) -> bytes:
         reply = await self._submit(exchange, request, *parts)
-        if reply.stream is None:
-            return reply.response.body
-        return b"".join([piece async for piece in _pieces(reply.stream)])
+        return b"".join([piece async for piece in _pieces(reply)]) if reply.stream else reply.response.body
 
-    async def _stream_predictions(self, target: str, request: Any, response: Any, data: bytes, context: Any) -> None:
-        async with self._exchange(target, context) as exchange:
-            reply = await self._submit(exchange, request.FromString(data))
-            if reply.stream is None:
-                await context.write(response(prediction=reply.response.body).SerializeToString())
-                return
-            async with aclosing(_pieces(reply.stream)) as pieces:
-                async for piece in pieces:
-                    await context.write(response(prediction=piece).SerializeToString())
+    async def _stream(self, request: Any, response: Any, exchange: Exchange, data: bytes, context: Any) -> None:
+        async with aclosing(_pieces(await self._submit(exchange, request.FromString(data)))) as pieces:
+            async for piece in pieces:
+                await context.write(response(prediction=piece).SerializeToString())
 
     async def _submit(self, exchange: Exchange, request: Any, *parts: Part) -> Reply:
         """Send parts, or the inputs of a request, to its model; raise RequestError if that fails."""
@@ -232,14 +222,17 @@ class GrpcServer:
             await asyncio.sleep(_POLL)
 
 
-async def _pieces(stream: StreamedResponse) -> AsyncGenerator[bytes, None]:
+async def _pieces(reply: Reply) -> AsyncGenerator[bytes, None]:
+    if reply.stream is None:
+        yield reply.response.body
+        return
     try:
-        async for piece in stream.pieces():
+        async for piece in reply.stream.pieces():
             yield piece
     except StreamAbortedError:
         raise RequestError("Prediction failed", status=503, kind=_JOB) from None
     finally:
-        stream.leave()
+        reply.stream.leave()
 
 
 def _code_and_details(error: RequestError, *, is_query: bool) -> tuple[grpc.StatusCode, str]:
