@@ -362,7 +362,7 @@ def soak_abused(folder: Path, options: Namespace) -> bool:
 
 
 def scrape(folder: Path, options: Namespace) -> bool:
-    """Time scrapes of an idle server, and requests beside them."""
+    """Time scrapes of an idle server, and requests during scrapes."""
     body = body_of(folder, "noop")
     with (
         marpack([write_no_op(folder / "noop")], folder) as server,

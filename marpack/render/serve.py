@@ -29,7 +29,7 @@ from marpack.version import __version__
 
 SERVER_LOG = logging.getLogger("marpack.serving")
 _LOOP_LOG = logging.getLogger("asyncio")  # has the bugs that callbacks and connections meet
-# Characters in JSON that a terminal, or a reader of lines, may obey.
+# Control characters that JSON allows in strings.
 _CONTROL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _MAX_CAUSES = 8  # that the summary lists
 _MAX_KNOWN = 1000  # models whose latest error is kept

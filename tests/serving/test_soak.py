@@ -1,4 +1,4 @@
-"""`make soak ABUSE=1` for seconds: what it reports."""
+"""The report of `make soak ABUSE=1`, in seconds instead of minutes."""
 
 import re
 import subprocess
