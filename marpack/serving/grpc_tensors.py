@@ -14,7 +14,6 @@ from marpack.archive.protocol import quoted
 from marpack.errors import first_line
 from marpack.torchserve.http import RequestError
 
-_MAX_RANK = 32
 # The field of a datatype's elements, empty if they exist only raw, and numpy's type of the raw ones.
 _DATATYPES = {
     "BOOL": ("bool_contents", "?"),
@@ -73,7 +72,7 @@ def _shortest(elements: list[float]) -> list[Any]:
 
 
 def _raw_elements(name: str, tensor: Any, content: bytes) -> list[Any]:
-    if tensor.HasField("contents") or len(tensor.shape) > _MAX_RANK or min(tensor.shape, default=0) < 0:
+    if tensor.HasField("contents") or len(tensor.shape) > 32 or min(tensor.shape, default=0) < 0:
         raise RequestError(f"the input {name} has an invalid shape, or contents beside raw_input_contents", kind="")
     if tensor.datatype == "BYTES":
         elements: list[Any] = list(_split_bytes(name, content))
