@@ -17,10 +17,10 @@ from marpack.api.declaring import valid
 from marpack.api.options import BuildOptions, ExportOptions, InitOptions
 from marpack.api.session_options import CheckOptions
 from marpack.archive.staging import staged_folder
-from marpack.errors import MarpackError, UsageError, convert_os_errors
+from marpack.errors import MarpackError, UsageError, convert_os_errors, printable
 from marpack.exporting.image import render
 from marpack.migrating.deployment import Deployment
-from marpack.render.migrate import Migration, MovedModel, render_report
+from marpack.render.migrate import Migration, MovedModel
 
 if TYPE_CHECKING:
     from marpack.api.options import MigrateOptions
@@ -68,10 +68,11 @@ def migrate(options: MigrateOptions, bar: Bar) -> Migration:
             (folder / "config.properties").write_text("".join(lines), encoding="latin-1")
         if deployment.metrics is not None:
             shutil.copyfile(deployment.metrics, folder / "metrics.yaml")
-        words = {"environment": deployment.environment, "command": shlex.join(found.command)}
-        (folder / "marpack-serve.sh").write_bytes(render("marpack-serve.sh.j2", found=found, store=store, **words))
+        command, environment = shlex.join(found.command), deployment.environment
+        script = render("marpack-serve.sh.j2", found=found, store=store, command=command, environment=environment)
+        (folder / "marpack-serve.sh").write_bytes(script)
         (folder / "marpack-serve.sh").chmod(0o755)
-        (folder / "MIGRATION.md").write_bytes(render_report(found))
+        (folder / "MIGRATION.md").write_bytes(render("migration.md.j2", found=found, command=printable(command)))
     return found
 
 

@@ -83,7 +83,7 @@ class _MigrateArguments(Struct, frozen=True):
     source: Annotated[
         Name,
         Option(
-            "Model store, config.properties, Dockerfile, compose file, InferenceService, model.tar.gz, or their folder."
+            "Model store, config.properties, Dockerfile, compose file, manifest, script, model.tar.gz, or their folder."
         ),
     ]
 

@@ -146,9 +146,9 @@ def migrate(options: MigrateOptions, *, as_json: bool) -> None:
       marpack migrate deployment/ -o new --check    also run the models
       marpack migrate docker-compose.yaml --to kserve
 
-    SOURCE is a model store, a config.properties, a folder with both, a Dockerfile or compose file with a torchserve
-    --start line, a KServe InferenceService beside its storage folder, or a SageMaker model.tar.gz. marpack changes
-    nothing there, and runs nothing unless --check is given. It writes a project for each model, marpack-serve.sh,
+    SOURCE is a model store, a config.properties, a Dockerfile, compose file or script with a torchserve --start line, a
+    Kubernetes manifest, a SageMaker model.tar.gz, or a folder that contains one of these. marpack changes nothing
+    there, and runs nothing unless --check is given. It writes a project for each model, marpack-serve.sh,
     config.properties and MIGRATION.md, which lists every setting and every decision. Keys and passwords are not copied.
     The exit code is 1 if a model was not moved or failed, and 2 if SOURCE is not a deployment.
     """

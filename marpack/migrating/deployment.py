@@ -35,7 +35,9 @@ _COMMANDS = re.compile(
       torchserve\s+(?P<start>-{_ARGUMENT}{{0,2000}}+)
     | torch-model-archiver\s+(?P<archiver>{_ARGUMENT}{{0,2000}}+)
     | pip3?\s+install\s+(?P<install>{_ARGUMENT}{{0,2000}}+)
-    | (?:cp|mv)\s+(?P<copy>{_ARGUMENT}{{0,2000}}+)
+    | (?<![^\n])FROM\s+(?P<image>[^\n]*)
+    | (?<![^\n])ENV\s+(?P<env>{_ARGUMENT}{{0,2000}}+)
+    | (?:cp|mv|COPY|ADD)\s+(?P<copy>{_ARGUMENT}{{0,2000}}+)
     | (?:echo|printf)\s+(?P<text>{_ARGUMENT}{{0,200}}+)>>?\s*(?P<file>[^\s;&|]+)
     | (?P<name>(?!ExecStart|command)[A-Za-z_]\w{{0,99}}+)(?:\+=|[ \t]*[:?]?=[ \t]*)
       (?P<value>"[^"\n]*"|'[^'\n]*'|[^\s;&|"']*)
@@ -43,6 +45,7 @@ _COMMANDS = re.compile(
     )""",
     re.VERBOSE | re.MULTILINE,
 )
+_LIST = re.compile(r"^(\s*[A-Za-z]*(?: +--\S+)* *)\[(.*?)\]?\s*$", re.MULTILINE)  # of words: CMD ["torchserve"]
 _COMMENT = re.compile(r"""^((?:"[^"\n]*"|'[^'\n]*'|[^'"#\n]|(?<=\S)#)*)(?<!\S)#.*$""", re.MULTILINE)
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?[-=]([^}]*)|[^}]*)\}|\(?(\w+)\)?)")
 _SECRET = re.compile(
@@ -220,20 +223,18 @@ class Deployment:
         words, dotenv = ("storageUri", "torchserve"), path.parent / ".env"
         given = _pairs(read_text_file(dotenv).splitlines()) if dotenv.is_file() and self._is_inside(dotenv) else []
         for node in sorted(nodes, key=lambda each: [word not in json.dumps(each, default=str) for word in words]):
+            is_server = "torchserve" in f"{node.get('image')} {node.get('command')}"
+            if self.kind and not (self.kind == "compose file" and is_server):
+                continue
             if not self.kind:
                 self._reset()
                 self._texts = {name: text for each in maps for name, text in _pairs(each)}
                 self._variables = {name: value for name, value in given if not _SECRET.search(name)}
             model = node.get("pytorch", node.get("model"))
-            if not self.kind and isinstance(model, dict) and isinstance(model.get("storageUri"), str):
+            if isinstance(model, dict) and isinstance(model.get("storageUri"), str):
                 self._read_predictor(path, node, model)
-            elif ("image" in node or "build" in node) and self._is_next(node):
+            elif "image" in node or "build" in node:
                 self._read_container(path, node)
-
-    def _is_next(self, container: dict[str, Any]) -> bool:  # Any: YAML
-        """Return whether to read a container: any until one runs TorchServe, then only more of such services."""
-        is_server = "torchserve" in f"{container.get('image')} {container.get('command')}"
-        return not self.kind or (self.kind == "compose file" and is_server)
 
     def _read_predictor(self, path: Path, predictor: dict[str, Any], model: dict[str, Any]) -> None:  # Any: YAML
         """Read a predictor of KServe, whose storage is a folder beside the file."""
@@ -278,25 +279,12 @@ class Deployment:
             self.kind = "Kubernetes manifest" if "containerPort" in str(container) else "compose file"
 
     def _read_dockerfile(self, path: Path) -> None:
-        text, started = _join_lines(read_text_file(path, limit=_MAX_BYTES)), {"ENTRYPOINT": "", "CMD": ""}
-        for line in text.splitlines()[:_MAX_COMMANDS]:
-            keyword, _, rest = line.strip().partition(" ")
-            words = [self._expand(word) for word in _split(_command_text(rest))]
-            match keyword.upper():
-                case "FROM":
-                    self._note(path.name, "FROM", " ".join(words))
-                case "COPY" | "ADD":
-                    self._copy(words)
-                case "ENV" | "ARG":
-                    pairs = _pairs(words if "=" in words[0] else ["=".join(words[:2])])
-                    self._variables |= {name: value for name, value in pairs if value and not _SECRET.search(name)}
-                    self._note_environment(path.name, pairs if keyword.upper() == "ENV" else [])
-                case "RUN":
-                    self._follow(path.name, rest)
-                case "CMD" | "ENTRYPOINT":
-                    started[keyword.upper()] = rest
-        self._follow(path.name, *started.values())
-        self.kind = "Dockerfile" if "torchserve" in text and (self._copies or any(started.values())) else ""
+        text = _join_lines(read_text_file(path, limit=_MAX_BYTES))
+        text = re.sub(r"^\s*\w+ ", lambda found: found[0].strip().upper() + " ", text, flags=re.MULTILINE)
+        text = re.sub(r"^(ENTRYPOINT .*)\n+CMD ", r"\1 ", text, flags=re.MULTILINE)
+        if "torchserve" in text:
+            self._follow(path.name, text)
+            self.kind = "Dockerfile"
 
     def _read_script(self, path: Path) -> None:
         """Read a script, once: it may call itself."""
@@ -324,7 +312,7 @@ class Deployment:
 
     def _follow(self, origin: str, *parts: object) -> None:
         """Read the commands of a script, or of the command of a container."""
-        text = _join_lines(" ".join(map(_command_text, parts)))
+        text = _join_lines(" ".join(" ".join(map(str, _list(part))) for part in parts))
         for found in islice(_COMMANDS.finditer(text), _MAX_COMMANDS):
             kind, text = found.lastgroup, self._expand(found[found.lastgroup or 0])
             match kind:
@@ -332,8 +320,11 @@ class Deployment:
                     self._read_start(origin, text)
                 case "archiver":
                     self._read_archiver(_split(text))
-                case "install":
-                    self._note(origin, "pip install", text)
+                case "install" | "image":
+                    self._note(origin, "pip install" if kind == "install" else "FROM", text)
+                case "env":
+                    words = _split(text)
+                    self._note_environment(origin, _pairs(words if "=" in words[0] else ["=".join(words[:2])]))
                 case "copy":
                     self._copy(_split(text))
                 case "file":
@@ -535,7 +526,8 @@ def _has_end(path: PurePosixPath, end: PurePosixPath) -> bool:
 def _join_lines(text: str) -> str:
     """Return a script without comments, with continued lines on one line, and here-documents as echo commands."""
     lines, end, target = list[str](), "", ""
-    for line in re.sub(r"\\[ \t]*\r?\n", " ", _COMMENT.sub(r"\1", text)).splitlines():
+    text = re.sub(r"\\[ \t]*\r?\n", " ", _COMMENT.sub(r"\1", text))
+    for line in _LIST.sub(lambda found: found[1] + re.sub(r"[,\"']+", " ", found[2]), text).splitlines():
         begun = re.search(r"<<-?\s*['\"]?([A-Za-z_]\w*)", line)
         if end and line.strip() == end:
             end = ""
@@ -546,14 +538,6 @@ def _join_lines(text: str) -> str:
         else:
             lines.append(line)
     return "\n".join(lines)
-
-
-def _command_text(value: object) -> str:
-    """Return the text of a command, which may be a list, also as text."""
-    if isinstance(value, list):
-        return " ".join(map(str, value))
-    text = str(value or "").strip()
-    return re.sub(r"[\[\],\"']+", " ", text) if text.startswith("[") else text
 
 
 def _split(text: str) -> list[str]:

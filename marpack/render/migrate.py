@@ -1,12 +1,9 @@
-"""The result of `marpack migrate`: its page and its report for people, MIGRATION.md."""
+"""The result of `marpack migrate`, and its page."""
 
-import shlex
 from typing import Literal
 
 from msgspec import Struct
 
-from marpack.errors import printable
-from marpack.exporting.image import render
 from marpack.findings import Finding
 from marpack.migrating.deployment import Outcome, Setting
 from marpack.render.pages import Cell, Fact, Page, Row, Table
@@ -75,8 +72,3 @@ def migration_page(found: Migration) -> Page:
         ),
         tables=tuple(each for each in tables if each.rows),
     )
-
-
-def render_report(found: Migration) -> bytes:
-    """Return the text of MIGRATION.md."""
-    return render("migration.md.j2", found=found, command=printable(shlex.join(found.command)))
