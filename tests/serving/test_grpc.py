@@ -57,6 +57,8 @@ def handle(data, context):
         raise PredictionException("as asked", int(rest))
     elif command == "status":
         context.set_response_status(int(rest), "as asked")
+    elif command == "large":
+        return ["x" * int(rest)]
     elif command == "die":
         os._exit(3)
     elif command in {"stream", "break"}:
@@ -206,6 +208,14 @@ def test_an_error_has_torchserves_code_and_details(client: GrpcClient, given: tu
     assert (answer.code, answer.details) == PREDICTION_ERRORS[given]
     streamed = client.call("StreamPredictions", model_name=name, model_version=version, input={"data": text.encode()})
     assert streamed == answer
+
+
+@pytest.mark.parametrize("text", ["raise x", "code 409", "large 7000000"])
+def test_a_failed_job_has_the_code_of_its_status_over_http(server: Served, client: GrpcClient, text: str):
+    status, _, body = server.request("POST", "/predictions/probe", text.encode())
+    answer = client.predict(text)
+    assert answer.code == {409: "ABORTED", 500: "INTERNAL", 503: "UNAVAILABLE", 507: "INTERNAL"}[status]
+    assert answer.details == f"{json.loads(body)['message']}\n{JOBS}"
 
 
 def test_a_handlers_own_status_is_not_an_error(client: GrpcClient):
@@ -475,11 +485,25 @@ def test_grpc_is_off_without_a_setting(tmp_path: Path, given: tuple[str, int | N
     assert len([note for note in settings.notes() if "can reach" in note]) == expected
 
 
-@pytest.mark.parametrize("config", ["grpc_inference_port=7171\nenable_grpc_ssl=true"])
-def test_grpc_with_tls_prevents_the_start(tmp_path: Path, config: str):
+def test_the_environment_replaces_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TS_GRPC_INFERENCE_PORT", "7171")
+    assert _settings(tmp_path, "enable_envvars_config=true").grpc == GrpcSettings(Address("127.0.0.1", 7171))
+    assert _settings(tmp_path, "enable_envvars_config=false").grpc is None
+
+
+WRONG_SETTINGS = {
+    "grpc_inference_port=7171\nenable_grpc_ssl=true": "tls-not-supported",
+    "grpc_inference_port=70000": "invalid-integer",
+    "grpc_inference_port=-1": "invalid-integer",
+    "grpc_inference_max_connection_age_ms=0": "invalid-integer",
+}
+
+
+@pytest.mark.parametrize("config", WRONG_SETTINGS)
+def test_wrong_settings_prevent_the_start(tmp_path: Path, config: str):
     with pytest.raises(UsageError) as error:
         _settings(tmp_path, config)
-    assert error.value.code == "tls-not-supported"
+    assert error.value.code == WRONG_SETTINGS[config]
 
 
 def test_without_the_extra_the_option_is_refused_and_the_config_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
