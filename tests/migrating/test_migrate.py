@@ -106,6 +106,21 @@ def test_every_recorded_deployment_is_expected():
     assert sorted(path.name for path in DEPLOYMENTS.iterdir()) == sorted(EXPECTED)
 
 
+def test_grpc_is_kept_and_its_tls_needs_a_decision(tmp_path):
+    shutil.copytree(DEPLOYMENTS / "snapshot", tmp_path / "old")
+    with (tmp_path / "old" / "config.properties").open("a") as config:
+        config.write("\ngrpc_management_port=7071\nenable_grpc_ssl=true\n")
+    found = migrate(tmp_path / "old", tmp_path / "new")
+    outcomes = {each["name"]: each["outcome"] for each in found["settings"] if "grpc" in each["name"]}
+    assert outcomes == {
+        "grpc_inference_port": "kept",
+        "grpc_management_port": "no effect",
+        "enable_grpc_ssl": "needs a decision",
+    }
+    lines = (tmp_path / "new" / "config.properties").read_text().splitlines()
+    assert {"grpc_inference_port=7070", "enable_grpc_ssl=true"} <= set(lines)  # which prevents the start
+
+
 def test_a_snapshot_keeps_the_settings_and_the_default_of_its_versions(tmp_path):
     migrate(DEPLOYMENTS / "snapshot", tmp_path / "new")
     line = next(
