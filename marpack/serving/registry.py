@@ -29,7 +29,8 @@ class Registry:
             raise RequestError(message, status=409, kind="ConflictStatusException")
         versions[model.version] = model
         self._defaults.setdefault(model.name, model)
-        self._started |= {model.name} if model.loaded_at_start else set()
+        if model.loaded_at_start:
+            self._started.add(model.name)
 
     def find(self, name: str, version: str | None = None) -> ServedModel:
         """Return a version of a model, by default its default version; raise RequestError (404)."""
