@@ -221,7 +221,7 @@ def is_forked(worker: Worker) -> bool:
 
 
 def wait_for_end(*pids: int) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while any(map(runs, pids)):
         assert time.monotonic() < until
         time.sleep(0.02)

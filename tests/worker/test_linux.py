@@ -87,9 +87,9 @@ def started(folder: Path) -> dict[str, int]:
     return {name: int((pids / name).read_text()) for name in PROCESSES}
 
 
-def survivors(processes: dict[str, int], *, within: float) -> list[str]:
-    """Return which of some processes still run after some seconds, and end those."""
-    until = time.monotonic() + within
+def survivors(processes: dict[str, int]) -> list[str]:
+    """Return which of some processes still run after half a minute, and end those; by themselves they run longer."""
+    until = time.monotonic() + 30
     while (alive := [name for name, pid in processes.items() if runs(pid)]) and time.monotonic() < until:
         time.sleep(0.02)
     for name in alive:
@@ -102,7 +102,7 @@ def test_detached_processes_end_with_a_parent_that_is_killed(folder: Path, where
     with subprocess.Popen([sys.executable, "-c", PARENT, str(folder), where]) as parent:
         processes = started(folder)
         parent.kill()
-    assert survivors(processes, within=5) == []
+    assert survivors(processes) == []
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def test_detached_processes_end_with_a_worker_that_ends_early(folder: Path, word
         worker.submit(one(word))
         processes = started(folder)
         if word != "hang":
-            assert worker.process.ended(within=10)
+            assert worker.process.ended(within=30)
         assert worker.process.how_it_ended() == ending
         worker.kill()
-        assert survivors(processes, within=0.5) == []
+        assert survivors(processes) == []
 
 
 def test_a_supervisor_reaps_what_ends_and_detached_processes_end_when_the_worker_is_closed(folder: Path):
@@ -129,20 +129,20 @@ def test_a_supervisor_reaps_what_ends_and_detached_processes_end_when_the_worker
         processes = started(folder)
         assert processes["worker"] == worker.process.handler_pid != worker.process.pid
         os.kill(processes["daemon"], signal.SIGKILL)
-        until = time.monotonic() + 5
+        until = time.monotonic() + 30
         while Path(f"/proc/{processes['daemon']}").exists():  # a zombie still has its entry
             assert time.monotonic() < until
             time.sleep(0.02)
         assert not worker.process.ended()
-    assert survivors(processes, within=0.5) == []
+    assert survivors(processes) == []
 
 
 def test_a_supervisor_that_is_killed_takes_its_worker_along(folder: Path):
     with Worker.spawn() as worker:
         loaded = worker.load(Load(model_dir=str(folder)))
         os.kill(worker.process.pid, signal.SIGKILL)
-        assert survivors({"worker": loaded.pid}, within=5) == []
-        assert worker.process.ended(within=5)
+        assert survivors({"worker": loaded.pid}) == []
+        assert worker.process.ended(within=30)
 
 
 @pytest.mark.parametrize(("parent", "code"), [("os.getppid()", 7), ("os.getpid()", -signal.SIGKILL)])
@@ -203,4 +203,4 @@ def test_it_ends_with_its_parent_all_the_same(make_folder):
     folder = make_folder("import time\n\ndef handle(data, context):\n    time.sleep(60 if data else 0)\n")
     command = [sys.executable, "-c", ORPHAN, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert not survivors({"worker": int(done.stdout)}, within=10)
+    assert not survivors({"worker": int(done.stdout)})
