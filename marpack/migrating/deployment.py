@@ -260,7 +260,7 @@ class Deployment:
         build = container.get("build")
         build = build if isinstance(build, dict) else {"context": build or ""}
         dockerfile = path.parent / str(build.get("context", "")) / str(build.get("dockerfile", "Dockerfile"))
-        self._variables |= {name: self._expand(value) for name, value in _pairs(build.get("args"))}
+        self._variables |= {name: self._expand(value) for name, value in _pairs(build.get("args")) if value}
         if "build" in container and dockerfile.is_file() and self._is_inside(dockerfile):
             self._read_dockerfile(dockerfile)
         for volume in _list(container.get("volumes")):
@@ -295,8 +295,8 @@ class Deployment:
 
     def _note_environment(self, origin: str, pairs: Iterable[tuple[str, str]]) -> None:
         for name, value in pairs:
-            if _SECRET.search(name) or _SECRET_ADDRESS.search(value):
-                self._note(origin, name, "", "(secret)")
+            if not value or _SECRET.search(name) or _SECRET_ADDRESS.search(value):
+                self._note(origin, name, "", "(secret)" if value else "(unknown)")
                 continue
             is_exported = re.fullmatch(r"[A-Za-z_]\w*", name) and not _NOT_EXPORTED.fullmatch(name)
             self._note(origin, name, value, "(variable)" if is_exported else "(image)")
@@ -574,7 +574,7 @@ def _list(value: Any) -> list[Any]:  # Any: YAML
 def _pairs(value: Any) -> list[tuple[str, str]]:  # Any: YAML
     """Return the variables of an environment: a mapping, a list of NAME=VALUE, or a list of names and values."""
     if isinstance(value, dict):
-        return [(str(name), str(each)) for name, each in value.items()]
+        return [(str(name), "" if each is None else str(each)) for name, each in value.items()]
     dicts = [each if isinstance(each, dict) else {"name": str(each)} for each in _list(value)]
     texts = ["=".join(str(each[key]) for key in ("name", "value") if key in each) for each in dicts]
     return [(name, text) for name, _, text in (each.partition("=") for each in texts)]

@@ -637,3 +637,14 @@ def test_other_services_leave_no_traces(tmp_path):
     (source / "compose.yaml").write_text(json.dumps({"services": {"web": services["web"] | {"depends_on": []}}}))
     write(source, {"Dockerfile": f"FROM pytorch/torchserve\nCMD {START}"})
     assert Deployment(source).environment == {}
+
+
+def test_variables_without_a_value_are_not_exported(tmp_path):
+    """Their values come from the host, or from a secret of Kubernetes."""
+    env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "x", "key": "y"}}}, {"name": "B", "value": "1"}]
+    container = {"image": "pytorch/torchserve", "args": START.split(), "env": env, "ports": [{"containerPort": 80}]}
+    services = {"image": "pytorch/torchserve", "command": START, "environment": {"A": None, "B": 1}}
+    for text in ({"kind": "Pod", "spec": {"containers": [container]}}, {"services": {"x": services}}):
+        deployment = Deployment(write(tmp_path, {"compose.yaml": json.dumps(text)}))
+        assert deployment.environment == {"B": "1"}
+        assert "A" in {each.name for each in deployment.settings if each.outcome is Outcome.DECISION}
