@@ -11,7 +11,6 @@ from marpack.errors import UnsafeArchiveError
 SCRIPT = "code/inference.py"
 HANDLER = "sagemaker_handler.py"  # calls the functions of SCRIPT
 REQUIREMENTS = "code/requirements.txt"
-_NAME, _VERSION = "model", "1.0"  # of the model, in AWS's images
 _META = MANIFEST_NAME.partition("/")[0]
 
 
@@ -38,5 +37,6 @@ def missing_members(names: Collection[str], folders: Collection[str] = ()) -> di
         raise UnsafeArchiveError(what, hint="Rename the member.")
     check_member_names([*names, HANDLER, MANIFEST_NAME], folders)
     requirements = REQUIREMENTS if REQUIREMENTS in names else None
-    model = ManifestModel(name=_NAME, version=_VERSION, handler=HANDLER, requirements_file=requirements)
+    # In AWS's images, the name of every model is "model".
+    model = ManifestModel(name="model", version="1.0", handler=HANDLER, requirements_file=requirements)
     return {HANDLER: handler_source(), MANIFEST_NAME: Manifest(model=model).to_json()}

@@ -245,10 +245,9 @@ def pack(plan: Plan, progress: Progress | None = None) -> Built:
         with Copier() as copier, staged as place:
             if isinstance(place, Path):
                 writer: Writer = FolderWriter(place, copier)
-            elif plan.format is Format.TGZ:
-                writer = TarWriter(place, copier, root=f"{plan.manifest.model.name}/")
-            elif plan.format is Format.SAGEMAKER:
-                writer = TarWriter(place, copier, root="")
+            elif plan.format in {Format.TGZ, Format.SAGEMAKER}:
+                root = f"{plan.manifest.model.name}/" if plan.format is Format.TGZ else ""
+                writer = TarWriter(place, copier, root=root)
             else:
                 writer = ZipWriter(place, copier)
             digest, count = _write(plan, writer, progress)

@@ -49,9 +49,6 @@ _OTHER_MODELS = {
 }  # fmt: skip
 _POOLINGS = frozenset({"cls", "mean", "max", "lasttoken"})
 _TAGS: dict[object, Task] = {task: task for task in get_args(Task)} | {"sentence-similarity": "feature-extraction"}
-
-
-_PICTURES: Task = "image-classification"
 _SPEECH: Task = "automatic-speech-recognition"
 
 
@@ -70,7 +67,7 @@ _HEADS = (
     _Head("ForQuestionAnswering(Simple)?", "question-answering", "AutoModelForQuestionAnswering"),
     _Head("ForMaskedLM|BertForPreTraining", "fill-mask", "AutoModelForMaskedLM"),
     _Head("ForCausalLM|LMHeadModel", "text-generation", "AutoModelForCausalLM"),
-    _Head("ForImageClassification(WithTeacher)?", _PICTURES, "AutoModelForImageClassification", "AutoImageProcessor"),
+    _Head("ForImageClassification.*", "image-classification", "AutoModelForImageClassification", "AutoImageProcessor"),
     _Head("ForCTC", _SPEECH, "AutoModelForCTC", "AutoFeatureExtractor"),
     _Head("(Whisper|Moonshine)For.*", _SPEECH, "AutoModelForSpeechSeq2Seq", "AutoFeatureExtractor"),
     _Head("(?<!EncoderDecoder)(?<!CLIP)Model", "feature-extraction", "AutoModel"),
