@@ -20,13 +20,13 @@ class Handler(BaseHandler):
 
     def handle(self, data, context):
         """Return the response to each request of a batch."""
-        kinds = [context.get_request_header(index, "Content-Type") or "" for index in range(len(data))]
-        return [self.endpoint(read_request(row, kind)) for row, kind in zip(data, kinds, strict=True)]
+        headers = [context.get_all_request_header(index) for index in range(len(data))]
+        return [self.endpoint(read_request(*each)) for each in zip(data, headers, strict=True)]
 
 
-def read_request(row, content_type):
+def read_request(row, headers):
     """Return a request as Inference Endpoints pass it: JSON's object, otherwise a dict with the body as "inputs"."""
-    body = row.get("data") or row.get("body")
-    if content_type.startswith("image/"):
+    body, lower = row.get("data") or row.get("body"), {name.lower(): value for name, value in headers.items()}
+    if lower.get("content-type", "").startswith("image/"):
         body = Image.open(io.BytesIO(body))
     return body if isinstance(body, dict) else {"inputs": body}
