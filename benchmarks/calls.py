@@ -3,7 +3,7 @@
     python -m benchmarks.calls echo GRPC_PORT HTTP_PORT
     python -m benchmarks.calls load GRPC_PORT SECONDS
 
-echo: a grpc.aio server, and marpack's HTTP front without models; both return what they get. load: predictions as fast
+echo: a grpc.aio server, and marpack's HTTP front without models; both return the body of a request. load: predictions as fast
 as responses come; prints their number.
 """
 

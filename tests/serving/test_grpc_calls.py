@@ -25,7 +25,7 @@ def _marks(name: str) -> list[pytest.MarkDecorator]:
     return [*occasion, *([pytest.mark.xfail(reason=ServerDifference[known].behavior, strict=True)] if known else [])]
 
 
-def _asked() -> list[Any]:
+def _live_calls() -> list[Any]:
     """Return the calls to a real server: with MARPACK_COMPARE=all also those that need seconds or another server."""
     every = os.environ.get("MARPACK_COMPARE") == "all"
     asked = {name: (scene, rpc) for name, (scene, rpc) in CALLS.items() if scene.name == "server" and not rpc.settled}
@@ -62,6 +62,6 @@ def test_answers_as_the_server_did(scene: Scene, rpc: Rpc, ours: SceneServers):
 
 @pytest.mark.nightly  # TorchServe takes seconds to start
 @pytest.mark.conformance
-@pytest.mark.parametrize(("scene", "rpc"), _asked())
+@pytest.mark.parametrize(("scene", "rpc"), _live_calls())
 def test_the_server_still_answers_so(scene: Scene, rpc: Rpc, theirs: SceneServers):
     assert have(rpc, theirs.server_of(scene)) == load()[scene.name][rpc.name]
