@@ -3,8 +3,8 @@
     python -m benchmarks.calls echo GRPC_PORT HTTP_PORT
     python -m benchmarks.calls load GRPC_PORT SECONDS
 
-echo: a grpc.aio server, and marpack's HTTP front without models; both return the body of a request. load: predictions as fast
-as responses come; prints their number.
+echo: a grpc.aio server, and marpack's HTTP front without models; both return the body of a request. load: predictions
+as fast as responses come; prints their number.
 """
 
 import asyncio
