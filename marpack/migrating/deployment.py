@@ -261,7 +261,10 @@ class Deployment:
         build = build if isinstance(build, dict) else {"context": build or ""}
         dockerfile = path.parent / str(build.get("context", "")) / str(build.get("dockerfile", "Dockerfile"))
         self._variables |= {name: self._expand(value) for name, value in _pairs(build.get("args")) if value}
-        if "build" in container and dockerfile.is_file() and self._is_inside(dockerfile):
+        if "build" in container and dockerfile.is_file():
+            if not self._is_inside(dockerfile):
+                what = f"the build context {build.get('context')} is outside the folder of the file"
+                raise NotDeploymentError(what, where=str(path), hint="Migrate the folder that contains both.")
             self._read_dockerfile(dockerfile)
         for volume in _list(container.get("volumes")):
             given = volume if isinstance(volume, dict) else dict(zip(_VOLUME, str(volume).split(":"), strict=False))

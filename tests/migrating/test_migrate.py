@@ -648,3 +648,12 @@ def test_variables_without_a_value_are_not_exported(tmp_path):
         deployment = Deployment(write(tmp_path, {"compose.yaml": json.dumps(text)}))
         assert deployment.environment == {"B": "1"}
         assert "A" in {each.name for each in deployment.settings if each.outcome is Outcome.DECISION}
+
+
+def test_a_build_context_outside_the_source_is_refused(tmp_path):
+    write(tmp_path, {"x.Dockerfile": f"FROM pytorch/torchserve\nENV A=1\nCMD {START}"})
+    compose = "services: {a: {build: {context: .., dockerfile: x.Dockerfile}}}"
+    source = write(tmp_path / "old", {"compose.yaml": compose}) / "compose.yaml"
+    refused = invoke("migrate", str(source), "-o", str(tmp_path / "new"), code=2)
+    assert (refused.cause, "outside" in str(refused.error)) == ("not-a-deployment", True)
+    assert Deployment(tmp_path).environment == {"A": "1"}
