@@ -68,9 +68,13 @@ def python_api() -> str:
     parts += [
         "## Functions",
         "### Shared arguments",
-        "Several functions have these arguments, and only name them below:",
+        (
+            "Several functions have these arguments. `source` is an archive, a project or an address, by default the"
+            " project in the current folder. The [options of the same names](commands.md) explain the others. Sizes"
+            " are in bytes, and times in seconds."
+        ),
+        "\n".join(f"- `{parameter}`" for parameter in shared),
     ]
-    parts.append("\n".join(f"- `{parameter}`: {escaped(text)}" for parameter, text in shared.items()))
     for name, made in operations.items():
         parts += function(name, made, shared)
         if made is marpack.build:
