@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "marpack"
-BOUNDS = {"modules": 185, "lines": 49_600, "longest function": 60, "look-ups": 0}
+BOUNDS = {"modules": 188, "lines": 50_000, "longest function": 60, "look-ups": 0}
 _LOOK_UP = re.compile(r"\boptions\[[\"']")
 
 
