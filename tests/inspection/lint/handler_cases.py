@@ -70,7 +70,7 @@ COUNTING = [
     Case("derived-by-module-in-vain", {"handler.py": "import other\nclass Mine(other.Handler): pass\n",
          "other.py": CLASS.replace("handle", "handel")}, ("E handler-method-missing handler.py:2",)),
     Case("derived-in-vain", {"handler.py": "from other import Handler\nclass Mine(Handler): pass\n",
-         "other.py": CLASS.replace("initialize", "initialize")}, ("E handler-method-missing handler.py:2",)),
+         "other.py": CLASS.replace("initialize", "initialyze")}, ("E handler-method-missing handler.py:2",)),
     Case("derived-as-a-diamond", {"handler.py": "from other import B, C\nclass H(B, C): pass\n",
          "other.py": f"{CLASS}class B(Handler): pass\nclass C(Handler):\n    def handle(self, data): return [1]\n"},
          ("E handler-signature other.py:9",)),
