@@ -1,6 +1,6 @@
 """The models, labels and samples that the templates of `marpack init` bring along, so that a scaffold works as it is.
 
-None is trained: each is written down, tells a handful of plain colors or words apart, and is a few kilobytes large.
+None is trained: each is written down, tells a handful of plain colours or words apart, and is a few kilobytes large.
 From the repository's root: python -m tools.toy_models [FOLDER]
 """
 
@@ -16,7 +16,7 @@ from torch import nn
 from examples.exporting import make_deterministic, save_onnx, save_torchscript
 
 TEMPLATES = Path(__file__).parents[1] / "templates" / "init"
-COLORS = {
+COLOURS = {
     "black": (0, 0, 0),
     "white": (255, 255, 255),
     "red": (230, 30, 30),
@@ -31,30 +31,30 @@ good great lovely wonderful excellent happy love best delicious friendly perfect
 BAD = """
 bad awful terrible horrible poor sad hate worst cold rude broken boring slow dirty never
 """
-SHARPNESS = 25.0  # how fast a color's probability falls with its distance
+SHARPNESS = 25.0  # how fast a colour's probability falls with its distance
 MEAN, DEVIATION = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])  # ImageNet's
 
 
 class Nearest(nn.Module):
-    """Colors `[…, 3]` in 0…1 to logits `[…, K]`: the nearer a color is to the k-th, the higher the k-th logit."""
+    """Colours `[…, 3]` in 0…1 to logits `[…, K]`: the nearer a colour is to the k-th, the higher the k-th logit."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         super().__init__()
-        colors = torch.tensor([COLORS[name] for name in names]) / 255
+        colours = torch.tensor([COLOURS[name] for name in names]) / 255
         self.linear = nn.Linear(3, len(names))
-        self.linear.weight = nn.Parameter(2 * SHARPNESS * colors)
-        self.linear.bias = nn.Parameter(-SHARPNESS * (colors**2).sum(1))
+        self.linear.weight = nn.Parameter(2 * SHARPNESS * colours)
+        self.linear.bias = nn.Parameter(-SHARPNESS * (colours**2).sum(1))
 
-    def forward(self, colors: torch.Tensor) -> torch.Tensor:
-        return self.linear(colors)
+    def forward(self, colours: torch.Tensor) -> torch.Tensor:
+        return self.linear(colours)
 
 
-class PictureColor(nn.Module):
-    """Pictures `[N, 3, H, W]`, normalized as for ImageNet, to logits `[N, K]` of their mean color."""
+class PictureColour(nn.Module):
+    """Pictures `[N, 3, H, W]`, normalised as for ImageNet, to logits `[N, K]` of their mean colour."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.nearest = Nearest(tuple(COLORS))
+        self.nearest = Nearest(tuple(COLOURS))
         self.register_buffer("mean", MEAN)
         self.register_buffer("deviation", DEVIATION)
 
@@ -62,8 +62,8 @@ class PictureColor(nn.Module):
         return self.nearest(pictures.mean([2, 3]) * self.deviation + self.mean)
 
 
-class PixelColors(nn.Module):
-    """Pictures `[N, 3, H, W]`, normalized as for ImageNet, to `{"out": logits [N, K, H, W]}`."""
+class PixelColours(nn.Module):
+    """Pictures `[N, 3, H, W]`, normalised as for ImageNet, to `{"out": logits [N, K, H, W]}`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,12 +72,12 @@ class PixelColors(nn.Module):
         self.register_buffer("deviation", DEVIATION)
 
     def forward(self, pictures: torch.Tensor) -> dict[str, torch.Tensor]:
-        colors = pictures.permute(0, 2, 3, 1) * self.deviation + self.mean
-        return {"out": self.nearest(colors).permute(0, 3, 1, 2)}
+        colours = pictures.permute(0, 2, 3, 1) * self.deviation + self.mean
+        return {"out": self.nearest(colours).permute(0, 3, 1, 2)}
 
 
-class ColoredAreas(nn.Module):
-    """Pictures `[N, 3, H, W]` in 0…1 to `{boxes, labels, scores}` each: one box around all there is of a color."""
+class ColouredAreas(nn.Module):
+    """Pictures `[N, 3, H, W]` in 0…1 to `{boxes, labels, scores}` each: one box around all there is of a colour."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,15 +125,15 @@ def main(folder: Path = TEMPLATES) -> None:
     write_detector(folder / "object_detector")
     write_text_classifier(folder / "text_classifier")
     for name in ("custom", "function", "streaming"):
-        save_torchscript(Nearest(tuple(COLORS)), made(folder / name) / "model.pt")
-        write_labels(folder / name, tuple(COLORS))
+        save_torchscript(Nearest(tuple(COLOURS)), made(folder / name) / "model.pt")
+        write_labels(folder / name, tuple(COLOURS))
     # Stand-ins for authors' own models, until they bring inputs of their own.
     Image.linear_gradient("L").resize((28, 28)).save(folder / "gray.png")
-    Image.new("RGB", (64, 48), COLORS["red"]).save(folder / "red.png")
+    Image.new("RGB", (64, 48), COLOURS["red"]).save(folder / "red.png")
     example = torch.zeros(2, 3)
     model = made(folder / "onnx") / "model.onnx"
-    save_onnx(Nearest(tuple(COLORS)), example, model, input_name="colors", output_name="logits")
-    write_labels(folder / "onnx", tuple(COLORS))
+    save_onnx(Nearest(tuple(COLOURS)), example, model, input_name="colours", output_name="logits")
+    write_labels(folder / "onnx", tuple(COLOURS))
     for name in ("custom", "function", "onnx"):
         write_json(folder / name / "samples" / "red.json", [0.9, 0.1, 0.1])
     write_json(folder / "streaming" / "samples" / "three.json", [[0.9, 0.1, 0.1], [0.1, 0.7, 0.2], [1, 1, 1]])
@@ -145,19 +145,19 @@ def made(folder: Path) -> Path:
 
 
 def write_classifier(folder: Path) -> None:
-    save_torchscript(PictureColor(), made(folder) / "model.pt")
-    write_labels(folder, tuple(COLORS))
-    Image.new("RGB", (64, 48), COLORS["red"]).save(folder / "samples" / "red.png")
+    save_torchscript(PictureColour(), made(folder) / "model.pt")
+    write_labels(folder, tuple(COLOURS))
+    Image.new("RGB", (64, 48), COLOURS["red"]).save(folder / "samples" / "red.png")
 
 
 def write_segmenter(folder: Path) -> None:
-    save_torchscript(PixelColors(), made(folder) / "model.pt")
+    save_torchscript(PixelColours(), made(folder) / "model.pt")
     write_labels(folder, SEEN)
     scene().save(folder / "samples" / "scene.png")
 
 
 def write_detector(folder: Path) -> None:
-    save_torchscript(ColoredAreas(), made(folder) / "model.pt")
+    save_torchscript(ColouredAreas(), made(folder) / "model.pt")
     write_labels(folder, SEEN)
     scene().save(folder / "samples" / "scene.png")
 
@@ -173,10 +173,10 @@ def write_text_classifier(folder: Path) -> None:
 
 def scene() -> Image.Image:
     """Return a white picture with a red and a blue area."""
-    picture = Image.new("RGB", (96, 64), COLORS["white"])
+    picture = Image.new("RGB", (96, 64), COLOURS["white"])
     draw = ImageDraw.Draw(picture)
-    draw.rectangle((10, 8, 39, 47), fill=COLORS["red"])
-    draw.rectangle((56, 20, 85, 55), fill=COLORS["blue"])
+    draw.rectangle((10, 8, 39, 47), fill=COLOURS["red"])
+    draw.rectangle((56, 20, 85, 55), fill=COLOURS["blue"])
     return picture
 
 
