@@ -1,12 +1,13 @@
 """SageMaker's layout: a model's files and `code/inference.py`, without the manifest and the handler of an archive."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.protocol import MANIFEST_NAME, check_member_names, folded
-from marpack.errors import UnsafeArchiveError
+from marpack.errors import ArchiveError, UnsafeArchiveError
 
 SCRIPT = "code/inference.py"
 HANDLER = "sagemaker_handler.py"  # calls the functions of SCRIPT
@@ -18,6 +19,20 @@ _META = MANIFEST_NAME.partition("/")[0]
 def handler_source() -> bytes:
     """Return the content of HANDLER."""
     return (Path(__file__).parents[1] / "worker" / "handlers" / "sagemaker.py").read_bytes()
+
+
+def has_adapter(handler: str, open_member: Callable[[str], BinaryIO]) -> bool:
+    """Return whether an archive's handler is HANDLER, byte for byte; another file of that name is the author's.
+
+    `open_member` raises KeyError for an unknown name, OSError or ArchiveError for a member that cannot be read.
+    """
+    if handler != HANDLER:
+        return False
+    try:
+        with open_member(HANDLER) as file:
+            return file.read(len(handler_source()) + 1) == handler_source()
+    except (KeyError, OSError, ArchiveError):
+        return False
 
 
 def is_sagemaker_folder(folder: Path) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from marpack import finding_codes as codes
-from marpack.archive.sagemaker import HANDLER as SAGEMAKER_HANDLER
+from marpack.archive.sagemaker import has_adapter
 from marpack.errors import pluralize
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate, compiles
@@ -158,8 +158,8 @@ def check_body_forms(candidate: Candidate) -> CheckOutcome:
     A form that the handler refuses is not accepted. That is a problem only if the handler's own code breaks there.
     """
     runner = candidate.sample_runner
-    if candidate.archive.manifest.model.handler == SAGEMAKER_HANDLER:
-        return skip("SageMaker's functions choose their response by the content type")
+    if has_adapter(candidate.archive.manifest.model.handler, candidate.archive.open):
+        return skip("SageMaker sends each request as a raw body")
     if not runner.comparable:
         return skip(_VARYING if runner.successful else _NO_RESPONSE)
     bodies = [sample for sample in runner.comparable if [part.name for part in sample.request.parts] == ["body"]]

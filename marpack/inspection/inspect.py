@@ -187,7 +187,8 @@ def _member_facts(archive: Archive, index: Index, sums: dict[str, str | Finding]
 def handler_facts(archive: Archive) -> HandlerFacts:
     """Return the entry point that the server finds, as far as the source shows it."""
     facts = HandlerFacts(entry_point=archive.manifest.model.handler)
-    classes = Classes(Files(archive.entries, partial(open_text, archive), search_path(archive.manifest)))
+    open_member = partial(open_text, archive)
+    classes = Classes(Files(archive.entries, open_member, search_path(archive.manifest, open_member)))
     try:
         entry = find_entry(classes, archive.manifest)
         facts = replace(facts, file=entry.member)

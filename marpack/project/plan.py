@@ -67,6 +67,10 @@ class PlannedMember(Struct, frozen=True):
         """The bytes of the content; raises BuildError for an unreadable file."""
         return len(self.source) if isinstance(self.source, bytes) else _stat(self.source).st_size
 
+    def open(self) -> BinaryIO:
+        """Open the content; raises OSError for an unreadable file."""
+        return BytesIO(self.source) if isinstance(self.source, bytes) else self.source.open("rb")
+
 
 class Plan(Struct, frozen=True, kw_only=True):
     """Everything that writing needs, without problems."""
@@ -138,9 +142,10 @@ def check_output(plan: Plan) -> None:
     Raises OutputExistsError if it exists and may not be replaced, ProjectError if an archive cannot be there.
     """
     output, is_model_folder, what = plan.output, plan.format is Format.NO_ARCHIVE, None
-    is_script_packed = any(member.name == sagemaker.SCRIPT for member in plan.members)
-    if plan.format is Format.SAGEMAKER and not (is_script_packed and plan.manifest.model.handler == sagemaker.HANDLER):
-        message = f"the format sagemaker requires {sagemaker.SCRIPT} and the handler {sagemaker.HANDLER}"
+    files = {member.name: member for member in plan.members}
+    has_adapter = sagemaker.has_adapter(plan.manifest.model.handler, lambda name: files[name].open())
+    if plan.format is Format.SAGEMAKER and not (sagemaker.SCRIPT in files and has_adapter):
+        message = f"the format sagemaker requires {sagemaker.SCRIPT} and the unchanged handler {sagemaker.HANDLER}"
         raise ProjectError(message, where=str(output), hint="To begin with both: marpack init --from model.tar.gz")
     blocker = next((parent for parent in output.parents if parent.exists()), None)
     if blocker is not None and not blocker.is_dir():

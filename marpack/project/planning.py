@@ -1,7 +1,6 @@
 """A project, or the original archiver's flags → the frozen Plan of an archive, every problem of it found."""
 
 import ast
-import io
 import os
 import re
 import sys
@@ -342,11 +341,10 @@ class _PlanView:
     """A plan's members by name (the MemberView of `marpack.inspection.lint`)."""
 
     def __init__(self, plan: Plan) -> None:
-        self.entries = {member.name: member.source for member in plan.members}
+        self.entries = {member.name: member for member in plan.members}
 
     def open(self, name: str) -> BinaryIO:
-        source = self.entries[name]
-        return io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+        return self.entries[name].open()
 
 
 def _author_place(where: str | None, places: Mapping[str, str]) -> str | None:

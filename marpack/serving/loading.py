@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from marpack.archive.addresses import is_http, is_public, public_address
 from marpack.archive.cache import Cache, fetch_whole
 from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm, Limits, quoted
-from marpack.archive.sagemaker import HANDLER
+from marpack.archive.sagemaker import has_adapter
 from marpack.errors import ArchiveError, ExitCode, UsageError, describe_os_error
 from marpack.finding_codes import PROGRAM
 from marpack.findings import Finding, Severity
@@ -328,8 +328,9 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
         timeouts = ModelTuning(response_timeout=tuning.response_timeout, startup_timeout=tuning.startup_timeout)
         workers = ModelTuning(min_workers=tuning.min_workers, max_workers=tuning.max_workers)
         batching = ModelTuning(batch_size=tuning.batch_size, max_batch_delay=tuning.max_batch_delay)
+        is_sagemaker = has_adapter(model.handler, prepared.archive.open)
         # Each replaces the settings before it, in TorchServe's order.
-        settings = self.settings.with_tuning(self.sagemaker() if model.handler == HANDLER else _NO_TUNING)
+        settings = self.settings.with_tuning(self.sagemaker() if is_sagemaker else _NO_TUNING)
         settings = settings.with_tuning(timeouts).with_tuning(properties).with_tuning(workers)
         settings = settings.with_config(config).with_tuning(self.overrides).with_tuning(batching)
         return ModelPlan(

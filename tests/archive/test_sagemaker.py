@@ -201,6 +201,17 @@ def test_preflight_reads_the_script(tmp_path):
     assert not [code for code, _ in own if code.startswith("import-")]
 
 
+def test_preflight_reads_a_handler_of_the_same_name(make_mar):
+    own = "import no_such_package_anywhere\n\n\ndef handle(data, context):\n    return torhc\n"
+    files = {HANDLER: own, SCRIPT: "def model_fn(folder): ...\n"}
+    with open_archive(make_mar("", files=files, entry=HANDLER)) as archive:
+        found = inspect(archive, static_checks=True)
+    assert found.handler is not None
+    assert found.handler.file == HANDLER
+    codes = {(each.code, (each.where or "").rpartition("!")[2]) for each in found.findings}
+    assert {("import-unlisted", f"{HANDLER}:1"), ("undefined-name", f"{HANDLER}:5")} <= codes
+
+
 def test_a_script_that_fails_to_import_is_named(tmp_path):
     path = model_tar(tmp_path / "model.tar.gz", {SCRIPT: b"import torch\nimport no_such_package_anywhere\n"})
     done = invoke("run", str(path), "--data", "[1]", "--json", code=ExitCode.HANDLER)

@@ -12,6 +12,8 @@ from days import by_day
 from gate.archives import BASE_HANDLER, HANDLER, archive, examine, failures, found, shapes
 
 from marpack.archive.reader import open_archive
+from marpack.archive.sagemaker import HANDLER as ADAPTER
+from marpack.archive.sagemaker import SCRIPT, handler_source
 from marpack.gate.candidate import Candidate, CheckOptions, compiles
 from marpack.gate.check import select_checks
 from marpack.gate.responses import (
@@ -290,6 +292,16 @@ def test_broken_code_in_another_form_is_a_finding_and_a_refusal_is_shown(
 def test_a_form_is_tried_with_every_sample(tmp_path: Path, old: str, new: str, codes: list[str]):
     report = examine(archive(tmp_path / "p", HANDLER.replace(old, new)), choice=select_checks(["body-forms"]))
     assert failures(report) == {"body-forms": codes}
+
+
+@pytest.mark.parametrize("is_adapter", [False, True])
+def test_only_the_adapter_itself_is_not_sent_other_forms(tmp_path: Path, is_adapter: bool):
+    odd = HANDLER.replace("self.text_of(row", "self.text_of(absent if 'data' in row else row")
+    script = "def model_fn(folder): ...\n\n\ndef transform_fn(model, body, kind, accept): return body\n"
+    files = {ADAPTER: handler_source() if is_adapter else odd, SCRIPT: script}
+    report = examine(archive(tmp_path / "p", files=files, entry=ADAPTER), choice=select_checks(["body-forms"]))
+    assert failures(report).get("body-forms", []) == ([] if is_adapter else ["form-breaks"] * 2)
+    assert found(report, "body-forms").verdict == ("skipped" if is_adapter else "failed")
 
 
 def test_an_exception_behind_the_expected_status_is_a_finding(tmp_path: Path):

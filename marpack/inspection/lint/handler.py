@@ -2,10 +2,11 @@
 
 import ast
 import builtins
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import islice
 from pathlib import PurePosixPath
+from typing import BinaryIO
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -250,9 +251,9 @@ class Entry(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
-def search_path(manifest: Manifest) -> tuple[str, ...]:
+def search_path(manifest: Manifest, open_member: Callable[[str], BinaryIO]) -> tuple[str, ...]:
     """Return the folders of the archive that the worker's search path begins with."""
-    if manifest.model.handler == sagemaker.HANDLER:
+    if sagemaker.has_adapter(manifest.model.handler, open_member):
         return f"{PurePosixPath(sagemaker.SCRIPT).parent}/", ""
     folder = HandlerName.parse(manifest.model.handler).folder
     return ("",) if folder is None else (f"{folder}/", "")
@@ -260,7 +261,7 @@ def search_path(manifest: Manifest) -> tuple[str, ...]:
 
 def find_entry(classes: Classes, manifest: Manifest) -> Entry:
     """Find the handler of a manifest among the members and the built-ins; in SageMaker's layout, the script."""
-    is_sagemaker = manifest.model.handler == sagemaker.HANDLER
+    is_sagemaker = sagemaker.has_adapter(manifest.model.handler, classes.files.open)
     handler = PurePosixPath(sagemaker.SCRIPT).name if is_sagemaker else manifest.model.handler
     files, name = classes.files, HandlerName.parse(handler)
     dotted = name.module

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from marpack import finding_codes as codes
 from marpack.archive.manifest import Manifest
-from marpack.archive.sagemaker import HANDLER, REQUIREMENTS
+from marpack.archive.sagemaker import REQUIREMENTS, has_adapter
 from marpack.errors import did_you_mean
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.handler import LintContext
@@ -215,7 +215,8 @@ def _unlisted(context: LintContext, site: ImportSite, top: str) -> Finding:
     hint = did_you_mean(top, [] if is_known(top) else sorted(packed), 0.7)
     if hint is None:
         yours = "." if is_known(top) else "; if it is a file of yours, pack it."
-        file = context.requirements.file or (REQUIREMENTS if context.manifest.model.handler == HANDLER else None)
+        is_sagemaker = has_adapter(context.manifest.model.handler, context.files.open)
+        file = context.requirements.file or (REQUIREMENTS if is_sagemaker else None)
         listing = f"to {file}" if file else "in a requirements.txt, named by requirements: or --requirements-file"
         hint = f"{'Add' if file else 'List'} {distribution} {listing}{yours}"
     severity = Severity.WARNING if site.severity is Severity.ERROR else Severity.NOTE

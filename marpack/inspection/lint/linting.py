@@ -72,7 +72,7 @@ def lint(
     Problems of `vendored` packages are left out. Never raises for the members' content; a member that cannot be read
     is a finding.
     """
-    files = Files(view.entries, view.open, search_path(manifest))
+    files = Files(view.entries, view.open, search_path(manifest, view.open))
     classes = Classes(files)
     config, requirements = read_config(files, manifest), read_required(files, manifest)
     try:

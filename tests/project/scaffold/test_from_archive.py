@@ -179,6 +179,10 @@ def test_sagemaker_s_layout_becomes_a_project_and_comes_back(tmp_path):
     with tarfile.open(back.path) as archive:
         found = {each.name: archive.extractfile(each).read() for each in archive}
     assert found == files
+    (tmp_path / "out" / "sagemaker_handler.py").write_bytes(handler_source() + b"# changed\n")
+    with pytest.raises(ProjectError):  # AWS's images would run without the change
+        marpack.build(tmp_path / "out", archive_format="sagemaker", force=True)
+    (tmp_path / "out" / "sagemaker_handler.py").write_bytes(handler_source())
     again = marpack.build(tmp_path / "out", archive_format="sagemaker")
     assert again.content_digest == back.content_digest
     reclaimed(Path(back.path), tmp_path / "again")
