@@ -65,14 +65,14 @@ def decompress(data: ByteSource, limits: Limits, spool: Spool) -> None:
         try:
             block: bytes = inflater.decompress(pending, _PIECE)
         except _InflateError as error:
-            raise DamagedArchiveError(f"the gzip stream cannot be inflated: {error}") from None
+            raise DamagedArchiveError(f"the gzip stream cannot be decompressed: {error}") from None
         if not pending and not block and not inflater.eof:
             raise DamagedArchiveError("the gzip stream is truncated")
         size = spool.size + len(block)
         if size > limits.total + limits.allowance:
-            raise LimitExceededError(f"the gzip stream holds more than {limits.total} bytes")
+            raise LimitExceededError(f"the archive's content is larger than {limits.total} bytes")
         if limits.expands_too_much(size, data.size):
-            raise LimitExceededError(f"the gzip stream expands {data.size} bytes more than {limits.ratio} times")
+            raise LimitExceededError(f"the archive's content is more than {limits.ratio} times larger than its file")
         spool.write(block)
     rest = inflater.unused_data + data.read_at(place, min(_READ, data.size - place))
     if place + _READ < data.size or rest.lstrip(b"\0"):
@@ -113,7 +113,7 @@ def read_records(spool: Spool, limits: Limits) -> list[Record]:
             raise DamagedArchiveError("the tar ends in the middle of a member")
         place += size + -size % tarfile.BLOCKSIZE
     if pax or long_name is not None:
-        raise DamagedArchiveError("the tar ends after a name without its member")
+        raise DamagedArchiveError("the tar ends with a header that has no member")
     if any(bytes(rest).lstrip(b"\0") for rest in spool.blocks(place, spool.size - place)):
         raise UnsafeArchiveError("there are bytes after the archive's last record")
     return found

@@ -241,11 +241,9 @@ def _read_central(data: ByteSource, limits: Limits) -> tuple[list[Header], int]:
         raise DamagedArchiveError("the zip's directory is shorter than its number of members")
     surplus = limit - offset - size
     if surplus < 0:
-        raise DamagedArchiveError("the zip's directory is not at the place that its end record gives")
+        raise DamagedArchiveError("the zip's end record points to a wrong place for its directory")
     if surplus:
-        raise UnsafeArchiveError(
-            f"the zip's directory ends {surplus} bytes too late: bytes were put before or into the zip"
-        )
+        raise UnsafeArchiveError(f"the zip contains {surplus} bytes that belong to no member and not to its directory")
     directory = data.read_at(offset, size)
     headers = list(islice(iter_central(directory), entries))
     place = 0

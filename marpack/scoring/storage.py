@@ -178,7 +178,7 @@ class FileFolder:
             try:
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode):
-                    raise UsageError(f"{name!r} is not a file")
+                    raise UsageError(f"{name!r} is not a file", hint="Name one file in each row.")
                 if status.st_size > max_bytes:
                     raise TooLargeError(status.st_size, max_bytes)
                 with open(descriptor, "rb", closefd=False) as file:

@@ -139,7 +139,7 @@ UNICODE_PATH = struct.pack("<2HBI", 0x7075, 5 + 4, 1, zlib.crc32(b"x.py")) + b"y
 
 DIRECTORY = zip_of(*GOOD).index(b"PK\1\2")
 BROKEN = "the bytes of the member 'a.py' do not match the CRC or size recorded for them"
-LATE = "bytes too late: bytes were put before or into the zip"
+LATE = "bytes that belong to no member and not to its directory"
 CUT = "the zip has no directory at its end: it is truncated, or bytes were appended"
 WINDOWS = "has a backslash in its name, which is a folder separator on Windows"
 INVISIBLE = "has a control or invisible character in its name"
@@ -308,17 +308,17 @@ CASES = {
     ),
     "zip64-end-entries": (end64(entries=1 << 60), "the zip has 1152921504606846976 members"),
     "zip64-end-size": (end64(size=1 << 60), "the zip's directory has 1152921504606846976 bytes"),
-    "zip64-end-offset": (end64(start=1 << 60), "the zip's directory is not at the place that its end record gives"),
+    "zip64-end-offset": (end64(start=1 << 60), "the zip's end record points to a wrong place for its directory"),
     "zip64-end-disagrees": (end64(full=(3, FULL, FULL)), "the zip64 end record and the plain one disagree"),
     "split": (zip_of(*GOOD, disk=1), "the zip is split over several files"),
     "split-member": (zip_of(*GOOD, M(name="a.py", central={"disk": 1})), "is in another part of a split zip"),
     "directory-late": (
         zip_of(*GOOD, offset=DIRECTORY + 1),
-        "the zip's directory is not at the place that its end record gives",
+        "the zip's end record points to a wrong place for its directory",
     ),
     "directory-elsewhere": (
         zip_of(*GOOD, offset=1 << 31),
-        "the zip's directory is not at the place that its end record gives",
+        "the zip's end record points to a wrong place for its directory",
     ),
     "directory-garbled": (
         zip_of(*GOOD, M(name="a.py", central={"magic": b"PK\1\3"})),

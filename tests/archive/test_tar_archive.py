@@ -224,7 +224,7 @@ CASES = {
         "is a file where another member needs a folder",
     ),
     "file-for-root": (raw(member(b"m"), GOOD, END), "is a file where another member needs a folder"),
-    "gzip-bomb": (raw(header(b"m/bomb", b"%011o\0" % (80 << 20)), bytes(80 << 20)), "bytes more than 100 times"),
+    "gzip-bomb": (raw(header(b"m/bomb", b"%011o\0" % (80 << 20)), bytes(80 << 20)), "more than 100 times larger"),
     "no-manifest": (raw(member(b"m/h.py"), END), "the archive has no MAR-INF/MANIFEST.json"),
 }
 

@@ -93,7 +93,7 @@ class ActorJob(Struct, frozen=True, kw_only=True):
     def enter(self) -> None:
         """Go to the run's folder; raise UsageError on a node that differs from the driver's."""
         if self.version != __version__:
-            what = f"marpack {__version__} is installed on this node, and {self.version} on the driver's"
+            what = f"this node has marpack {__version__}, but the driver has {self.version}"
             raise UsageError(what, hint="Install the same version on all nodes.", code="version-mismatch")
         with suppress(OSError):  # files below it are then reported as missing
             os.chdir(self.folder)
