@@ -243,7 +243,9 @@ def _read_central(data: ByteSource, limits: Limits) -> tuple[list[Header], int]:
     if surplus < 0:
         raise DamagedArchiveError("the zip's end record points to a wrong place for its directory")
     if surplus:
-        raise UnsafeArchiveError(f"the zip contains {surplus} bytes that belong to no member and not to its directory")
+        raise UnsafeArchiveError(
+            f"the zip contains {surplus} bytes that belong neither to a member nor to its directory"
+        )
     directory = data.read_at(offset, size)
     headers = list(islice(iter_central(directory), entries))
     place = 0

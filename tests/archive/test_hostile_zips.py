@@ -139,7 +139,7 @@ UNICODE_PATH = struct.pack("<2HBI", 0x7075, 5 + 4, 1, zlib.crc32(b"x.py")) + b"y
 
 DIRECTORY = zip_of(*GOOD).index(b"PK\1\2")
 BROKEN = "the bytes of the member 'a.py' do not match the CRC or size recorded for them"
-LATE = "bytes that belong to no member and not to its directory"
+LATE = "bytes that belong neither to a member nor to its directory"
 CUT = "the zip has no directory at its end: it is truncated, or bytes were appended"
 WINDOWS = "has a backslash in its name, which is a folder separator on Windows"
 INVISIBLE = "has a control or invisible character in its name"
@@ -197,7 +197,7 @@ CASES = {
         zip_of(*GOOD, first=b"#!/bin/sh\n"),
         "10 bytes between the beginning and 'h.py' belong to no member",
     ),
-    "data-prepended": (b"#!/bin/sh\n" + zip_of(*GOOD), f"the zip's directory ends 10 {LATE}"),
+    "data-prepended": (b"#!/bin/sh\n" + zip_of(*GOOD), f"the zip contains 10 {LATE}"),
     "data-between": (
         zip_of(GOOD[0], replace(GOOD[1], before=b"hidden")),
         "6 bytes between 'h.py' and 'MAR-INF/MANIFEST.json' belong to no member",
@@ -206,7 +206,7 @@ CASES = {
         zip_of(GOOD[0], replace(GOOD[1], after=b"hidden")),
         "6 bytes between 'MAR-INF/MANIFEST.json' and the zip's directory belong to no member",
     ),
-    "data-after-directory": (zip_of(*GOOD, between=b"hidden"), f"the zip's directory ends 6 {LATE}"),
+    "data-after-directory": (zip_of(*GOOD, between=b"hidden"), f"the zip contains 6 {LATE}"),
     "data-last": (zip_of(*GOOD, last=b"hidden"), CUT),
     "hidden-member": (
         zip_of(*GOOD, M(name="evil.py"), entries=2),

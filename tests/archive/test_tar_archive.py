@@ -197,7 +197,7 @@ CASES = {
         raw(header(b"long", b"77777777777\0", kind=b"L")),
         "the extended header 'long' has more than 65536 bytes",
     ),
-    "name-alone": (raw(GOOD, pax(b"path=m/x.py"), END), "the tar ends after a name without its member"),
+    "name-alone": (raw(GOOD, pax(b"path=m/x.py"), END), "the tar ends with a header that has no member"),
     "folder-with-data": (raw(member(b"m/d/", kind=b"5"), END), "is a folder with 6 bytes of data"),
     "size-unreadable": (raw(header(size=b"9zz"), END), "a header of the tar cannot be read"),
     "size-huge": (
@@ -297,7 +297,7 @@ def comment(size):
         (raw(GOOD, pax(b"size=6", b"path=m/y.py"), member(b"m/x.py"), END), None),
         (raw(GOOD, pax(b"size=2"), header(size=b"00000000006\0"), b"ok".ljust(512, b"\0"), END), None),
         (raw(GOOD, member(b"long", b"m/" + b"y" * 120 + b"\0", kind=b"L"), member(b"m/x"), END), None),
-        (raw(GOOD, member(b"long", b"m/z.py\0", kind=b"L"), END), "after a name without its member"),
+        (raw(GOOD, member(b"long", b"m/z.py\0", kind=b"L"), END), "ends with a header that has no member"),
         (raw(GOOD, header(b"m/d/", size=b"0", kind=b"0"), END), None),
         (raw(GOOD, header(b"m/x", size=b"\x80" + bytes(10) + b"\1"), b"x".ljust(512, b"\0"), END), None),
     ],
