@@ -21,7 +21,7 @@ from marpack.serving.http import Reply
 from marpack.serving.jobs import StreamedResponse
 from marpack.serving.loading import ModelLoader, ModelPlan, ModelStore, RemoteStore, run_in_loading_thread
 from marpack.serving.metrics import CONTENT_TYPE
-from marpack.serving.models import ModelState, OnEnd, ServedModel, WorkerState, log_failure
+from marpack.serving.models import ModelState, ServedModel, WorkerState, log_failure
 from marpack.serving.settings import ModelTuning
 from marpack.torchserve.forms import bare_type, read_headers
 from marpack.torchserve.http import Request, RequestError, error_response
@@ -29,6 +29,7 @@ from marpack.torchserve.http import Request, RequestError, error_response
 T = TypeVar("T")
 AddModel = Callable[[ModelPlan], ServedModel]  # raises RequestError if the version exists
 _Work = Coroutine[Any, Any, T]  # Any: as in typing.Coroutine
+Begin = Callable[[_Work[Any]], "asyncio.Task[Any]"]  # Any: tasks of all kinds
 
 _SWITCHES = ("continuousBatching", "useJobTicket", "useVenv")  # of the model config, described unchanged
 _SEQUENCES = {"sequenceMaxIdleMSec": 0, "sequenceTimeoutMSec": 0, "maxNumSequence": 1, "maxSequenceJobQueueSize": 1}
@@ -170,17 +171,16 @@ class ManagementApi(Api):
     """The routes to list, describe, register, scale and unregister models."""
 
     def __init__(
-        self, core: ServingCore, *, model_api: ModelApi | None, add: AddModel, admission: Admission, on_end: OnEnd
+        self, core: ServingCore, *, model_api: ModelApi | None, add: AddModel, admission: Admission, begin: Begin
     ) -> None:
-        """Take the parts; `add` serves a planned model, and `on_end` gets each background task that ends.
+        """Take the parts; `add` serves a planned model, and `begin` starts work in the background.
 
         Without a `model_api`, models cannot be registered or unregistered.
         """
         self.admission = admission
         self._model_api = model_api
         self._add_model = add
-        self._on_end = on_end
-        self._tasks: set[asyncio.Task[Reply | RequestError]] = set()  # the event loop keeps no references
+        self._begin_work = begin
         rows: list[tuple[str, str, Operation, type[Struct] | None]] = [
             ("GET", "/models", self.list_models, _Listing),
             *(("GET", path, self.describe, _Describing) for path in (_MODEL, _VERSION)),
@@ -268,14 +268,14 @@ class ManagementApi(Api):
             return call.json({"status": f"{registered}. Use scale workers API to add workers for the model."})
 
         async def start() -> Reply:
-            if await model.wait_until_ready():
+            if await self._unless_ending(model.wait_until_ready()):
                 return call.json({"status": registered})
             self.core.registry.discard(model)
             await model.stop()
             raise self._start_error(model, model.version)
 
         if asked.synchronous is not False:
-            return await self._unless_ending(start())
+            return await start()
         self._begin(start())
         return call.json({"status": _IN_PROGRESS}, status=202)
 
@@ -342,13 +342,13 @@ class ManagementApi(Api):
         async def scale() -> Reply:
             model = registry.find(model_name, version)  # it may be another one by now
             await model.scale(least, most)
-            if least and not await model.wait_until_ready():
+            if least and not await self._unless_ending(model.wait_until_ready()):
                 raise self._start_error(model, version)
             named = f", version: {version}" if version else ""
             return call.json({"status": f"Workers scaled to {least} for model: {model.name}{named}"})
 
         if asked.synchronous:
-            return await self._finish(self._unless_ending(scale()))
+            return await self._finish(scale())
         self._begin(scale())
         return call.json({"status": _IN_PROGRESS}, status=202)
 
@@ -378,11 +378,7 @@ class ManagementApi(Api):
             except RequestError as error:
                 return error
 
-        task = asyncio.create_task(outcome())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(self._on_end)
-        return task
+        return self._begin_work(outcome())
 
     async def _finish(self, work: _Work[Reply]) -> Reply:
         """Start work, and wait for its reply as long as the client does; raise its RequestError."""

@@ -132,7 +132,7 @@ class WorkerSlot:
     async def stop(self, seconds: float = 0.0) -> None:
         """End the process once it has answered its batches, at the latest after some seconds."""
         self.state, end = WorkerState.STOPPED, time.monotonic() + seconds
-        while self.in_flight and self.state is WorkerState.STOPPED and time.monotonic() < end:
+        while self.in_flight and self.state is WorkerState.STOPPED and self._owner.may_wait(end):
             await asyncio.sleep(_TICK)
         self.state = WorkerState.STOPPED
         if self._task is not None:
@@ -360,11 +360,12 @@ class ServedModel:
         numbers: Iterator[int],
         metrics: ServerMetrics,
         on_end: OnEnd,
+        drained: asyncio.Event,
         is_silent: bool = False,
     ) -> None:
         """Take a plan, the numbers of the server's workers, its metrics, a function, and whether it logs no events.
 
-        `on_end` gets the task of each worker when it ends.
+        `on_end` gets the task of each worker when it ends. Once `drained` is set, no worker finishes its requests.
         """
         self.name = plan.name
         self.version = plan.version
@@ -392,6 +393,7 @@ class ServedModel:
         self._due: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()  # a worker was loaded, failed, or is no longer wanted
         self._on_end = on_end
+        self._drained = drained
 
     @property
     def state(self) -> ModelState:
@@ -544,7 +546,7 @@ class ServedModel:
     async def stop(self, seconds: float = 0.0) -> None:
         """End every worker once all requests have a response; after some seconds, refuse those that still wait."""
         end = time.monotonic() + seconds
-        while not self.queue.is_empty and self.state is ModelState.READY and time.monotonic() < end:
+        while not self.queue.is_empty and self.state is ModelState.READY and self.may_wait(end):
             await asyncio.sleep(_TICK)
         workers, self.workers = self.workers, []
         self._changed.set()
@@ -554,6 +556,10 @@ class ServedModel:
         await asyncio.gather(*(worker.stop(end - time.monotonic()) for worker in workers))
         self._refuse_all()
         self.prepared.archive.close()
+
+    def may_wait(self, end: float) -> bool:
+        """Return whether requests may still take time: until `end` (monotonic), and until the server has drained."""
+        return time.monotonic() < end and not self._drained.is_set()
 
 
 def _no_worker(name: str, version: str = "", message: str = _NO_WORKER) -> RequestError:

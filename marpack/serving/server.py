@@ -95,14 +95,15 @@ class Server:
             log_requests=options.log_requests,
             log_slow=options.log_slow,
         )
-        self._leaving: set[asyncio.Task[None]] = set()  # of replaced models
+        self._drained = asyncio.Event()  # set when no request may take any more time
+        self._tasks: set[asyncio.Task[Any]] = set()  # of `_begin`; the event loop keeps no references
         self._numbers = itertools.count(options.first_worker)
         self._interrupted = False
         self._bug: BaseException | None = None
 
     def add(self, plan: ModelPlan, *, at_start: bool = False) -> ServedModel:
         """Serve a model from now on; raise RequestError if its version is served already."""
-        model = ServedModel(plan, numbers=self._numbers, metrics=self.core.metrics, on_end=self._end_on_bug)
+        model = self._make_model(plan)
         model.loaded_at_start = at_start
         self.registry.add(model)
         if plan.is_default and at_start:  # one that is registered still has to load
@@ -118,9 +119,7 @@ class Server:
         Returns None if the old one was unregistered meanwhile. Raises the error of loading the new one, and UsageError
         if its version belongs to another model: then the old one stays.
         """
-        new = ServedModel(
-            plan, numbers=self._numbers, metrics=self.core.metrics, on_end=self._end_on_bug, is_silent=True
-        )
+        new = self._make_model(plan, is_silent=True)
         new.loaded_at_start = old.loaded_at_start
         new.grow(plan.settings.min_workers)
         is_served = False
@@ -136,11 +135,22 @@ class Server:
         new.is_silent = False
         new.queue.put_back(old.queue.drain())
         new.dispatch()
-        leaving = asyncio.create_task(old.stop(old.settings.leave_timeout))
-        self._leaving.add(leaving)
-        leaving.add_done_callback(self._leaving.discard)
-        leaving.add_done_callback(self._end_on_bug)
+        self._begin(old.stop(old.settings.leave_timeout))
         return new
+
+    def _make_model(self, plan: ModelPlan, *, is_silent: bool = False) -> ServedModel:
+        metrics, on_end = self.core.metrics, self._end_on_bug
+        return ServedModel(
+            plan, numbers=self._numbers, metrics=metrics, on_end=on_end, drained=self._drained, is_silent=is_silent
+        )
+
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:  # Any: tasks of all kinds
+        """Start work in the background. An error in it ends the server, and the server's end waits for it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._end_on_bug)
+        return task
 
     async def serve(self, models: Sequence[ModelPlan], *, beside: "Beside | None" = None) -> int:
         """Serve models until the server has to end, then finish accepted requests; return the exit code.
@@ -153,18 +163,21 @@ class Server:
             for plan in models:
                 self.add(plan, at_start=True)
             self.registry.is_complete = True
-            tasks = [asyncio.create_task(work(self)) for work in (Server._sample_system, beside) if work is not None]
-            for task in tasks:
-                task.add_done_callback(self._end_on_bug)
+            tasks = [self._begin(work(self)) for work in (Server._sample_system, beside) if work is not None]
             await self._ending.wait()
             seconds = 0.0 if self.options.compat else self.options.http.drain
             await asyncio.gather(*(front.drain(seconds, until=self._has_to_stop) for front in self._fronts))
         finally:
+            self._drained.set()
             for task in tasks:
                 task.cancel()
             for front in self._fronts:
                 await front.close()
             await asyncio.gather(interrupt_loading(), *(model.stop() for model in list(self.registry)))
+            while self._tasks:  # which stop models and workers that are not in the registry
+                await asyncio.wait(self._tasks)
+            for plan in models:  # without an address to listen on, none is added
+                plan.prepared.archive.close()
         if self._bug is not None:
             raise self._bug
         return ExitCode.INTERRUPTED if self._interrupted else ExitCode.OK
@@ -202,7 +215,7 @@ class Server:
             admission=Admission(
                 tokens=options.tokens, kind=TokenKind.MANAGEMENT, is_guarded=True, compat=options.compat
             ),
-            on_end=self._end_on_bug,
+            begin=self._begin,
         )
         metrics = MetricsApi(self.core)
         merged = options.inference.shares(options.management)

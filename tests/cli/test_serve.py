@@ -11,6 +11,7 @@ import time
 import zipfile
 from pathlib import Path
 
+import psutil
 import pytest
 from serving.commands import ECHO, serving
 
@@ -116,6 +117,27 @@ def test_a_replaced_archive_is_reloaded(make_mar, tmp_path):
         new.replace(served)
         assert server.wait_for("reloaded", kept=False)["changed"] == ["probe.mar"]
         assert server.request("/predictions/probe", b"a")[2] == b"anew a"
+
+
+@pytest.mark.parametrize("signals", [[signal.SIGTERM], [signal.SIGINT], [signal.SIGINT, signal.SIGINT]])
+def test_a_replaced_model_answers_its_requests_before_the_server_ends(make_mar, tmp_path, signals):
+    served, new = make_mar(ECHO, name="probe"), make_mar(ECHO.replace("echo {", "anew {"), name="new")
+    with serving("--reload", f"probe={served}", cwd=tmp_path) as server:
+        with socket.create_connection(("127.0.0.1", server.port())) as connection:
+            connection.sendall(b"POST /predictions/probe HTTP/1.1\r\nHost: x\r\nContent-Length: 7\r\n\r\nsleep 2")
+            assert server.request("/ping")[0] == 200  # by now the worker has the request
+            new.replace(served)
+            server.wait_for("reloaded", kept=False)
+            workers = psutil.Process(server.process.pid).children(recursive=True)
+            assert len(workers) >= 2
+            for number in signals:
+                server.process.send_signal(number)
+                time.sleep(0.1)  # two signals at once count as one
+            with connection.makefile("rb") as stream:
+                answer = stream.read()
+        assert server.process.wait(60) == (130 if len(signals) == 2 else 0)
+        assert answer.endswith(b"echo sleep 2") is (len(signals) == 1)
+        assert [each for each in workers if each.is_running() and each.status() != psutil.STATUS_ZOMBIE] == []
 
 
 def test_a_token_is_asked_for(project):

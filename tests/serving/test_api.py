@@ -36,7 +36,7 @@ MANAGEMENT_API = ManagementApi(
     model_api=MODEL_API,
     add=lambda plan: pytest.fail("not called"),
     admission=Admission(kind=TokenKind.MANAGEMENT),
-    on_end=lambda _: None,
+    begin=asyncio.create_task,
 )
 DOCUMENTS: dict[str, Document] = {
     "inference": openapi_document(INFERENCE_API.routes),

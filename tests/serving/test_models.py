@@ -56,6 +56,9 @@ class Owner:
         if self.bugs:
             raise self.bugs.pop()
 
+    def may_wait(self, end: float) -> bool:
+        return time.monotonic() < end
+
     def put_back(self, jobs: Iterable[Job]) -> None:
         self.given_back += jobs
 

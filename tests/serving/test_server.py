@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession
 from msgspec.structs import replace
 from refusals import has_code
+from serving.fronts import eventually
 from serving.logs import Recorded, recording
 from serving.served import ANYWHERE, LOADER, Served, pack, served, wait_until
 
@@ -23,7 +25,8 @@ from marpack.project.source import ResolvedSource
 from marpack.runner.client import Worker
 from marpack.runner.process import ForkedChild, Zygote
 from marpack.serving.http import HttpSettings
-from marpack.serving.loading import ModelLoader
+from marpack.serving.loading import ModelLoader, ModelStore
+from marpack.serving.management import ModelApi
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import ServedModel
 from marpack.serving.server import Listening, ReloadableModel, Reloader, Server, ServerOptions
@@ -75,6 +78,59 @@ def test_the_server_is_not_ready_before_its_models_are(tmp_path: Path):
     assert ready == [False] * len(ready)
     assert ready
     assert settled
+
+
+_SLOW = """
+import time
+
+def model_fn(model_dir):
+    return None
+
+def transform_fn(model, body, content_type, accept):
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("change", ["replaced", "unregistered", "scaled"])
+def test_nothing_is_left_of_workers_that_are_leaving_when_the_server_ends(tmp_path: Path, change: str):
+    folder = tmp_path / "slow"
+    (folder / "code").mkdir(parents=True)
+    (folder / "code/inference.py").write_text(_SLOW)
+    loader = replace(LOADER, settings=ModelSettings(leave_timeout=60))
+    options = ServerOptions(
+        http=HttpSettings(max_request_size=65_536, max_connections=10, drain=1.0),
+        inference=ANYWHERE,
+        management=ANYWHERE,
+        model_api=ModelApi(store=ModelStore(tmp_path), loader=loader),
+    )
+
+    async def main() -> tuple[bool, bool, int]:
+        log, server = Recorded(), Server(options, ServerMetrics(hostname="here"))
+        with recording(log):
+            serving = asyncio.create_task(server.serve([loader.plan(ResolvedSource(path=folder))]))
+            await eventually(lambda: server.registry.is_ready)
+            (model,) = server.registry
+            (slot,) = model.workers
+            process, files = slot._worker.process, model.prepared.archive.materialize()
+            host, port = log.addresses["inference"].removeprefix("http://").split(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"POST /predictions/model HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx")
+            await eventually(lambda: slot.in_flight)
+            writer.close()  # no client waits for the response of the worker any more
+            if change == "replaced":
+                await server.replace(model, loader.plan(ResolvedSource(path=folder)))
+            else:
+                method, query = ("DELETE", "") if change == "unregistered" else ("PUT", "?min_worker=0")
+                async with ClientSession(log.addresses["management"]) as session:
+                    request = asyncio.create_task(session.request(method, f"/models/model{query}"))
+                    await eventually(lambda: slot not in model.workers)
+                    request.cancel()
+            assert slot.in_flight
+            server.end()
+            await serving
+        return process.ended(), files.exists(), len(asyncio.all_tasks())
+
+    assert asyncio.run(main()) == (True, False, 1)
 
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every worker is a new process")
