@@ -380,7 +380,7 @@ REQUIREMENTS_NEED_SETTING = Code(
     "Set install_py_dep_per_model=true on the server, and useVenv: true for versions of your own.",
 )
 REQUIREMENTS_TOO_LARGE = Code(
-    "requirements-too-large", _NOTE, "the requirements file is larger than {limit} MiB and was not checked",
+    "requirements-too-large", _ERROR, "the requirements file is larger than {limit} MiB and was not checked",
     "Check that it is the right file.",
 )
 

@@ -15,7 +15,14 @@ from marpack.archive.cache import Cache
 from marpack.archive.index import content_digest, index_of
 from marpack.archive.protocol import Archive, Limits
 from marpack.archive.reader import open_archive
-from marpack.errors import ArchiveError, HandlerError, MarpackError, UnconfirmedDownloadError, UsageError
+from marpack.errors import (
+    ArchiveError,
+    DamagedArchiveError,
+    HandlerError,
+    MarpackError,
+    UnconfirmedDownloadError,
+    UsageError,
+)
 from marpack.gate.compare import TOLERANCE, find_differences
 from marpack.gate.samples import PackedSamples, Sample, input_samples, packed_samples
 from marpack.gate.verdicts import Costs
@@ -31,7 +38,7 @@ from marpack.runner.inputs import Input, RequestDefaults, request_id
 from marpack.runner.pool import LocalPool, PoolSettings
 from marpack.runner.process import Zygote
 from marpack.runner.results import Result, results_of
-from marpack.runner.session import Device, target_of, torchrun_error, with_metrics
+from marpack.runner.session import Device, runtime_error, target_of, torchrun_error, with_metrics
 from marpack.torchserve.http import Request
 from marpack.torchserve.model_config import batch_size_of
 
@@ -170,6 +177,16 @@ class Candidate(AbstractContextManager["Candidate"]):
         facts = self.inspection.config
         return facts.value if facts is not None and isinstance(facts.value, dict) else {}
 
+    @property
+    def load_error(self) -> MarpackError | None:
+        """The reason not to load the model: nothing is known of the config, or it needs a worker of another kind."""
+        facts = self.inspection.config
+        if facts is not None and facts.problem is not None:
+            what, hint = f"the model config cannot be read: {facts.problem}", "Correct the file, and build again."
+            return DamagedArchiveError(what, where=f"{self.source}!{facts.file}", hint=hint)
+        is_server = self.target is Target.TORCHSERVE
+        return (runtime_error(self.archive) if is_server else None) or torchrun_error(self.config)
+
     @cached_property
     def python(self) -> str:
         """The workers' interpreter; raises IsolationError if the archive's requirements cannot be installed for it."""
@@ -267,7 +284,7 @@ class SampleRunner:
         options = candidate.options
         self.samples = candidate.samples
         self.seconds_per_check = options.seconds_per_check
-        self.lost: MarpackError | None = torchrun_error(candidate.config)  # why no more samples can be sent
+        self.lost: MarpackError | None = candidate.load_error  # why no more samples can be sent
         self.loaded: Loaded | None = None  # what the worker reported when the model was loaded
         self.unsteady: dict[str, str] = {}  # sample → how its response differed when it was sent again
         self._archive = candidate.archive

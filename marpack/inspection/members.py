@@ -167,7 +167,7 @@ def config_facts(archive: Archive, *, parse: bool = True) -> ConfigFacts | None:
     # Imported late: it takes as long as everything else that inspecting needs.
     from marpack.inspection.yaml_document import read_yaml  # noqa: PLC0415
 
-    read = read_yaml(data)
+    read = read_yaml(data, as_server=True)
     if read.problem is None:
         return ConfigFacts(file=file, text=text, value=_as_json(read.value))
     place = f"line {read.problem.line}: " if read.problem.line else ""

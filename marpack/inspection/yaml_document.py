@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from marpack.errors import first_line
 
 MAX_BYTES = 1 << 20  # of a document: marpack.yaml, a model config, for every command
+_SLOW = 64 << 10  # bytes; Python's own parser takes a second for these
 MAX_DEPTH = 64
 MAX_EXPANDED = 50_000  # what aliases stand for: ten lines of YAML can otherwise mean a billion values
 
@@ -71,11 +72,11 @@ def read_yaml(text: str | bytes, *, as_text: bool = False, as_server: bool = Fal
     Args:
         text: The document.
         as_text: Whether every scalar stays the text it is written as: `no` is a label, not false.
-        as_server: Whether Python's own parser reads it, as in the worker: it refuses some tabs that libyaml accepts.
+        as_server: Whether Python's own parser reads up to 64 KiB, as in the worker: libyaml accepts other documents.
     """
     if len(text) > MAX_BYTES:
         return _failed(f"it is larger than {MAX_BYTES >> 10} KiB", YamlFault.EXCESS)
-    kind = yaml.SafeLoader if as_server else TEXT_LOADER if as_text else SAFE_LOADER
+    kind = yaml.SafeLoader if as_server and len(text) <= _SLOW else TEXT_LOADER if as_text else SAFE_LOADER
     try:
         extent = _measure(text, kind)
         return extent if extent.problem else _compose(kind(text), extent)

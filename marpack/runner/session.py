@@ -238,13 +238,18 @@ def refuse_as_server(archive: Archive) -> None:
     refused = [finding for finding in archive.server_findings if finding.severity is Severity.ERROR]
     if refused:
         raise ArchiveError(f"the server refuses this archive: {refused[0].message}", hint=refused[0].hint)
-    if archive.manifest.runtime == "LSP":
-        raise ArchiveError(
-            "a stock server starts no worker for the runtime LSP: its C++ backend is in no package and no image",
-            where=f"{archive.source}!{MANIFEST_NAME}",
-            hint="Build it with --runtime python, or try it on a server that has that backend.",
-            code="unsupported-runtime",
-        )
+    if (error := runtime_error(archive)) is not None:
+        raise error
+
+
+def runtime_error(archive: Archive) -> ArchiveError | None:
+    """Return the error for a model that TorchServe's Python worker does not load; None for any other model."""
+    if archive.manifest.runtime != "LSP":
+        return None
+    what = "a stock server starts no worker for the runtime LSP: its C++ backend is in no package and no image"
+    hint = "Build it with --runtime python, or try it on a server that has that backend."
+    where = f"{archive.source}!{MANIFEST_NAME}"
+    return ArchiveError(what, where=where, hint=hint, code="unsupported-runtime")
 
 
 def torchrun_error(config: Mapping[str, Any]) -> TorchrunError | None:  # Any: YAML as it stands

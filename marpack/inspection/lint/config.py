@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _MANIFEST = "MAR-INF/MANIFEST.json"
 _ENVELOPES = ("base", "body", "json", "kserve", "kservev2")
-_SLOW = 64 << 10  # bytes; Python's own parser, which the worker uses, takes a second for these
 _FRONTEND_CHARACTERS = 3 << 20  # more, and the frontend reads none of it
 _FRONTEND_DEPTH = 50
 _FRONTEND_ALIASES = 50  # of lists and mappings
@@ -90,7 +89,7 @@ def read_config(files: Files, manifest: Manifest) -> ModelConfig:
         code = codes.CONFIG_TOO_LARGE if is_ignored else codes.CONFIG_UNCHECKED
         return ModelConfig(member=name, findings=(code.at(name, limit=MAX_BYTES >> 10),))
     try:
-        read = read_yaml(data.decode("utf-8"), as_server=len(data) <= _SLOW)
+        read = read_yaml(data.decode("utf-8"), as_server=True)
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         return ModelConfig(member=name, findings=(codes.CONFIG_ENCODING.at(f"{name}:{line}"),))

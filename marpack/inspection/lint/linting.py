@@ -91,7 +91,8 @@ def lint(
         loader=loader,
     )
     found: list[Finding] = []
-    for rule in _RULES if manifest.runtime == "LSP" else (*_RULES, *_PYTHON_RULES):
+    is_native = manifest.runtime == "LSP" and target is Target.TORCHSERVE  # marpack runs any handler as Python
+    for rule in _RULES if is_native else (*_RULES, *_PYTHON_RULES):
         try:
             found.extend(islice(rule(context), MAX_FINDINGS))
         except (RecursionError, LimitExceededError):

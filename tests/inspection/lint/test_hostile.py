@@ -117,7 +117,7 @@ def test_a_check_that_could_not_be_finished_is_said() -> None:
 def test_large_labels_and_requirements_are_not_looked_into() -> None:
     files = {"handler.py": CLASS, "index_to_name.json": b" " * ((16 << 20) + 1), "r.txt": b"#" * ((1 << 20) + 1)}
     found = told(Case("large", files, model={"requirements_file": "r.txt"}).findings())
-    assert {"N labels-unchecked index_to_name.json", "N requirements-too-large r.txt"} <= set(found)
+    assert {"N labels-unchecked index_to_name.json", "E requirements-too-large r.txt"} <= set(found)
 
 
 def test_findings_of_one_rule_are_bounded() -> None:
