@@ -190,11 +190,11 @@ def unpack(options: UnpackOptions, bar: Bar) -> Unpacked:
 
 def export(options: ExportOptions, bar: Bar) -> Exported:
     """Write the folder that a platform deploys; with `dry_run`, write nothing, and return the same."""
-    import tempfile
     from contextlib import ExitStack
 
     from msgspec.structs import replace
 
+    from marpack.archive.staging import temporary_folder
     from marpack.exporting import export as exporting
     from marpack.exporting.plan import ExportOptions as PlatformOptions
     from marpack.project.source import resolve
@@ -211,7 +211,7 @@ def export(options: ExportOptions, bar: Bar) -> Exported:
     outside = options.allow_outside
     output, force, dry_run = _path(options.output), options.force, options.dry_run
     with ExitStack() as stack:
-        build_in = Path(stack.enter_context(tempfile.TemporaryDirectory())) if dry_run else None
+        build_in = stack.enter_context(temporary_folder()) if dry_run else None
         found = resolve(
             text_of(options.source),
             bar=bar,

@@ -9,7 +9,6 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 from shutil import copyfile, copytree
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import BinaryIO
 
@@ -34,7 +33,7 @@ from marpack.archive.protocol import (
     require_files,
 )
 from marpack.archive.sagemaker import is_sagemaker_folder, missing_members
-from marpack.archive.staging import extract_blocks, extraction_error, staged_folder
+from marpack.archive.staging import extract_blocks, extraction_error, staged_folder, temporary_folder
 from marpack.archive.zip_archive import ZipArchive
 from marpack.errors import (
     DamagedArchiveError,
@@ -135,7 +134,8 @@ class _FolderArchive(Archive):
                     raise LimitExceededError(f"the folder has more than {limits.members} files", hint=hint)
             self._added = missing_members(sizes.keys())
         sizes |= {name: len(data) for name, data in self._added.items()}
-        self._linked: TemporaryDirectory[str] | None = None  # with the added members
+        self._linked: Path | None = None  # a folder with the added members
+        self._undo = ExitStack()  # deletes it
         entries = (
             Entry(name=name, size=size, compressed_size=size, method=Method.STORED) for name, size in sizes.items()
         )
@@ -156,10 +156,13 @@ class _FolderArchive(Archive):
             return self._path
         if self._linked is None:
             with convert_os_errors(ExtractionError, "the files cannot be copied", where=self.source):
-                self._linked = TemporaryDirectory(prefix="marpack-sagemaker-", ignore_cleanup_errors=True)
-                copytree(self._path, self._linked.name, copy_function=_link_or_copy, dirs_exist_ok=True)
-                self.extract(Path(self._linked.name), self._added.keys())
-        return Path(self._linked.name).resolve()
+                linked = (
+                    self._undo.enter_context(temporary_folder()) / "model"
+                )  # the folder above it is this user's only
+                copytree(self._path, linked, copy_function=_link_or_copy)
+                self.extract(linked, self._added.keys())
+                self._linked = linked
+        return self._linked
 
     def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
         for name in self.entries:
@@ -169,8 +172,7 @@ class _FolderArchive(Archive):
 
     def close(self) -> None:
         """Remove the folder of SageMaker's layout; files are open only while they are read."""
-        if self._linked is not None:
-            self._linked.cleanup()
+        self._undo.close()
 
 
 def _link_or_copy(name: str, place: str) -> None:

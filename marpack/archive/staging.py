@@ -4,9 +4,10 @@ import errno
 import os
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from stat import S_IMODE
@@ -25,9 +26,20 @@ if sys.platform == "win32":  # its locks are of another kind, and nothing here n
 else:
     from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 
-__all__ = ["LOCK_EX", "LOCK_NB", "LOCK_SH", "TEMPORARY", "flock", "replace_file", "staged_file", "staged_folder"]
+__all__ = [
+    "LOCK_EX",
+    "LOCK_NB",
+    "LOCK_SH",
+    "TEMPORARY",
+    "flock",
+    "replace_file",
+    "staged_file",
+    "staged_folder",
+    "temporary_folder",
+]
 
 TEMPORARY = ".marpack-tmp"  # the end of temporary names
+_TEMPORARY_FOLDER = "marpack-"  # their beginning in the folder of the system's temporary files
 _STEM = 128  # bytes of the target's name that its temporary names keep: they must fit into a name too
 _LEFT = 3600  # seconds without a write after which a temporary file is one that a killed process left
 _WINDOWS = sys.platform == "win32"
@@ -90,6 +102,42 @@ def staged_folder(target: Path, *, replace: bool, marker: str = MANIFEST_NAME) -
             _sweep(target)  # only now: after a kill between two renames, the old folder has a temporary name
         finally:
             shutil.rmtree(temporary, ignore_errors=True)  # a later build removes the rest
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Give an empty folder among the system's temporary files; it is deleted when the block ends.
+
+    A killed process leaves it there, and the next process of this user that makes one deletes it: the lock of a folder
+    in use is held. Without locks on the file system, it stays. Raises OSError if nothing can be written there.
+    """
+    for folder in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY_FOLDER}*{TEMPORARY}"):
+        with suppress(OSError), _locked_folder(folder, LOCK_EX | LOCK_NB):  # raised if it is in use
+            shutil.rmtree(folder, ignore_errors=True)
+    with ExitStack() as stack:
+        while True:
+            made = tempfile.TemporaryDirectory(prefix=_TEMPORARY_FOLDER, suffix=TEMPORARY, ignore_cleanup_errors=True)
+            folder = Path(stack.enter_context(made)).resolve()
+            with suppress(OSError):  # no locks on this file system
+                stack.enter_context(_locked_folder(folder, LOCK_SH))
+            if folder.exists():  # otherwise, another process deleted it before it was locked
+                break
+        yield folder
+
+
+@contextmanager
+def _locked_folder(folder: Path, operation: int) -> Iterator[None]:
+    """Lock a folder of this user; raises OSError for another one, for a link, and where there are no locks."""
+    if _WINDOWS:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), str(folder))
+    descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(folder))
+        flock(descriptor, operation)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def replace_file(file: Path, data: bytes) -> None:

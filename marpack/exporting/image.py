@@ -11,11 +11,11 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
 
+from marpack.archive.staging import temporary_folder
 from marpack.errors import UsageError, convert_os_errors, describe_os_error, printable, shortened
 from marpack.exporting.plan import Content, Export, Image
 from marpack.inspection.requirements import read_lines
@@ -119,8 +119,8 @@ def make_lock(requirements: Iterable[str], wheel: tuple[str, bytes], index: str 
     direct = next((line for line in requirements if _DIRECT.search(line)), None)
     if direct is not None:
         raise UnresolvedError(f"'{shortened(direct, 60)}' is an address, and pip would run its code to read metadata")
-    with TemporaryDirectory() as folder:
-        file = Path(folder, wheel[0])
+    with temporary_folder() as folder:
+        file = folder / wheel[0]
         file.write_bytes(wheel[1])
         packages = pip_report([*requirements, f"{file}[serve]"], ["--extra-index-url", index] if index else [])
     pinned = (f"{name}=={each.version} --hash=sha256:{each.sha256}\n" for name, each in packages.items())

@@ -20,6 +20,7 @@ from marpack.archive.index import index_of
 from marpack.archive.protocol import MANIFEST_NAME, Limits, is_in_registry, no_progress
 from marpack.archive.reader import open_archive
 from marpack.archive.sagemaker import SCRIPT, is_sagemaker_folder
+from marpack.archive.staging import temporary_folder
 from marpack.errors import ArchiveError, NoProjectError, UsageError, refuse_unusable_paths, shortened
 from marpack.weights.kind import SUFFIXES
 
@@ -225,8 +226,6 @@ def unpacked(
 
     A model folder is used itself. Raises UsageError for an archive, ProjectError for an invalid project.
     """
-    import tempfile  # noqa: PLC0415 - as above
-
     from marpack.project.load import load_project  # noqa: PLC0415 - as above
     from marpack.project.planning import plan_project  # noqa: PLC0415 - as above
     from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as above
@@ -240,8 +239,7 @@ def unpacked(
         raise UsageError(what, where=source, hint=hint, code="source-not-a-folder")
     project = load_project(path)
     planned = plan_project(project, cache=cache, allow_outside=allow_outside)
-    with tempfile.TemporaryDirectory(prefix=f"{project.name}-", ignore_cleanup_errors=True) as name:
-        folder = Path(name).resolve()  # tracebacks are translated by this path
+    with temporary_folder() as folder:
         for member in planned.plan.members:  # links to files, and the files that the archiver makes
             place = folder / member.name
             place.parent.mkdir(parents=True, exist_ok=True)

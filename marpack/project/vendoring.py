@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import url2pathname
 from zipfile import ZipFile
@@ -25,7 +24,7 @@ from marpack.archive.bytesource import LocalFile
 from marpack.archive.cache import Cache, Cached, fetch_whole
 from marpack.archive.copying import file_digest
 from marpack.archive.protocol import Bar, Limits, Progress, total_size
-from marpack.archive.staging import extract_blocks, replace_file
+from marpack.archive.staging import extract_blocks, replace_file, temporary_folder
 from marpack.archive.zip_archive import ZipArchive
 from marpack.errors import ArchiveError, ProjectError, convert_os_errors, shortened
 from marpack.findings import Finding
@@ -91,8 +90,8 @@ def pip_report(
 
     `environment` has the values of markers for another Python. Raises UnresolvedError.
     """
-    with TemporaryDirectory() as temporary:
-        listing, report = Path(temporary, "requirements.txt"), Path(temporary, "report.json")
+    with temporary_folder() as temporary:
+        listing, report = temporary / "requirements.txt", temporary / "report.json"
         listing.write_text("\n".join(lines))
         pip = ["-m", "pip"]
         if environment is not None:
@@ -367,22 +366,23 @@ def _resolve(inputs: LockInputs) -> dict[str, PipPackage]:
         names = [f"manylinux_2_{minor}" for minor in range(_MAX_GLIBC, 4, -1)]
         names += ["manylinux2014", "manylinux2010", "manylinux1"]
         tags = [platform.replace("linux", name, 1) for name in names]
-    with TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         constraints = [each for each in ASKED if canonical(Requirement(each).name) not in inputs.installed]
         for name, version in inputs.installed.items():
             # A local version is in no index, and specifiers accept it as the public one.
             own = f"{version}{'.' if '+' in version else '+'}server"
             stem = f"{name.replace('-', '_')}-{own}"
-            with ZipFile(Path(folder, f"{stem}-py3-none-any.whl"), "w") as stub:
+            with ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as stub:
                 metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {own}\n"
                 wheel = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
                 for member, text in {"METADATA": metadata, "WHEEL": wheel, "RECORD": ""}.items():
                     stub.writestr(f"{stem}.dist-info/{member}", text)
             constraints.append(f"{name}=={own}")
-        Path(folder, "constraints.txt").write_text("\n".join(constraints))
+        (folder / "constraints.txt").write_text("\n".join(constraints))
         options = ["--python-version", python, "--implementation", "cp", "--abi", f"cp{python.replace('.', '')}"]
         options += [word for tag in tags for word in ("--platform", tag)]
-        options += ["--target", folder, "--find-links", folder, "--constraint", str(Path(folder, "constraints.txt"))]
+        options += ["--target", str(folder), "--find-links", str(folder)]
+        options += ["--constraint", str(folder / "constraints.txt")]
         return pip_report(inputs.lines, options, environment=inputs.environment, folder=inputs.path.parent)
 
 

@@ -12,7 +12,7 @@ import pytest
 from refusals import has_code, has_facts
 
 from marpack.archive import staging
-from marpack.archive.staging import staged_file, staged_folder
+from marpack.archive.staging import TEMPORARY, staged_file, staged_folder, temporary_folder
 from marpack.errors import OutputExistsError
 
 WRITES = """
@@ -251,3 +251,72 @@ def test_what_another_build_is_writing_is_left_alone(tmp_path: Path, function: s
 def test_a_folder_nobody_may_write_to_is_told(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="proc"), staged_file(Path("/proc/x.mar"), replace=False):
         raise AssertionError
+
+
+HOLDS = """
+import time
+from marpack.archive.staging import temporary_folder
+with temporary_folder() as folder:
+    (folder / "inside").touch()
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a new folder for the system's temporary files."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    return tmp_path / "tmp"
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_temporary_folder_is_deleted_at_the_end_and_that_of_a_killed_process_later(
+    temporary: Path, how: signal.Signals
+) -> None:
+    process = subprocess.Popen([sys.executable, "-c", HOLDS], stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    other = Path(process.stdout.readline().rstrip())
+    with temporary_folder() as folder:
+        (folder / "inside").touch()
+        assert folder.stat().st_mode & 0o077 == 0
+        assert {*temporary.iterdir()} == {folder, other}  # both are in use
+        process.send_signal(how)
+        process.communicate(timeout=30)
+        assert other.exists() is (how == signal.SIGKILL)
+        with temporary_folder() as another:
+            assert {*temporary.iterdir()} == {folder, another}
+    assert not list(temporary.iterdir())
+
+
+def test_only_temporary_folders_of_this_user_are_deleted(temporary: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/file").touch()
+    (temporary / f"marpack-link{TEMPORARY}").symlink_to(tmp_path / "mine")
+    (temporary / f"marpack-file{TEMPORARY}").touch()
+    (temporary / "marpack-mine").mkdir()
+    foreign = temporary / f"marpack-foreign{TEMPORARY}"
+    foreign.mkdir()
+    if os.geteuid() == 0:
+        os.chown(foreign, 1, 1)
+    left = temporary / f"marpack-left{TEMPORARY}"
+    left.mkdir()
+    (left / "link").symlink_to(tmp_path / "mine")
+    before = {*temporary.iterdir()}
+    with temporary_folder() as folder:
+        assert {*temporary.iterdir()} == (before - {left} if os.geteuid() == 0 else before - {left, foreign}) | {folder}
+    assert (tmp_path / "mine/file").exists()
+
+
+def test_a_temporary_folder_needs_no_locks(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise OSError
+
+    monkeypatch.setattr(staging, "flock", fail)
+    (temporary / f"marpack-left{TEMPORARY}").mkdir()
+    with temporary_folder() as folder:
+        assert len([*temporary.iterdir()]) == 2  # one that may be in use stays
+        assert folder.is_dir()
+    assert not folder.exists()

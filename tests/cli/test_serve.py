@@ -375,6 +375,8 @@ def test_a_folder_of_sagemaker_s_is_served_with_the_start_line_of_aws_images(tmp
     )
     words = ["--start", "--model-store", "store", "--ts-config", "config.properties", "--models", "model=model"]
     monkeypatch.setenv("SAGEMAKER_TS_BATCH_SIZE", "4")
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     with serving(*words, "--enable-model-api", "--management-port", "0", cwd=tmp_path) as server:
         (described,) = json.loads(server.request("/models/model", what="management")[2])
         assert (described["batchSize"], described["minWorkers"]) == (4, 1)
@@ -384,6 +386,9 @@ def test_a_folder_of_sagemaker_s_is_served_with_the_start_line_of_aws_images(tmp
         status, found, body = server.request("/invocations", b"1,2", headers=headers)
         assert (status, body) == (200, b"loaded str text/csv")
         assert (found["content-type"], found[attributes.lower()]) == ("text/plain", "trace=1")
+        assert len(list((tmp_path / "tmp").iterdir())) == 1
+        assert server.end() == 0
+    assert not list((tmp_path / "tmp").iterdir())
     assert not list((tmp_path / "model").rglob("__pycache__"))
 
 
