@@ -29,6 +29,18 @@ ANYWHERE = Address("127.0.0.1", 0)
 LOADER = ModelLoader(load=Load(model_dir=""), settings=ModelSettings(leave_timeout=1), spawn=lambda _: launch)
 _SECONDS = 60.0  # the longest wait
 
+# A handler whose response comes in three pieces.
+STREAM = """
+from ts.handler_utils.utils import send_intermediate_predict_response
+
+
+def handle(data, context):
+    if data is not None:
+        for piece in ("a", "bc"):
+            send_intermediate_predict_response([piece], context.request_ids, "more", 200, context)
+        return ["d"]
+"""
+
 Answer = tuple[int, Mapping[str, str], bytes]
 
 

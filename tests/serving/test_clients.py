@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import requests
 from msgspec.structs import replace
-from serving.served import LOADER, Served, pack, served
+from serving.served import LOADER, STREAM, Served, pack, served
 
 _ECHO = """
 def handle(data, context):
@@ -18,16 +18,6 @@ def handle(data, context):
 
 def text(value):
     return value.decode() if isinstance(value, bytearray) else value
-"""
-_STREAM = """
-from ts.handler_utils.utils import send_intermediate_predict_response
-
-
-def handle(data, context):
-    if data is not None:
-        for piece in ("a", "bc"):
-            send_intermediate_predict_response([piece], context.request_ids, "more", 200, context)
-        return ["d"]
 """
 _DOUBLE = """
 def handle(data, context):
@@ -44,7 +34,7 @@ SECONDS = 30
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Serve a model that says what it was sent, and one that streams."""
     folder = tmp_path_factory.mktemp("plain")
-    with served(pack(folder, "echo.mar", _ECHO), pack(folder, "stream.mar", _STREAM)) as server:
+    with served(pack(folder, "echo.mar", _ECHO), pack(folder, "stream.mar", STREAM)) as server:
         yield server
 
 

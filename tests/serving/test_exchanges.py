@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from conformance.exchanges import Exchange, Scene, load
-from conformance.peer import require_peer
 from conformance.scenes import SCENES
-from conformance.server import Server
-from conformance.staging import OurServer, SceneServers
 
 from tools.reference.server_differences import ServerDifference
 
@@ -26,23 +21,6 @@ OURS = [
     pytest.param(scene, exchange, id=name, marks=_marks(scene, exchange))
     for (scene, exchange), name in zip(EXCHANGES, NAMES, strict=True)
 ]
-
-
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SceneServers]:
-    """Return servers of ours."""
-    servers = SceneServers(tmp_path_factory.mktemp("ours"), OurServer)
-    yield servers
-    servers.stop()
-
-
-@pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SceneServers]:
-    """Return real servers; skip where there are none, fail where they are demanded."""
-    peer = require_peer()
-    servers = SceneServers(tmp_path_factory.mktemp("theirs"), Server, peer)
-    yield servers
-    servers.stop()
 
 
 def test_no_exchange_is_named_twice():

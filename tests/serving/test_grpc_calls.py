@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from conformance.exchanges import Scene
 from conformance.grpc_calls import Rpc, have, load
 from conformance.grpc_scenes import GRPC_DIFFERENCES, GRPC_SCENES
-from conformance.peer import require_peer
-from conformance.server import Server
-from conformance.staging import OurServer, SceneServers
+from conformance.staging import SceneServers
 
 from tools.reference.server_differences import ServerDifference
 
@@ -30,22 +27,6 @@ def _live_calls() -> list[Any]:
     every = os.environ.get("MARPACK_COMPARE") == "all"
     asked = {name: (scene, rpc) for name, (scene, rpc) in CALLS.items() if scene.name == "server" and not rpc.settled}
     return [pytest.param(*call, id=name) for name, call in (CALLS if every else asked).items()]
-
-
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SceneServers]:
-    """Return servers of ours."""
-    servers = SceneServers(tmp_path_factory.mktemp("ours"), OurServer)
-    yield servers
-    servers.stop()
-
-
-@pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SceneServers]:
-    """Return real servers; skip where there are none, fail where they are demanded."""
-    servers = SceneServers(tmp_path_factory.mktemp("theirs"), Server, require_peer())
-    yield servers
-    servers.stop()
 
 
 def test_no_call_is_named_twice():

@@ -20,7 +20,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from grpc_tools import protoc
 from msgspec.structs import replace
 from serving.commands import serving
-from serving.served import ANYWHERE, LOADER, Served, pack, served
+from serving.served import ANYWHERE, LOADER, STREAM, Served, pack, served
 
 from marpack.serving.settings import GrpcSettings
 
@@ -32,16 +32,6 @@ def handle(data, context):
         texts = [bytes(row["data"]).decode() for row in data]
         assert "raise" not in texts
         return texts
-"""
-_STREAM = """
-from ts.handler_utils.utils import send_intermediate_predict_response
-
-
-def handle(data, context):
-    if data is not None:
-        for piece in ("a", "bc"):
-            send_intermediate_predict_response([piece], context.request_ids, "more", 200, context)
-        return ["d"]
 """
 _DOUBLE = """
 def handle(data, context):
@@ -78,7 +68,7 @@ for call in (
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Serve models for TorchServe's clients."""
     folder = tmp_path_factory.mktemp("plain")
-    sources = {"echo.mar": _ECHO, "stream.mar": _STREAM, "tensors.mar": TENSORS}
+    sources = {"echo.mar": _ECHO, "stream.mar": STREAM, "tensors.mar": TENSORS}
     with served(*(pack(folder, *each) for each in sources.items()), grpc=GrpcSettings(ANYWHERE)) as server:
         yield server
 
@@ -96,7 +86,7 @@ def test_torchserves_python_client(tmp_path):
     includes = [f"-I{DATA / 'torchserve'}", f"-I{DATA}", f"-I{Path(protoc.__file__).with_name('_proto')}"]
     outputs = [f"--python_out={tmp_path}", f"--grpc_python_out={tmp_path}"]
     assert protoc.main(["protoc", *includes, *outputs, str(DATA / "torchserve" / "inference.proto")]) == 0
-    archives = [str(pack(tmp_path, name, source)) for name, source in (("echo.mar", _ECHO), ("stream.mar", _STREAM))]
+    archives = [str(pack(tmp_path, name, source)) for name, source in (("echo.mar", _ECHO), ("stream.mar", STREAM))]
     with serving(
         *archives, "--grpc-port", "0", "--token", "key_file.json", cwd=tmp_path, loaded=2, forks=True
     ) as server:
