@@ -126,7 +126,7 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         inference, wanted, address = self._wanted("inference"), self._wanted("management"), self.management_address
         for reachable in (inference, self.grpc.address if self.grpc is not None else None):
             if reachable is not None and not reachable.is_loopback:
-                yield f"other machines can reach {reachable}"
+                yield f"other machines can reach {reachable.place}"
         if self._configures_grpc and not _has_grpc():
             yield f"gRPC is off, because grpcio is not installed. {install_hint('grpc')}"
         if address is not None and not address.is_loopback and not self.token_file:

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.serving.access import Admission
 from marpack.serving.api import Exchange, ServingCore, bad_request, failure_of
@@ -85,11 +86,10 @@ class GrpcServer:
     async def listen(self) -> str:
         """Answer from now on; return host and port. Raises UsageError for an address that is not available."""
         with open_socket(self._address) as probe:  # grpc does not report why an address is not available
-            host = probe.getsockname()[0]
-        place = f"[{host}]" if ":" in host else host
-        port = self._server.add_insecure_port(f"{place}:{self._address.port}")
+            address = replace(self._address, host=probe.getsockname()[0])
+        port = self._server.add_insecure_port(address.place)
         await self._server.start()
-        return f"{place}:{port}"
+        return replace(address, port=port).place
 
     async def drain(self, seconds: float, *, until: Callable[[], bool]) -> None:
         """Refuse further calls, and wait for running ones, at most `seconds` or until `until()` is true."""

@@ -432,7 +432,9 @@ def open_socket(address: Address) -> socket.socket:
         if taken:
             hint = "Stop the process that listens on this address, or choose another port."
         code = "address-in-use" if taken else "address-not-available"
-        raise UsageError(f"cannot listen on {address}: {describe_os_error(error)}", hint=hint, code=code) from error
+        raise UsageError(
+            f"cannot listen on {address.place}: {describe_os_error(error)}", hint=hint, code=code
+        ) from error
     return sock
 
 

@@ -70,10 +70,15 @@ class Address(Struct, frozen=True):
         """Return whether one listener serves both; each address with port 0 gets its own port."""
         return self == other and (self.path is not None or self.port != 0)
 
-    def __str__(self) -> str:
+    @property
+    def place(self) -> str:
+        """The address without `http://`: `host:port` or `unix:/path`."""
         if self.path is not None:
             return f"{_UNIX}{self.path}"
-        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return self.place if self.path is not None else f"http://{self.place}"
 
 
 class GrpcSettings(Struct, frozen=True):
