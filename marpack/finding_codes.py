@@ -336,6 +336,7 @@ MODULE_SHADOWS = Code(
     "Rename the file and its imports.",
 )
 MODULE_SHADOWS_PACKAGE = MODULE_SHADOWS.saying("the file replaces the package '{name}' on the server")
+MODULE_AT_START = MODULE_SHADOWS.saying("every Python on the server runs '{name}' when it starts")
 MODULE_NEVER_FOUND = Code(
     "module-never-found", _WARNING, "Python has already loaded its own module '{name}'",
     "Rename the file and its imports.",

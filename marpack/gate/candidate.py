@@ -64,7 +64,7 @@ def compiles(pt2: Any) -> bool:  # Any: YAML
     """Return whether a config's pt2 section compiles the model, in any of its spellings (contract §6)."""
     if isinstance(pt2, dict) and "compile" in pt2:
         options = pt2["compile"]
-        return isinstance(options, dict) and options.get("enable") is True
+        return isinstance(options, dict) and bool(options.get("enable") == True)  # noqa: E712 - as the worker compares
     return bool(pt2) and not (isinstance(pt2, dict) and "export" in pt2)
 
 
@@ -179,7 +179,7 @@ class Candidate(AbstractContextManager["Candidate"]):
 
     @property
     def load_error(self) -> MarpackError | None:
-        """The reason not to load the model: nothing is known of the config, or it needs a worker of another kind."""
+        """The reason not to load the model: its config cannot be read, or it needs a worker of another kind."""
         facts = self.inspection.config
         if facts is not None and facts.problem is not None:
             what, hint = f"the model config cannot be read: {facts.problem}", "Correct the file, and build again."
@@ -456,10 +456,12 @@ class SampleRunner:
 def files_below(folder: Path) -> dict[str, tuple[int, int]]:
     """Return size (bytes) and time (ns) of every file below a folder, except bytecode, which any import writes."""
     found = {}
-    for root, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name != "__pycache__"]
+    for root, _, names in os.walk(folder):
+        is_cache = Path(root).name == "__pycache__"
         for name in names:
             path = Path(root, name)
+            if is_cache and path.suffix == ".pyc":
+                continue
             with suppress(OSError):  # a handler may still be at work there
                 status = path.lstat()
                 found[path.relative_to(folder).as_posix()] = (status.st_size, status.st_mtime_ns)

@@ -38,8 +38,17 @@ from marpack.weights.contents import (
     is_legacy,
     plain_members,
     read_legacy_pickles,
+    script_problems,
 )
-from marpack.weights.kind import FIRST_BYTES, Program, ProgramKind, WeightsFormat, package_kind, program_kind
+from marpack.weights.kind import (
+    FIRST_BYTES,
+    Program,
+    ProgramKind,
+    WeightsFormat,
+    named_kind,
+    package_kind,
+    program_kind,
+)
 from marpack.weights.pickle import OPCODE_LIMIT, OPCODES, Arrays, OpcodeBudget, Stream
 from marpack.weights.tensors import is_exact_safetensors
 
@@ -51,8 +60,11 @@ _TRIED = 1024  # bytes that decompress, after which the file is compressed
 _CLOSED = {  # compressed formats that marpack does not read: a pattern of their first bytes → name
     rb"7z\xbc\xaf\x27\x1c": "7z",
     rb"\x28\xb5\x2f\xfd": "zstandard",
+    rb"[\x50-\x5f]\x2a\x4d\x18": "zstandard or lz4, after a frame to skip",
     rb"Rar!": "rar",
-    rb"\x04\x22\x4d\x18": "lz4",
+    rb"[\x02\x04][\x21\x22][\x4c\x4d]\x18": "lz4",
+    rb"LZIP\x01": "lzip",
+    rb"\xff\x06\0\0sNaPpY": "snappy",
     rb"ZF[\sxX\da-fA-F_+-]{19}": "joblib before 0.10",  # a number in base 16, then zlib
 }
 _BLOCKS = (bytes.fromhex("314159265359"), bytes.fromhex("177245385090"))  # how bzip2's blocks begin, and its end
@@ -442,9 +454,11 @@ class NestedScan:
         self.unfetched += 0 if self._thorough else len(plain)
         for entry in archive.entries:
             is_plain = entry in plain
+            inside = f"{where}!{entry.name}"
+            if is_plain and (kind := named_kind(entry.name)):
+                yield Program(inside, kind)
             if entry.size == 0 or (is_plain and not self._thorough):
                 continue
-            inside = f"{where}!{entry.name}"
             try:
                 inner = open_entry(file, entry)
                 if is_plain and inner.read(1) in _NUMERIC:
@@ -475,6 +489,8 @@ class NestedScan:
             yield Program(where, kind)
             if kind is ProgramKind.TORCH_PACKAGE:
                 yield Unscanned(where, "it is a torch.package: its own modules can take the place of installed ones")
+        for name, reason in script_problems(archive):
+            yield Unscanned(f"{where}!{name}", reason)
         if not archive.is_exported:
             return frozenset(), frozenset()
         from marpack.weights.exported_scan import scan_exported  # noqa: PLC0415 - many types that few archives need

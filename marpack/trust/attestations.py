@@ -240,7 +240,7 @@ class Trust(Struct, frozen=True, kw_only=True):
     """The trusted keys and the required documents."""
 
     signers: PublicKey | Authority | None  # None: no signature is verified
-    signature: Path | None = None  # None: beside the archive; it is optional where a check is required
+    signature: Path | None = None  # None: beside the archive; optional only if its signer is the trusted checker
     check: Path | None = None  # an attestation; None: no check is required
     checkers: PublicKey | None = None  # None: any author of the attestation
 
@@ -256,7 +256,8 @@ def verify(path: Path, trust: Trust, progress: Progress | None = None) -> Verifi
     failures: list[SignatureError] = []
     signature = trust.signature or path.with_name(f"{path.name}{SUFFIX}")
     signer = check = None
-    if trust.signers is not None and (trust.signature is not None or trust.check is None or signature.exists()):
+    is_optional = trust.check is not None and trust.signature is None and trust.checkers is trust.signers
+    if trust.signers is not None and not (is_optional and not signature.exists()):
         try:
             signer = verify_signature(path, sha256, signature, trust.signers)
         except SignatureError as error:

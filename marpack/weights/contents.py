@@ -50,6 +50,23 @@ _EXPORTED = re.compile(r"(?:^|/)models/[^/]+\.json$")
 # torch looks members up without regard to case, under the folder of the first one.
 _EXPORT_MARK = re.compile(r"(?:[^/]*/archive_format|serialized_exported_program\.json)", re.IGNORECASE)
 _CODE_LIMIT = 8 * 1024 * 1024  # bytes of one file of code
+_CODE_TOTAL = 64 * 1024 * 1024  # bytes of all of it
+# torch.jit.load looks members up without regard to case, under the folder of the first one.
+_SCRIPT_MARK = re.compile(r"(?:[^/]*/)?constants\.pkl", re.IGNORECASE)
+_OLD_SCRIPT = (re.compile(r"(?:[^/]*/)?model\.json", re.IGNORECASE), re.compile(r"(?:[^/]*/)?version", re.IGNORECASE))
+_SCRIPT_CODE = re.compile(r"(?:[^/]*/)?code/.*\.py", re.IGNORECASE)
+# Operators that write and map files, and those and classes of other libraries than torch and torchvision.
+_OPERATORS = (
+    b"aten prim prims quantized _quantized quantized_decomposed torchvision mkldnn mkldnn_prepacked prepacked xnnpack"
+)
+_CLASSES = b"quantized sparse rnn xnnpack mkldnn cuda"
+_SCRIPT_FOREIGN = re.compile(
+    rb"\b(?:save|from_file)\b"
+    rb"|(?<![\w.])ops\b(?! : |\.(?:%b)\.)"
+    rb"|\btorch\.classes\b(?!\.(?:%b)\.)" % (_OPERATORS.replace(b" ", b"|"), _CLASSES.replace(b" ", b"|"))
+)
+_SCRIPT_ATTRIBUTE = re.compile(rb'\bgetattr\([\w.]+, "[^"\\]*"\)')  # as torch writes it
+_DEEPEST_ATTRIBUTE = 16  # getattr within getattr
 _METHOD = re.compile(r"^  def (\w+)\(", re.MULTILINE)
 _MAX_LENGTH = 8192  # characters of a signature
 _MAX_COUNT = 1000  # methods
@@ -65,6 +82,7 @@ _MAGIC = 0x1950A86A20F9469CFC6C
 _COUNT = 8  # bytes before each storage: how many elements it has
 _LIBRARIES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")  # Linux, macOS
 _KEYS = 12  # of a checkpoint
+_SHOWN = 40  # bytes of code in a message
 _METADATA_LIMIT = 1 << 20  # bytes
 _PICKLES = 5  # magic number, protocol, system, object, storage keys
 
@@ -166,6 +184,39 @@ def script_tensors(file: TorchZip) -> tuple[StoredTensor, ...]:
         *(in_folder(placed, "data/") for placed in placed_tensors(file.pickle("data.pkl").root)),
         *(in_folder(placed, "constants/", "constants.") for placed in constants),
     )
+
+
+def script_problems(file: TorchZip) -> Iterator[tuple[str, str]]:
+    """Yield each member of TorchScript code that may do more than compute, and why. Loading runs some methods."""
+    names, left = [entry.name for entry in file.entries], _CODE_TOTAL
+    if all(any(map(mark.fullmatch, names)) for mark in _OLD_SCRIPT):
+        yield "model.json", "it describes TorchScript of torch before 1.4, which marpack does not read"
+    if not any(map(_SCRIPT_MARK.fullmatch, names)):
+        return
+    for entry in file.entries:
+        if not _SCRIPT_CODE.fullmatch(entry.name):
+            continue
+        left -= entry.size
+        try:
+            if entry.size > _CODE_LIMIT or left < 0:
+                raise NotZipError(f"TorchScript code has over {_CODE_LIMIT:,} bytes, or all of it {_CODE_TOTAL:,}")
+            with open_entry(file.file, entry) as member:
+                found = _foreign_code(member.read())
+        except NotZipError as error:
+            yield entry.name, str(error)
+            continue
+        if found is not None:
+            yield entry.name, f"its TorchScript code has {found!r}, which may do more than compute"
+
+
+def _foreign_code(code: bytes) -> str | None:
+    """Return the first part of TorchScript code that may be a foreign operator; None if there is none."""
+    found = _SCRIPT_FOREIGN.search(code)
+    for _ in range(_DEEPEST_ATTRIBUTE if b"getattr" in code and not found else 0):
+        code = _SCRIPT_ATTRIBUTE.sub(b"_", code)
+    if found := found or re.search(rb"\bgetattr\b", code):
+        return code[found.start() : found.start() + _SHOWN].partition(b"\n")[0].decode("latin-1")
+    return None
 
 
 class _Size(Struct):

@@ -335,7 +335,9 @@ _PLAIN = """
 """
 INERT = ALLOWED | frozenset(_PLAIN.split())
 # What only TorchScript's own reader, which is C++ and calls no Python, finds under these names.
-_SCRIPT_MODULES = ("__torch__.", "torch.jit._pickle.")
+_SCRIPT_MODULES = re.compile(
+    r"torch\.jit\._pickle\.|__torch__\.(?!torch\.classes\.(?!(?:quantized|sparse|rnn|xnnpack|mkldnn|cuda)\.))"
+)
 # The opcodes that torch's restricted unpickler knows; protocol 2 as torch.save writes it needs no others.
 WEIGHTS_ONLY_OPCODES = frozenset(b"cR\x81bae(su\x80t\x85\x86\x87N\x89\x88)]}\x8fJKMGXUQhjqr\x8a.")
 
@@ -346,7 +348,7 @@ def disallowed(imports: Iterable[Global], *, script: bool = False) -> tuple[Glob
     `script` says that the pickle belongs to a TorchScript file, whose reader knows classes of its own.
     """
     found = (item for item in imports if item.path not in ALLOWED)
-    return tuple(item for item in found if not (script and f"{item.module}.".startswith(_SCRIPT_MODULES)))
+    return tuple(item for item in found if not (script and _SCRIPT_MODULES.match(f"{item.module}.")))
 
 
 def loads_weights_only(stream: Stream) -> bool:

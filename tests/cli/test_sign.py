@@ -129,8 +129,10 @@ def test_the_whole_way(marpack, here):
     given = ("--input", "in.txt", "--input", "in2.txt", "--patience", "1")
     code, out, _ = marpack("check", "probe.mar", *given, "--attest", "yes.json", "--key", "signer.pem")
     assert code == 0, out
-    assert marpack("sign", "probe.mar", "--key", "other.pem")[0] == 0
     trust = ("--key", "other.pub", "--check-key", "signer.pub")
+    for keys in (trust, ("--key", "other.pub", "--allow-unsigned")):  # the check does not replace the signature
+        assert marpack("verify", "probe.mar", *keys, "--require-check", "yes.json")[0] == 2
+    assert marpack("sign", "probe.mar", "--key", "other.pem")[0] == 0
     code, out, err = marpack("verify", "probe.mar", *trust, "--require-check", "yes.json", "--json")
     assert (code, err) == (0, "")
     claim = json.loads(out)["check"]

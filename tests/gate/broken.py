@@ -355,6 +355,9 @@ FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
     },
     ("model-folder", "model-folder-written"): {
         "it writes when loaded": at_load('open("state.txt", "w").write("x")'),
+        "it writes beside bytecode": at_load(
+            'os.makedirs("__pycache__", exist_ok=True)', 'open("__pycache__/state.txt", "w").write("x")'
+        ),
         "it writes when asked": at_answer('open("log.txt", "a").write("x")'),
         "it takes a member away": built(
             HANDLER.replace(INIT, INIT + '        os.unlink(folder + "/notes.txt")\n'), files={"notes.txt": "x"}

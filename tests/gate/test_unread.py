@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from gate.archives import HANDLER, SAMPLES, examine, failures
 
+from marpack.gate.candidate import compiles
 from marpack.gate.verdicts import GateVerdict
 from marpack.runner.inputs import RequestDefaults
 
@@ -50,3 +51,8 @@ def test_requirements_that_are_not_read_are_not_none(tmp_path: Path) -> None:
 
 def test_a_runtime_that_no_server_starts_is_not_pythons(tmp_path: Path) -> None:
     assert failed(make(tmp_path, {}, runtime="LSP"))["loads"] == ["unsupported-runtime"]
+
+
+@pytest.mark.parametrize("enable", [True, 1, 1.0])
+def test_a_config_compiles_whatever_the_worker_takes_for_yes(enable: object) -> None:
+    assert compiles({"compile": {"enable": enable}})

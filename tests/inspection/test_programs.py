@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from inspection.conftest import packed
-from inspection.containers import tarred, zipped
+from inspection.containers import tarred, written, zipped
 from inspection.test_remote import HANDLER
 from isal import isal_zlib
 from lazy import torch
@@ -67,6 +67,16 @@ def test_native_code_among_torchs_numbers_is_found(saved: Callable[..., bytes]) 
     numbers = torch.frombuffer(bytearray(LIBRARY), dtype=torch.uint8)
     (found,) = programs(saved({"a": numbers}), "net.pt")
     assert found == Program("net.pt!archive/data/0", ProgramKind.NATIVE)
+
+
+def test_a_programs_name_counts_among_torchs_numbers(saved: Callable[..., bytes]) -> None:
+    with zipfile.ZipFile(io.BytesIO(saved({"w": torch.ones(4)}))) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    (pickled,) = (name for name in files if name.endswith("data.pkl"))
+    key = files[pickled].replace(b"X\x01\0\0\x000", b"X\x08\0\0\0evil.pyc")
+    files = {name.replace("data/0", "data/evil.pyc"): data for name, data in (files | {pickled: key}).items()}
+    (found,) = set(programs(zipped(files), "net.pt"))
+    assert (found.where.rpartition("/")[2], found.kind) == ("evil.pyc", ProgramKind.BYTECODE)
 
 
 def test_a_torch_package_needs_trust(tmp_path: Path, scan: Callable[..., Any]) -> None:
@@ -183,3 +193,66 @@ def test_an_inspection_names_them_in_one_finding(tmp_path: Path, program: Path) 
     (finding,) = (each for each in found.findings if each.code == "program")
     assert finding.severity is Severity.NOTE
     assert found.pickles.verdict is PickleVerdict.SAFE
+
+
+class Scripted(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.ReLU()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.ops(x)
+
+
+@pytest.fixture(scope="module")
+def script() -> bytes:
+    return written(lambda file: torch.jit.save(torch.jit.script(Scripted()), file))
+
+
+def with_code(script: bytes, line: str, **names: str) -> bytes:
+    """Return a TorchScript file whose forward runs a line first, with members renamed."""
+    with zipfile.ZipFile(io.BytesIO(script)) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    code = next(name for name in files if b"Tensor:\n" in files[name] and b"ops : " in files[name])
+    files[code] = files[code].replace(b"Tensor:\n", b"Tensor:\n    " + line.encode() + b"\n", 1)
+    return zipped({names.get(name.rpartition("/")[2].partition(".")[0], name): data for name, data in files.items()})
+
+
+def test_honest_torchscript_is_safe(script: bytes, scan: Callable[..., Any]) -> None:
+    torch.jit.load(io.BytesIO(with_code(script, "_9 = torch.add(x, x)")))
+    found = scan(with_code(script, "_9 = ops.aten.add(x, x)"))
+    assert (found.verdict, found.unscanned) == (PickleVerdict.SAFE, ())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'torch.save(x, "canary")',
+        'x = torch.from_file("canary", True, 8)',
+        't = torch; t.save(x, "canary")'.replace("; ", "\n    "),
+        'ops.aten.save(x, "canary")',
+        'getattr(torch, "sa" "ve")(x, "canary")',
+        'getattr(torch, "s\\x61ve")(x, "canary")',
+        'getattr(getattr(ops, "aten"), "s\\x61ve")(x, "canary")',
+        'ops.image.write_file("canary", x)',
+        'ops . image.write_file("canary", x)',
+        'o = ops\n    o.image.write_file("canary", x)',
+        "y = __torch__.torch.classes.other.Runs.__new__(__torch__.torch.classes.other.Runs)",
+    ],
+)
+def test_torchscript_that_may_write_files_needs_trust(line: str, script: bytes, scan: Callable[..., Any]) -> None:
+    assert scan(with_code(script, line)).verdict is PickleVerdict.NEEDS_TRUST
+    assert scan(with_code(script, line, constants="Net/CONSTANTS.PKL")).verdict is not PickleVerdict.SAFE
+
+
+def test_torchscript_of_old_needs_trust(scan: Callable[..., Any]) -> None:
+    files = {"net/version": b"2", "net/model.json": b"{}", "net/code/net.py": b"x = 1"}
+    assert scan(zipped(files)).verdict is PickleVerdict.NEEDS_TRUST
+    assert scan(zipped({"a/model.json": b"{}", "a/code/net.py": b"torch.save()"})).verdict is PickleVerdict.SAFE
+
+
+def test_torchscript_that_is_not_read_needs_trust(
+    script: bytes, scan: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("marpack.weights.contents._CODE_LIMIT", 10)
+    assert scan(script).verdict is PickleVerdict.NEEDS_TRUST

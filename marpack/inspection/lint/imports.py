@@ -48,6 +48,7 @@ _UNPACKERS = frozenset({"extractall", "extract", "unpack_archive", "spec_from_fi
 _DYNAMIC = frozenset({"exec", "globals", "locals", "vars", "builtins", "__builtins__"})
 _GIVEN = frozenset({"__cached__", "get_ipython"})  # by Python and IPython; pyflakes does not know them
 _MAX_GLOBALS = 500
+_AT_START = frozenset({"sitecustomize", "usercustomize"})
 _ROOT = ("",)  # the model folder, whatever the handler's own
 
 
@@ -239,7 +240,9 @@ def check_shadows(files: Files, manifest: Manifest) -> Iterator[Finding]:
         if f"{top}.py" in files and member != f"{top}.py":
             yield codes.MODULE_HIDDEN.at(f"{top}.py", member=member)
         is_copy = top in SUBSTITUTABLE or (located.package and top in SERVER_LOADED)  # as `pip install -t` leaves it
-        if top in NEVER_FOUND:
+        if top in _AT_START:
+            yield codes.MODULE_AT_START.at(member, name=top)
+        elif top in NEVER_FOUND:
             if not is_named:  # the rules of the handler and the model file report it
                 yield codes.MODULE_NEVER_FOUND.at(member, name=top)
         elif breaks_worker(top) and (is_named or not is_copy):

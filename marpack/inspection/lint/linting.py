@@ -9,7 +9,13 @@ from msgspec import UNSET, UnsetType
 from marpack.archive.index import Vendored
 from marpack.archive.manifest import Manifest
 from marpack.errors import LimitExceededError
-from marpack.finding_codes import CHECK_GAVE_UP
+from marpack.finding_codes import (
+    CHECK_GAVE_UP,
+    MODULE_BREAKS_WORKER,
+    MODULE_HIDDEN,
+    MODULE_NEVER_FOUND,
+    MODULE_SHADOWS,
+)
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.config import check_keys, check_manifest, check_pt2, read_config, read_required
 from marpack.inspection.lint.handler import (
@@ -29,6 +35,11 @@ from marpack.inspection.lint.weights import check_labels, check_model_file, chec
 from marpack.protocol.targets import Target, TargetDifference
 
 MAX_FINDINGS = 100  # of one rule
+_PYTHON = re.compile(r"\.py(:\d+)?\Z")
+_NAMES = frozenset(
+    code.name
+    for code in (MODULE_HIDDEN, MODULE_NEVER_FOUND, MODULE_BREAKS_WORKER, MODULE_SHADOWS)  # of check_shadows
+)
 Rule = Callable[[LintContext], Iterable[Finding]]
 
 
@@ -106,5 +117,12 @@ def lint(
         named = ("MAR-INF", model.handler, model.model_file, model.serialized_file, model.config_file)
         others = {name for package in vendored.packages for name in package.modules}
         others -= set(map(top, filter(None, named)))
-        found = [finding for finding in found if top(finding.where or "") not in others]
+        # The author lists these modules: only problems inside them are left out, not those of their names.
+        found = [
+            finding
+            for finding in found
+            if finding.code in _NAMES
+            or not _PYTHON.search(finding.where or "")
+            or top(finding.where or "") not in others
+        ]
     return list(dict.fromkeys([*files.findings, *found]))

@@ -149,7 +149,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         return formats.load_library(model_so_path, self.map_location)
 
     def _load_torchscript_model(self, model_pt_path: str) -> Model:
-        return formats.load_torchscript(model_pt_path, self.device)
+        return formats.load_torchscript(model_pt_path, self.device, trust=settings_for(self).trust_pickle)
 
     def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str | None) -> Model:
         """Construct the model file's one class and load its state_dict, if there is one."""
@@ -429,7 +429,8 @@ class DenseNetHandler:
         self.initialized = True
 
     def _load_torchscript_model(self, model_pt_path: str) -> Model:
-        return formats.load_torchscript(model_pt_path, torch.device(self.map_location or "cpu"))
+        device = torch.device(self.map_location or "cpu")
+        return formats.load_torchscript(model_pt_path, device, trust=settings_for(self).trust_pickle)
 
     def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str) -> Model:
         read = partial(read_state, model_pt_path, self.device, settings_for(self))

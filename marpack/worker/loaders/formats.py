@@ -18,10 +18,11 @@ from typing import IO, Any
 import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint
 
+from marpack.archive.zip_format import LargeZipError, NotZipError
 from marpack.errors import HandlerError, WeightsError, join_names
 from marpack.protocol.messages import Explained, note
 from marpack.torchserve.entry_point import list_classes_from_module
-from marpack.weights.contents import TorchZip
+from marpack.weights.contents import TorchZip, script_problems
 from marpack.weights.exported_scan import scan_exported
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle import OpcodeBudget
@@ -172,10 +173,27 @@ def _note_misfit(model: object, state: object, _: Exception) -> None:
     note("state-dict-misfit", message, stage="initialize", hint=hint)
 
 
-def load_torchscript(path: str, device: torch.device | str | None) -> torch.jit.ScriptModule:
-    """Load a TorchScript file to a device; raises RuntimeError for anything else."""
+def load_torchscript(path: str, device: torch.device | str | None, *, trust: bool = False) -> torch.jit.ScriptModule:
+    """Load a TorchScript file to a device; raises RuntimeError for anything else.
+
+    Unless it is trusted, PackageNeedsCodeError for code that may do more than compute.
+    """
+    problem = None if trust else _find_script_problem(Path(path))
+    if problem is not None:
+        hint = "Remove the code from the model, or pass --trust-pickle if you trust the file as you trust code."
+        raise PackageNeedsCodeError(problem[1], where=f"{Path(path).name}!{problem[0]}", hint=hint)
     module: torch.jit.ScriptModule = torch.jit.load(path, map_location=device)  # type: ignore[no-untyped-call]
     return module
+
+
+def _find_script_problem(path: Path) -> tuple[str, str] | None:
+    try:
+        with path.open("rb") as file:
+            return next(script_problems(TorchZip(file)), None)
+    except LargeZipError as error:
+        return "", str(error)
+    except (NotZipError, OSError):
+        return None  # torch cannot read it either, and says why
 
 
 def load_safetensors(path: Path, device: torch.device) -> dict[str, torch.Tensor]:

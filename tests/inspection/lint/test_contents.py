@@ -27,6 +27,23 @@ def test_packages_that_it_brings_along_are_passed_over_but_nothing_that_the_mani
     assert said[0] == said[1] == ["W import-unlisted handler.py:1"]
 
 
+def test_a_list_of_packages_hides_nothing_but_problems_inside_them():
+    files = {"json.py": "import nowhere", "torch.py": "", "r.txt": "bad line !!", "index_to_name.json": "{"}
+    case = imports("listed", "", files=files, model={"requirements_file": "r.txt"})
+    listed = VendoredPackage(
+        name="x", version="1", file="x", sha256="0" * 64, modules=("json", "torch", "r", "index_to_name")
+    )
+    vendored = Vendored(python="3.9", platform="any", packages=(listed,))
+    found = told(lint(Members(case.members), case.manifest, vendored=vendored))
+    assert found == told(lint(Members(case.members), case.manifest))
+    assert len(found) >= 4
+
+
+@pytest.mark.parametrize("name", ["sitecustomize.py", "usercustomize/__init__.py"])
+def test_a_module_that_every_python_runs_is_reported(name):
+    assert told(imports("start", "", files={name: ""}).findings()) == [f"W module-shadows {name}"]
+
+
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
 def test_finds_exactly(case):
     check_case(case)

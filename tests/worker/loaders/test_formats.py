@@ -157,6 +157,21 @@ def test_an_exported_program_with_text_that_torch_runs_is_refused(net, model_dir
     assert "evil.pt2!good/models/model.json" in failure.value.where
 
 
+class Writes(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.save(x, "ran")
+        return x
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_torchscript_that_writes_files_needs_trust(model_dir):
+    path = str(model_dir / "w.pt")
+    torch.jit.save(torch.jit.script(Writes()), path)
+    with pytest.raises(formats.PackageNeedsCodeError, match="save"):
+        formats.load_torchscript(path, "cpu")
+    assert formats.load_torchscript(path, "cpu", trust=True)
+
+
 def test_trust_loads_text_that_torch_runs(net, model_dir, monkeypatch):
     monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "y")
     torch.export.save(torch.export.export(net, (BATCH,)), model_dir / "good.pt2")
