@@ -55,14 +55,15 @@ def serve(options: ServeOptions) -> None:
         for note in settings.notes():
             SERVER_LOG.info("%s", note)
         loader = settings.loader()
-        plans, reloader = settings.start_models(loader)
+        models = settings.start_models(loader)
 
         def make() -> Server:
             servers.append(Server(settings.server_options(loader), settings.metrics()))
             return servers[0]
 
         try:
-            code = serve_models(make, plans, beside=reloader.run if reloader else None)
+            watches = [model.watch for model in models] if options.reload else []
+            code = serve_models(make, [model.plan for model in models], beside=watches)
         finally:
             if loader.zygote is not None:
                 loader.zygote.close()

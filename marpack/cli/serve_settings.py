@@ -36,7 +36,7 @@ from marpack.serving.loading import AdmissionRules, ModelLoader, ModelPlan, Mode
 from marpack.serving.management import ModelApi
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import log_failure
-from marpack.serving.server import ReloadableModel, Reloader, ServerOptions
+from marpack.serving.server import ReloadableModel, ServerOptions
 from marpack.serving.settings import (
     Address,
     GrpcSettings,
@@ -324,8 +324,8 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             environment["TS_DECODE_INPUT_REQUEST"] = "false"
         return environment
 
-    def start_models(self, loader: ModelLoader) -> tuple[list[ModelPlan], Reloader | None]:
-        """Plan the models of the command line and the config file; with --reload, return what reloads them.
+    def start_models(self, loader: ModelLoader) -> list[ReloadableModel]:
+        """Plan the models of the command line and the config file.
 
         A SOURCE that cannot be served ends the start; a model of the store that cannot is logged and left out, as on
         TorchServe. Raises UsageError, ProjectError and ArchiveError.
@@ -365,7 +365,7 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
                 what = f"{seen[version]} and {path} are both {plan.name} {plan.version}"
                 raise UsageError(what, hint=f"Give one another name: other={path}.")
             seen[version] = path
-        return [model.plan for model in models], Reloader(models) if options.reload else None
+        return models
 
     def _refuse_default_handler(self, file: Path) -> None:
         """Raise UsageError for a folder whose handler is the default_service_handler of the config file."""

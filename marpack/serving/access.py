@@ -7,6 +7,7 @@ import secrets
 import stat
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -74,6 +75,7 @@ class Tokens:
         self._file = file
         self._validity = timedelta(minutes=minutes)
         self._clock = clock
+        self._lock = threading.Lock()  # each renewal runs in a thread
         with located(str(file)):
             keys = _read_keys(file)
             if keys is None or rotate:
@@ -93,9 +95,10 @@ class Tokens:
 
     def renew(self, kind: TokenKind) -> None:
         """Replace the management or inference key in the file; the old one becomes invalid. Raises OutputError."""
-        keys = replace(self._keys, **{kind.value: self._new_key()})
-        _write_keys(self._file, keys)
-        self._keys = keys
+        with self._lock:
+            keys = replace(self._keys, **{kind.value: self._new_key()})
+            _write_keys(self._file, keys)
+            self._keys = keys
 
     def _new_key(self) -> _Key:
         return _Key(key=secrets.token_urlsafe(_RANDOM), expires=(self._clock() + self._validity).astimezone(UTC))

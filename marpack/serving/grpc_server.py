@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.serving.access import Admission
-from marpack.serving.api import Exchange, ServingCore, bad_request, failure_of
+from marpack.serving.api import JSON, Exchange, ServingCore, bad_request, failure_of
 from marpack.serving.grpc_messages import KSERVE, POOL, SERVICES, STREAMS, message_class
 from marpack.serving.grpc_tensors import infer_response, request_json
 from marpack.serving.http import HttpSettings, Reply, open_socket, wait_for
@@ -173,7 +173,7 @@ class GrpcServer:
 
     async def _infer(self, exchange: Exchange, request: Any, response: Any) -> Any:
         body = await asyncio.to_thread(request_json, request) if request.ByteSize() > _LARGE else request_json(request)
-        result = await self._predict(exchange, request, Part("body", body, "application/json"))
+        result = await self._predict(exchange, request, Part("body", body, JSON))
         convert = partial(infer_response, response, result, raw=bool(request.raw_input_contents))
         return await asyncio.to_thread(convert) if len(result) > _LARGE else convert()
 

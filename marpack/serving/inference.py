@@ -25,11 +25,11 @@ from marpack.serving.api import (
 from marpack.serving.http import Reply
 from marpack.serving.jobs import StreamedResponse
 from marpack.serving.models import ModelState, ServedModel
+from marpack.torchserve.context import SERVER_VERSION
 from marpack.torchserve.forms import last_wins, receive
-from marpack.torchserve.http import Part, Request, error_response, is_no_answer
+from marpack.torchserve.http import Part, Request, death_response, is_no_answer
 
 _LOG = logging.getLogger(__name__)
-_TORCHSERVE = "0.12.0"
 _BINARY_TENSORS = "Inference-Header-Content-Length"  # with it, Triton's client sends tensors behind the JSON
 
 
@@ -163,7 +163,7 @@ class InferenceApi(Api):
         self._expect_open_inference()
         extensions = ["kserve", "kubeflow"]
         name = "Torchserve" if self.core.compat else "marpack"
-        known = {"name": name, "version": _TORCHSERVE, "extenstion": extensions}  # TorchServe's spelling
+        known = {"name": name, "version": SERVER_VERSION, "extenstion": extensions}  # TorchServe's spelling
         return call.json(known if self.core.compat else {**known, "extensions": []})
 
     async def v2_live(self, call: Call) -> Reply:
@@ -220,7 +220,7 @@ async def submit(exchange: Exchange, model: ServedModel, version: str | None, re
             async with asyncio.timeout(model.settings.client_timeout / 1000):
                 response = await model.response(job)
         except TimeoutError:  # TorchServe lets such a client wait forever
-            response = error_response(500, "Worker died.")
+            response = death_response(None)
     else:
         response = await model.response(job)
     if isinstance(response, StreamedResponse) or not response.failed:
@@ -230,5 +230,5 @@ async def submit(exchange: Exchange, model: ServedModel, version: str | None, re
     if isinstance(response, StreamedResponse):
         return Reply(response=response.head, stream=response, request_id=exchange.id)
     if is_no_answer(response):  # TorchServe lets such a client wait forever
-        response = error_response(500, "Worker died.")
+        response = death_response(None)
     return Reply(response=response, request_id=exchange.id)

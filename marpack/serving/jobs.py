@@ -68,10 +68,17 @@ class StreamedResponse:
             raise StreamAbortedError
 
     async def whole(self) -> Response:
-        """Return the response with all pieces, or with those that came before it broke."""
-        pieces: list[bytes] = []
-        with suppress(StreamAbortedError):
-            pieces.extend([piece async for piece in self.pieces()])
+        """Return the response with all pieces, or with those that came before it broke or became too large."""
+        pieces, size = list[bytes](), 0
+        try:
+            with suppress(StreamAbortedError):
+                async for piece in self.pieces():
+                    pieces.append(piece)
+                    size += len(piece)
+                    if size > _MAX_UNREAD:
+                        break
+        finally:
+            self.leave()
         return replace(self.head, pieces=tuple(pieces), body=b"".join(pieces))
 
 
@@ -180,7 +187,7 @@ class JobQueue:
     def drop(self, job: Job) -> None:
         """Remove a job, unless a worker has taken it."""
         with suppress(ValueError):
-            self._jobs.remove(job)
+            (self._alone if job.is_alone else self._jobs).remove(job)
 
     def drain(self) -> Batch:
         """Remove and return all jobs, those of the open batch included."""

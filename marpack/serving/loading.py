@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -325,25 +325,34 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
         model = prepared.archive.manifest.model
         name, version = name or model.name, model.version or _FIRST_VERSION
         properties = self.models.get(name, {}).get(version, ModelProperties())
+        with ExitStack() as on_error:
+            on_error.callback(prepared.archive.close)
+            plan = ModelPlan(
+                name=name,
+                version=version,
+                prepared=prepared,
+                settings=self._combine_settings(prepared, properties, tuning),
+                spawn=self.spawn(prepared.archive),
+                zygote=self.zygote,
+                findings=tuple(findings),
+                gpus=gpus,
+                is_default=properties.default_version is True,
+            )
+            on_error.pop_all()
+        return plan
+
+    def _combine_settings(
+        self, prepared: PreparedModel, properties: ModelProperties, tuning: ModelTuning
+    ) -> ModelSettings:
+        """Return the settings of a model from all sources; raise UsageError for an invalid one of SageMaker's."""
         timeouts = ModelTuning(response_timeout=tuning.response_timeout, startup_timeout=tuning.startup_timeout)
         workers = ModelTuning(min_workers=tuning.min_workers, max_workers=tuning.max_workers)
         batching = ModelTuning(batch_size=tuning.batch_size, max_batch_delay=tuning.max_batch_delay)
-        is_sagemaker = has_adapter(model.handler, prepared.archive.open)
+        is_sagemaker = has_adapter(prepared.archive.manifest.model.handler, prepared.archive.open)
         # Each replaces the settings before it, in TorchServe's order.
         settings = self.settings.with_tuning(self.sagemaker() if is_sagemaker else _NO_TUNING)
         settings = settings.with_tuning(timeouts).with_tuning(properties).with_tuning(workers)
-        settings = settings.with_config(config).with_tuning(self.overrides).with_tuning(batching)
-        return ModelPlan(
-            name=name,
-            version=version,
-            prepared=prepared,
-            settings=settings,
-            spawn=self.spawn(prepared.archive),
-            zygote=self.zygote,
-            findings=tuple(findings),
-            gpus=gpus,
-            is_default=properties.default_version is True,
-        )
+        return settings.with_config(prepared.config).with_tuning(self.overrides).with_tuning(batching)
 
 
 _THREAD = "marpack-loading"

@@ -24,7 +24,7 @@ from marpack.serving.metrics import CONTENT_TYPE
 from marpack.serving.models import ModelState, ServedModel, WorkerState, log_failure
 from marpack.serving.settings import ModelTuning
 from marpack.torchserve.forms import bare_type, read_headers
-from marpack.torchserve.http import Request, RequestError, error_response
+from marpack.torchserve.http import Request, RequestError, death_response
 
 T = TypeVar("T")
 AddModel = Callable[[ModelPlan], ServedModel]  # raises RequestError if the version exists
@@ -223,11 +223,11 @@ class ManagementApi(Api):
         sent = [pair for pair in read_headers(call.request.headers) if pair[0].lower() not in _SET_BY_US]
         headers = (("content-length", "0"), *sent, ("describe", "True"))
         call.job = job = model.submit(Request(id=call.id, parts=(), headers=headers), describes=True)
-        response = await job.response
+        response = await model.response(job)
         if isinstance(response, StreamedResponse):
             response = await response.whole()
         if not response.status:
-            response = error_response(500, "Worker died.")
+            response = death_response(None)
         if response.failed:
             return Reply(response=response, request_id=call.id)
         try:

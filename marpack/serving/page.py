@@ -188,7 +188,7 @@ class PageApi:
         answered = AnsweredInput(Input("input", request), results_of(("input",), outcome)[0])
         archive = found.prepared.archive
         handler = str(archive.manifest.model.handler)
-        html = await asyncio.to_thread(self._renderer.draw, answered, labels_of(archive), handler)
+        html = await asyncio.to_thread(lambda: self._renderer.draw(answered, labels_of(archive), handler))
         headers = response.headers
         if response.content_type is not None:
             headers = (("content-type", response.content_type), *headers)

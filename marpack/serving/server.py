@@ -7,7 +7,7 @@ import math
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,10 +152,10 @@ class Server:
         task.add_done_callback(self._end_on_bug)
         return task
 
-    async def serve(self, models: Sequence[ModelPlan], *, beside: "Beside | None" = None) -> int:
+    async def serve(self, models: Sequence[ModelPlan], *, beside: "Sequence[Beside]" = ()) -> int:
         """Serve models until the server has to end, then finish accepted requests; return the exit code.
 
-        `beside` runs as long as the server. Raises UsageError for an address that is not available.
+        `beside` has functions that run as long as the server. Raises UsageError for an address that is not available.
         """
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -163,7 +163,7 @@ class Server:
             for plan in models:
                 self.add(plan, at_start=True)
             self.registry.is_complete = True
-            tasks = [self._begin(work(self)) for work in (Server._sample_system, beside) if work is not None]
+            tasks = [self._begin(work(self)) for work in (Server._sample_system, *beside)]
             await self._ending.wait()
             seconds = 0.0 if self.options.compat else self.options.http.drain
             await asyncio.gather(*(front.drain(seconds, until=self._has_to_stop) for front in self._fronts))
@@ -257,7 +257,7 @@ class Server:
 Beside = Callable[[Server], Coroutine[Any, Any, None]]  # Any: as in typing.Coroutine
 
 
-def serve(make: Callable[[], Server], models: Sequence[ModelPlan], *, beside: Beside | None = None) -> int:
+def serve(make: Callable[[], Server], models: Sequence[ModelPlan], *, beside: Sequence[Beside] = ()) -> int:
     """Serve models until SIGTERM, SIGINT or SIGHUP; return the exit code. See `Server.serve`.
 
     `make` is called within the event loop.
@@ -274,42 +274,32 @@ def serve(make: Callable[[], Server], models: Sequence[ModelPlan], *, beside: Be
 
 
 class ReloadableModel(Struct, frozen=True):
-    """A model with its source."""
+    """A model with its source, which is loaded again when its files change."""
 
     plan: ModelPlan  # at the start of the server
     path: Path  # of its source
     plan_again: Callable[[], ModelPlan]
 
-
-class Reloader:
-    """Reloads models when their files change; a model that cannot be reloaded is served unchanged."""
-
-    def __init__(self, models: Iterable[ReloadableModel]) -> None:
-        self._models = tuple(models)
-
-    async def run(self, server: Server) -> None:
-        """Reload models as long as the server runs."""
-        await asyncio.gather(*(self._watch(server, source) for source in self._models))
-
-    async def _watch(self, server: Server, source: ReloadableModel) -> None:
+    async def watch(self, server: Server) -> None:
+        """Reload the model as long as the server runs; one that cannot be reloaded is served unchanged."""
         from watchfiles import awatch  # noqa: PLC0415 - only --reload needs it
 
-        model = server.registry.find(source.plan.name, source.plan.version)
+        model = server.registry.find(self.plan.name, self.plan.version)
         tried = content_digest(model.prepared.archive)  # of the latest archive
         reported = ""  # the latest error
-        named = {source.path.absolute(), source.path.resolve()}  # a link, and its target
-        is_folder = source.path.is_dir()
+        named = {self.path.absolute(), self.path.resolve()}  # a link, and its target
+        is_folder = self.path.is_dir()
         folders = named if is_folder else {path.parent for path in named}
 
         def counts(_: object, name: str) -> bool:
             return any(counts_within(folder, name) for folder in folders) if is_folder else Path(name) in named
 
         def plan_again() -> tuple[ModelPlan, str | None]:
-            plan = source.plan_again()
+            plan = self.plan_again()
             return plan, content_digest(plan.prepared.archive)
 
         hint = "Raise the limit of watched files (sysctl fs.inotify.max_user_watches), or omit --reload."
-        what, where = "the files cannot be watched", str(source.path)
+        what, where = "the files cannot be watched", str(self.path)
         with convert_os_errors(UsageError, what, where=where, hint=hint, code="cannot-watch"):
             async for changes in awatch(*folders, watch_filter=counts, recursive=is_folder):
                 if model not in tuple(server.registry):  # it is unregistered

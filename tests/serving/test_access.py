@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -198,6 +200,22 @@ def test_a_failed_renewal_leaves_the_old_key(file: Path, clock: Clock, monkeypat
     assert tokens.allows(INFERENCE, "Bearer poZXA8oj")
     assert keys(file)["inference"] == "poZXA8oj"
     assert list(file.parent.iterdir()) == [file]
+
+
+def test_two_renewals_at_once_both_count(file: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(file, document())
+    tokens, sync = Tokens(file, 60, clock), os.fsync
+
+    def slow(descriptor: int) -> None:
+        time.sleep(0.1)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(tokens.renew, (MANAGEMENT, INFERENCE)))
+    for kind, old in ((MANAGEMENT, "B_3S-a1F"), (INFERENCE, "poZXA8oj")):
+        assert keys(file)[kind.value] != old
+        assert tokens.allows(kind, f"Bearer {keys(file)[kind.value]}")
 
 
 LOOPBACK = Guard.of(

@@ -98,6 +98,10 @@ def test_there_is_room_for_so_many_beside_the_open_batch_and_who_leaves_makes_ro
     jobs.drop(first)  # it was taken meanwhile: nothing is left to drop
     filled(jobs, new, 1)
     assert not jobs.put(new())
+    alone = [Job(first.request, first.response, is_alone=True) for _ in range(3)]
+    assert [jobs.put(job) for job in alone] == [True, True, False]
+    jobs.drop(alone[0])
+    assert jobs.put(alone[2])
 
 
 def test_jobs_that_were_put_back_are_first_and_batched_as_before(new: NewJob):
@@ -237,3 +241,22 @@ async def test_a_slow_client_gets_no_more_and_the_pieces_of_a_gone_one_are_dropp
     for _ in range(5):
         stream.put(b"12345")
     assert await collected(stream) == ([b"12345"] * 3, True)
+
+
+@in_loop
+async def test_a_whole_response_is_bounded_and_needs_a_client(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("marpack.serving.jobs._MAX_UNREAD", 10)
+    stream, gone = StreamedResponse(HEAD), StreamedResponse(HEAD)
+    reading = [asyncio.create_task(each.whole()) for each in (stream, gone)]
+    await asyncio.sleep(0)
+    reading[1].cancel()
+    for _ in range(5):
+        stream.put(b"12345")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert (await reading[0]).pieces == (b"12345",) * 3
+    with pytest.raises(asyncio.CancelledError):
+        await reading[1]
+    for each in (stream, gone):
+        each.put(b"late")
+        assert each.unread == 0

@@ -24,6 +24,7 @@ from marpack.errors import ArchiveError, ExitCode, TorchrunError, UsageError
 from marpack.findings import Finding
 from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load
+from marpack.runner.client import Worker
 from marpack.serving.loading import AdmissionRules, ModelLoader, ModelPlan, ModelStore
 from marpack.serving.models import WorkerState
 from marpack.serving.settings import ModelProperties, ModelSettings, ModelTuning
@@ -123,6 +124,19 @@ def test_a_model_that_torchrun_starts_is_refused_before_a_worker_starts(tmp_path
     with pytest.raises(TorchrunError) as refused:
         plan(path)
     assert (refused.value.code, refused.value.exit_code) == ("torchrun-ranks", ExitCode.HANDLER)
+
+
+def test_an_archive_is_closed_if_there_is_no_environment_for_its_workers(tmp_path: Path) -> None:
+    opened: list[Archive] = []
+
+    def fail(archive: Archive) -> Callable[[], Worker]:
+        opened.append(archive)
+        raise UsageError("no environment")
+
+    with pytest.raises(UsageError):
+        plan(pack(tmp_path, "m.mar", HANDLER), spawn=fail)
+    with pytest.raises(ArchiveError):
+        opened[0].open("handler.py").read()
 
 
 def test_a_plan_has_the_findings_of_its_archive(tmp_path: Path) -> None:

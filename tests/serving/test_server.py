@@ -29,7 +29,7 @@ from marpack.serving.loading import ModelLoader, ModelStore
 from marpack.serving.management import ModelApi
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import ServedModel
-from marpack.serving.server import Listening, ReloadableModel, Reloader, Server, ServerOptions
+from marpack.serving.server import Listening, ReloadableModel, Server, ServerOptions
 from marpack.serving.settings import ModelSettings
 
 _HANDLER = "def handle(data, context):\n    return data and [1 for _ in data]\n"
@@ -261,7 +261,7 @@ def test_a_request_gets_the_model_that_is_served_when_its_body_arrives(server: S
 def test_a_source_that_cannot_be_watched_is_an_error(server: Served, tmp_path: Path):
     model = server.server.registry.find("m", "1.0")
     plan = LOADER.plan(ResolvedSource(path=tmp_path / "m.mar"))
-    reloader = Reloader([ReloadableModel(plan, tmp_path / "gone" / "m.mar", lambda: plan)])
+    source = ReloadableModel(plan, tmp_path / "gone" / "m.mar", lambda: plan)
     with pytest.raises(UsageError, check=has_code("cannot-watch")):
-        asyncio.run_coroutine_threadsafe(reloader.run(server.server), model._loop).result(60)
+        asyncio.run_coroutine_threadsafe(source.watch(server.server), model._loop).result(60)
     plan.prepared.archive.close()
