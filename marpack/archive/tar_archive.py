@@ -4,7 +4,6 @@ import tarfile
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from hashlib import blake2b
-from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
@@ -200,11 +199,13 @@ class TarListing(Struct, frozen=True, kw_only=True):
     files: Mapping[str, Record]
     folders: tuple[str, ...]
     findings: tuple[Finding, ...]
-    added: Mapping[str, bytes] = {}  # members of SageMaker's layout that the tar lacks
 
 
-def list_members(found: list[Record], source: str) -> TarListing:
-    """Give records the names that they have in the archive; raises UnsafeArchiveError naming the member at fault."""
+def list_members(found: list[Record], spool: Spool, source: str) -> TarListing:
+    """Give records the names that they have in the archive; raises UnsafeArchiveError naming the member at fault.
+
+    Members of SageMaker's layout that the tar lacks are added to it and to the spool.
+    """
     files = [record for record in found if not record.folder]
     folders = [record for record in found if record.folder]
 
@@ -232,10 +233,11 @@ def list_members(found: list[Record], source: str) -> TarListing:
     check(names)
     inner = tuple(filter(None, (names[each.name] for each in folders)))
     packed = {names[file.name]: file for file in files}
-    added = missing_members(packed.keys(), inner)
-    if added:
+    for name, data in missing_members(packed.keys(), inner).items():
+        packed[name] = Record(name, len(data), spool.size, folder=False)
+        spool.write(data)
         findings = (SAGEMAKER_LAYOUT.at(source),)  # SageMaker extracts the tar, so its form is not the server's concern
-    return TarListing(files=packed, folders=inner, findings=findings, added=added)
+    return TarListing(files=packed, folders=inner, findings=findings)
 
 
 class TarArchive(Archive):
@@ -253,6 +255,8 @@ class TarArchive(Archive):
         self._limits = limits
         self._cache = cache
         self._spool = Spool()
+        # The archive's name in the cache: another version of marpack may add another handler.
+        self._key = blake2b(data.identity.encode() + handler_source(), digest_size=16).hexdigest()
         self._error: ArchiveError | None = None  # why the archive cannot be read: it is not decompressed again
 
     @cached_property
@@ -262,7 +266,7 @@ class TarArchive(Archive):
         try:
             with located(self.source):
                 decompress(self._data, self._limits, self._spool)
-                return list_members(read_records(self._spool, self._limits), self.source)
+                return list_members(read_records(self._spool, self._limits), self._spool, self.source)
         except ArchiveError as error:
             self._error = error
             self._spool.close()
@@ -274,19 +278,12 @@ class TarArchive(Archive):
         return None if "_contents" in vars(self) else self._cache.find(self._key)
 
     @cached_property
-    def _key(self) -> str:
-        """The name of the extracted archive in the cache: another version of marpack may add another handler."""
-        return blake2b(self._data.identity.encode() + handler_source(), digest_size=16).hexdigest()
-
-    @cached_property
     def entries(self) -> Mapping[str, Entry]:  # type: ignore[override]  # computed at the first use
         """Every file by its name; see `Archive.entries`."""
-        sizes = {name: record.size for name, record in self._contents.files.items()}
-        sizes |= {name: len(data) for name, data in self._contents.added.items()}
         return MappingProxyType(
             {
-                name: Entry(name=name, size=size, compressed_size=size, method=Method.DEFLATED)
-                for name, size in sizes.items()
+                name: Entry(name=name, size=record.size, compressed_size=record.size, method=Method.DEFLATED)
+                for name, record in self._contents.files.items()
             }
         )
 
@@ -305,8 +302,6 @@ class TarArchive(Archive):
 
     def open(self, name: str) -> BinaryIO:
         """Open one member; see `Archive.open`. The gzip stream's own CRC was checked when it was decompressed."""
-        if name in self._contents.added:
-            return BytesIO(self._contents.added[name])
         record = self._contents.files[name]
         return self._spool.open(record.offset, record.size)
 
@@ -326,9 +321,6 @@ class TarArchive(Archive):
         for name, record in contents.files.items():
             if names is None or name in names:
                 extract_blocks(self._spool.blocks(record.offset, record.size), folder, name, progress)
-        for name, data in contents.added.items():
-            if names is None or name in names:
-                extract_blocks(iter((memoryview(data),)), folder, name, progress)
 
     def close(self) -> None:
         """Release the file, its decompressed bytes, and the folder in the cache."""
