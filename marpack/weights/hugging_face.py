@@ -39,13 +39,13 @@ _NEEDED = (
 )
 
 
-def list_shards(index: bytes) -> tuple[str, ...] | None:
-    """Return the files that an index of weights names, sorted; None for another document."""
+def list_shards(index: bytes) -> tuple[str, ...]:
+    """Return the files that an index of weights names, sorted; none for another document."""
     try:
         weight_map = msgspec.json.decode(index, type=dict[str, msgspec.Raw])["weight_map"]
         return tuple(sorted(set(msgspec.json.decode(weight_map, type=dict[str, str]).values())))  # tensor → its file
     except (msgspec.DecodeError, KeyError, RecursionError):
-        return None
+        return ()
 
 
 def find_weights(names: Collection[str]) -> tuple[str, ...]:

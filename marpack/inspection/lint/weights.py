@@ -162,7 +162,7 @@ def _check_file(context: LintContext, name: str) -> Iterator[Finding]:
             head = file.read(256)
             found = recognize(file)
             kind = found.kind
-            substitute = find_substitute(head) if kind is WeightsFormat.UNKNOWN else None
+            substitute = _find_substitute(head) if kind is WeightsFormat.UNKNOWN else None
             is_json = substitute in (codes.WEIGHTS_JSON, codes.WEIGHTS_BOOSTER)
             is_expected = PurePosixPath(name).suffix in _KNOWN_SUFFIXES or substitute in _PLACEHOLDERS
             if kind is WeightsFormat.UNKNOWN and loader.loads_itself and (is_json or not is_expected):
@@ -184,7 +184,7 @@ def _check_file(context: LintContext, name: str) -> Iterator[Finding]:
         context.files.report_unreadable(name, error)
 
 
-def find_substitute(head: bytes) -> Code | None:
+def _find_substitute(head: bytes) -> Code | None:
     """Return the code of a file without weights, by its first bytes: a placeholder, JSON or text."""
     if not head:
         return codes.WEIGHTS_EMPTY
@@ -317,7 +317,7 @@ def check_pretrained(context: LintContext) -> Iterator[Finding]:
             found.setdefault(missing, finding)
     yield from found.values()
     for index in sorted(name for name in files.names if name.endswith(INDEX_SUFFIX)):
-        shards = list_shards(files.read(index, MAX_INDEX) or b"") or ()
+        shards = list_shards(files.read(index, MAX_INDEX) or b"")
         lacking = (shard for shard in shards if (PurePosixPath(index).parent / shard).as_posix() not in files)
         yield from (codes.PRETRAINED_FILE.at(index, user="the index of the weights", file=shard) for shard in lacking)
 
