@@ -3,12 +3,12 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 from msgspec.structs import replace
 
 from marpack.api import operations
-from marpack.api.declaring import declared
+from marpack.api.declaring import choices, declared
 from marpack.api.options import BuildOptions
 from marpack.archive.manifest import Manifest
 from marpack.archive.protocol import no_progress
@@ -23,8 +23,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Return torch-model-archiver's arguments from words, by default those of this process; exits with 2 for others."""
     parser = argparse.ArgumentParser(prog="torch-model-archiver", description="Pack a model into an archive.")
     for each in (each for each in declared(BuildOptions) if each.name in _NAMES):
-        choices = [text for kind in get_args(each.type) if get_origin(kind) is Literal for text in get_args(kind)]
-        kind: dict[str, Any] = {"action": "store_true"} if each.type is bool else {"choices": choices or None}
+        kind: Any = {"action": "store_true"} if each.type is bool else {"choices": choices(each.type) or None}
         flags = each.option.flags or (f"--{each.name.replace('_', '-')}",)
         is_required = each.name in {"model_name", "handler", "version"}
         parser.add_argument(*flags, dest=each.name, required=is_required, help=each.option.help, **kind)

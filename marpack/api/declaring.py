@@ -125,7 +125,7 @@ def valid(options: _Options) -> _Options:
         value = _plain(given)
         if not _fits(value, each.type):
             expected = _expected(each.type)
-            near = did_you_mean(value, _choices(each.type)) if isinstance(value, str) else None
+            near = did_you_mean(value, choices(each.type)) if isinstance(value, str) else None
             what = f"{shortened(repr(value), 40)} is not {expected}"
             raise UsageError(what, where=each.name, hint=near or f"Set {each.name} to {expected}.")
         if value is not given:
@@ -166,17 +166,17 @@ def _plain_type(hint: Any) -> Any:  # Any: as above
     return Sequence[_plain_type(get_args(hint)[0])] if get_origin(hint) is Sequence else hint  # type: ignore[misc]
 
 
-def _choices(hint: Any) -> tuple[str, ...]:  # Any: as above
+def choices(hint: Any) -> tuple[str, ...]:  # Any: as above
     """Return the values of a type that takes a few texts only."""
     if get_origin(hint) is Literal:
         return get_args(hint)
-    return tuple(choice for each in get_args(hint) for choice in _choices(each))
+    return tuple(choice for each in get_args(hint) for choice in choices(each))
 
 
 def _expected(hint: Any) -> str:  # Any: as above
     """Return the values of a type, as the end of a sentence."""
-    if choices := _choices(hint):
-        return f"{'a list of these: ' if get_origin(hint) is Sequence else 'one of '}{', '.join(choices)}"
+    if named := choices(hint):
+        return f"{'a list of these: ' if get_origin(hint) is Sequence else 'one of '}{', '.join(named)}"
     parts = {get_origin(each) or each: each for each in (hint, *get_args(hint))}
     if Annotated in parts:
         number, bounds = get_args(parts[Annotated])

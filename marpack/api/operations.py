@@ -422,14 +422,13 @@ def init(options: InitOptions, on_survey: Callable[[FolderScan, Proposal], objec
 
 def _init_folder(folder: Path, options: InitOptions, on_survey: Callable[[FolderScan, Proposal], object]) -> InitReport:
     """Start a project from a template around the files in a folder, with paths as marpack.yaml names them."""
-    from msgspec.structs import asdict
+    import msgspec
 
     from marpack.project.members import leads_out
     from marpack.project.scaffold.folder_scan import scan_folder
     from marpack.project.scaffold.proposal import Answers, assemble, propose
     from marpack.project.scaffold.write_files import write_files
     from marpack.project.schema import FILE_NAME
-    from marpack.protocol.targets import Target
     from marpack.render.build import InitReport
 
     def relative(named: Name | None) -> str | None:
@@ -448,24 +447,14 @@ def _init_folder(folder: Path, options: InitOptions, on_survey: Callable[[Folder
         if name is not None and leads_out(folder / name, folder):
             hint = "Copy the file into the project folder first."
             raise UsageError(f"{name} is outside the project folder, so no build would pack it", where=flag, hint=hint)
-    answers = Answers(
-        name=options.name,
-        version=options.version or "1.0",
-        template=options.template,
-        handler=options.handler,
-        weights=weights,
-        model_file=model_file,
-        labels=labels,
-        target=Target(options.target) if options.target else None,
-        task=options.task,
-        trust_remote_code=options.trust_remote_code,
-    )
+    given = msgspec.structs.asdict(options) | {"weights": weights, "model_file": model_file, "labels": labels}
+    answers = msgspec.convert({key: value for key, value in given.items() if value is not None}, Answers)
     proposal = propose(folder, scan, answers)
     on_survey(scan, proposal)
     files = assemble(proposal, convert, for_new=options.force or FILE_NAME not in scan.names)
     written = write_files(folder, files, replace=options.force)
     generated = tuple(filter(files.__contains__, proposal.samples.brought)) if proposal.samples.stand_ins else ()
-    known = asdict(written) | {"findings": proposal.findings, "generated": generated}
+    known = msgspec.structs.asdict(written) | {"findings": proposal.findings, "generated": generated}
     return InitReport(folder=str(folder), name=proposal.name, template=proposal.template.name, **known)
 
 
