@@ -53,9 +53,10 @@ def find_weights(names: Collection[str]) -> tuple[str, ...]:
     for whole in WEIGHTS_FILES:
         if whole in names:
             return (whole,)
-        shard = rf"{whole.replace('.', '(-[0-9]+-of-[0-9]+)[.]')}|{re.escape(whole + INDEX_SUFFIX)}"
-        if found := sorted(name for name in names if re.fullmatch(shard, name)):
-            return tuple(found)
+        index, shard = f"{whole}{INDEX_SUFFIX}", whole.replace(".", r"(-\d+-of-\d+)\.")
+        shards = sorted(name for name in names if re.fullmatch(shard, name))
+        if shards or index in names:
+            return (index, *shards)
     return ()
 
 

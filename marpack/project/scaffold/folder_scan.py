@@ -267,7 +267,7 @@ def read_handler(folder: Path, names: Iterable[str], entry: str) -> OwnHandler:
         if name in paths and not any(each.startswith(f"{name}/") for each in found.values()):
             asked[f"{name}/"] = f"{name}/"
     if loads_pretrained and CONFIG_FILE in names:
-        asked |= {name: name for name in (*filter(is_setting, others), *find_weights(others))}
+        asked |= {name: name for name in others if is_setting(name) or name in find_weights(others)}
     handler = HandlerName.parse(entry)
     member = f"{handler.path.removesuffix('.py')}.py"
     files = _files(folder, {*names, member}, member)

@@ -4,6 +4,7 @@ Only names and small files are read; code of the folder is never run, and transf
 """
 
 import re
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar, get_args
@@ -128,11 +129,14 @@ def read_pretrained(folder: Path, found: FolderScan, *, task: Task | None, trust
     head, reason = _choose_head(folder, found, task, "" if has_code and task else architecture, modules)
     if missing := missing_file(head.input_loader, found.names):
         hint = f"Save it beside the model: {head.input_loader}.from_pretrained(…).save_pretrained(FOLDER)"
-        raise UsageError(f"{missing} is missing", where=str(folder), hint=hint, code="no-tokenizer")
+        _require(folder, found, [missing], "no-tokenizer", hint)
     members, options = {*weights, *filter(hf.is_setting, found.names)}, "local_files_only=True"
     findings = [codes.TASK_CHOSEN.at(task=head.task, reason=reason)]
     if has_code and trusts_code:
-        _require_code(folder, found, [config.auto_map, tokenizer.auto_map])
+        # Such as "modeling_own.OwnModel", or "organization/model--modeling_own.OwnModel".
+        named = re.findall(r'"([^"]+)[.]\w+"', msgspec.json.encode([config.auto_map, tokenizer.auto_map]).decode())
+        hint = "Copy the code that auto_map names into the folder, and remove repositories (NAME--) from auto_map."
+        _require(folder, found, [f"{module}.py" for module in named], "no-model-code", hint)
         members |= {name for name in found.names - _WRITTEN if name.endswith(".py") and "/" not in name}
         options += ", trust_remote_code=True"
         findings.append(codes.TRUSTED_CODE.at())
@@ -172,33 +176,26 @@ def _read(path: Path, kind: type[T]) -> T:
         raise UsageError(what, where=str(path), hint=_GET, code="invalid-model-file") from error
 
 
-def _require_code(folder: Path, found: FolderScan, auto_maps: list[Any]) -> None:  # Any: JSON
-    """Raise UsageError if a module that auto_map names, such as "modeling_own.OwnModel", is not in the folder."""
-    for module in re.findall(r'"([^"]+)[.]\w+"', msgspec.json.encode(auto_maps).decode()):
-        if f"{module}.py" not in found.names:
-            repository, _, name = module.rpartition("--")
-            copy = f"Copy {name}.py from {repository}, and remove '{repository}--' from auto_map."
-            what, where = f"the folder has no {name}.py, which auto_map names", str(folder / CONFIG_FILE)
-            raise UsageError(what, where=where, hint=copy if repository else _GET, code="no-model-code")
+def _require(folder: Path, found: FolderScan, names: Iterable[str], code: str, hint: str = _GET) -> None:
+    """Raise UsageError for files that the folder lacks."""
+    if missing := [name for name in names if name not in found.names]:
+        what = f"the folder has no {join_names(missing, _MAX_SHOWN)}"
+        raise UsageError(what, where=str(folder), hint=hint, code=code)
 
 
 def _choose_weights(folder: Path, found: FolderScan) -> tuple[str, ...]:
-    """Return the file with the weights, or the shards and their index."""
+    """Return the file with the weights, or the index and its shards."""
     files = hf.find_weights(found.names)
     if not files:
         plain = (f"the folder has {CONFIG_FILE}, but neither {' nor '.join(hf.WEIGHTS_FILES)}", _GET)
         what, hint = next((texts for name, texts in _OTHER_MODELS.items() if name in found.names), plain)
         raise UsageError(what, where=str(folder), hint=hint, code="no-weights")
-    if CONFIG_FILE not in found.names:
-        raise UsageError(f"{CONFIG_FILE} is missing", where=str(folder), hint=_GET, code="no-config")
-    index = next((name for name in files if name.endswith(hf.INDEX_SUFFIX)), None)
-    if files[0] not in hf.WEIGHTS_FILES:
-        files = hf.list_shards(read_text_file(folder / index, limit=hf.MAX_INDEX).encode()) if index else ()
-        missing = [shard for shard in files if shard not in found.names]
-        if missing or not files:
-            what = "the weights are in shards, without an index that lists them"
-            what = f"shards of the weights are missing: {join_names(missing, _MAX_SHOWN)}" if missing else what
-            raise UsageError(what, where=str(folder / (index or "")), hint=_GET, code="missing-shards")
+    _require(folder, found, [CONFIG_FILE], "no-config")
+    index = files[0] if files[0].endswith(hf.INDEX_SUFFIX) else None
+    if index:
+        _require(folder, found, [index], "missing-shards")
+        files = hf.list_shards(read_text_file(folder / index, limit=hf.MAX_INDEX).encode())
+        _require(folder, found, files or ["shards, which the index should name"], "missing-shards")
     kinds = {weights.name: weights.kind for weights in found.weights}
     for file in files:
         needed = WeightsFormat.SAFETENSORS if file.endswith(".safetensors") else WeightsFormat.STATE_DICT
@@ -209,7 +206,7 @@ def _choose_weights(folder: Path, found: FolderScan) -> tuple[str, ...]:
         if not is_whole:
             what = f"the file is damaged, a Git LFS pointer, or not {FORMATS[needed].title}"
             raise UsageError(what, where=str(folder / file), hint=_GET, code="invalid-model-file")
-    return (*files, index) if index else files
+    return (index, *files) if index else files
 
 
 def _choose_head(

@@ -40,9 +40,9 @@ class SageMakerHandler:
         if hasattr(self._script, "transform_fn") and steps:
             message = f"{program}.py defines transform_fn and {steps[0]}; remove one, as SageMaker accepts only one"
             raise ValueError(message)
-        self._call("pre_model_fn", skip, context, model_dir)
-        self._model = self._call("model_fn", load_model, context, model_dir)
-        self._call("model_warmup_fn", skip, context, model_dir, self._model)
+        self._call("pre_model_fn", context, model_dir)
+        self._model = self._call("model_fn", context, model_dir, default=load_model)
+        self._call("model_warmup_fn", context, model_dir, self._model)
 
     def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:  # Any: bodies, Context, responses
         """Return the response of each request; an exception becomes a response with its traceback, as on SageMaker."""
@@ -67,21 +67,21 @@ class SageMakerHandler:
             accept = os.environ.get("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", JSON)
         body = encode_body(row.get("body", row.get("data")), content_type)
         if hasattr(self._script, "transform_fn"):
-            result = self._call("transform_fn", skip, context, self._model, body, content_type, accept)
+            result = self._call("transform_fn", context, self._model, body, content_type, accept)
         else:
-            inputs = self._call("input_fn", read_input, context, body, content_type)
-            prediction = self._call("predict_fn", predict, context, inputs, self._model)
-            result = self._call("output_fn", write_output, context, prediction, accept)
+            inputs = self._call("input_fn", context, body, content_type, default=read_input)
+            prediction = self._call("predict_fn", context, inputs, self._model, default=predict)
+            result = self._call("output_fn", context, prediction, accept, default=write_output)
         if isinstance(result, tuple):
             result, accept = result[:2]
         context.set_response_content_type(index, accept)
         return result
 
-    def _call(self, name: str, default: Callable[..., Any], context: Any, *arguments: Any) -> Any:
-        """Call the script's function, otherwise the default, with the context if it has a parameter for it."""
+    def _call(self, name: str, context: Any, *arguments: Any, default: Callable[..., Any] | None = None) -> Any:
+        """Call the script's function, with the context if it has a parameter for it, otherwise the default, if any."""
         function = getattr(self._script, name, None)
         if function is None:
-            return default(*arguments)
+            return default(*arguments) if default else None
         count = len(inspect.signature(function).parameters)
         if count == len(arguments) + 1:
             arguments = (*arguments, context)
@@ -91,21 +91,15 @@ class SageMakerHandler:
         return function(*arguments)
 
 
-def encode_body(value: Any, content_type: str | None) -> str | bytes | bytearray:
+def encode_body(value: Any, content_type: str | None) -> Any:  # Any: what the server decoded, and text or bytes
     """Return a body as on SageMaker: text for JSON and CSV, otherwise bytes. TorchServe may have decoded it."""
-    is_text = content_type in (JSON, CSV)
-    if isinstance(value, bytes | bytearray):
-        return value.decode("utf-8") if is_text else value
-    is_plain = isinstance(value, str) and str(content_type).startswith("text")
-    text: str = value if is_plain else json.dumps(value)
-    return text if is_text else bytearray(text.encode())
+    if not isinstance(value, bytes | bytearray):
+        is_plain = isinstance(value, str) and str(content_type).startswith("text")
+        value = bytearray((value if is_plain else json.dumps(value)).encode())
+    return value.decode() if content_type in (JSON, CSV) else value
 
 
 # The defaults of the author's functions.
-
-
-def skip(*_: object) -> None:
-    """Do nothing."""
 
 
 def load_model(model_dir: str) -> Any:  # Any: a ScriptModule, whose methods are not typed
@@ -115,8 +109,7 @@ def load_model(model_dir: str) -> Any:  # Any: a ScriptModule, whose methods are
     if len(files) != 1:
         message = f"define model_fn, or pack exactly one .pt or .pth file: the archive has {len(files)}"
         raise ValueError(message)
-    loaded: Any = torch.jit.load(str(files[0]), map_location=find_device())  # type: ignore[no-untyped-call]
-    return loaded.to(find_device())
+    return torch.jit.load(str(files[0]), map_location=find_device())  # type: ignore[no-untyped-call]
 
 
 def find_device() -> torch.device:
@@ -155,7 +148,7 @@ def write_output(prediction: Any, accept: str) -> str | bytes:  # Any: the autho
         prediction = prediction.detach().cpu().numpy().tolist()
     for kind in accept.replace(" ", "").split(","):
         if kind == JSON:
-            return json.dumps(prediction, default=to_list)
+            return json.dumps(prediction, default=lambda value: value.tolist())  # of arrays and tensors
         if kind == CSV:
             text = io.StringIO()
             np.savetxt(text, prediction, delimiter=",", fmt="%s")
@@ -166,11 +159,3 @@ def write_output(prediction: Any, accept: str) -> str | bytes:  # Any: the autho
             return data.getvalue()
     message = f"without output_fn, responses of content type {accept} are not supported"
     raise ValueError(message)
-
-
-def to_list(value: Any) -> Any:  # Any: JSON's
-    """Return an array or a tensor as lists, for JSON."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    message = f"a {type(value).__name__} cannot be written as JSON"
-    raise TypeError(message)
