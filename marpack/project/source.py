@@ -196,12 +196,7 @@ def is_stale(plan: Plan) -> bool:
         return True
     if index is None or replace(manifest, created_on=None) != replace(plan.manifest, created_on=None):
         return True
-    if (index.samples, index.target, index.metadata, index.vendored) != (
-        plan.samples,
-        plan.target,
-        plan.metadata,
-        plan.vendored,
-    ):
+    if any(getattr(index, key) != getattr(plan, key) for key in ("samples", "target", "metadata", "vendored")):
         return True
     packed = {member.name: member for member in index.members if member.name != MANIFEST_NAME}
     if packed.keys() != {member.name for member in plan.members}:
@@ -240,13 +235,12 @@ def unpacked(
     project = load_project(path)
     planned = plan_project(project, cache=cache, allow_outside=allow_outside)
     with temporary_folder() as folder:
-        for member in planned.plan.members:  # links to files, and the files that the archiver makes
-            place = folder / member.name
+        sources = {member.name: member.source for member in planned.plan.members}
+        for member, data in (sources | {MANIFEST_NAME: planned.plan.manifest.to_json()}).items():
+            place = folder / member
             place.parent.mkdir(parents=True, exist_ok=True)
-            if isinstance(member.source, bytes):
-                place.write_bytes(member.source)
+            if isinstance(data, bytes):
+                place.write_bytes(data)
             else:
-                place.symlink_to(member.source.resolve())
-        (folder / MANIFEST_NAME).parent.mkdir(exist_ok=True)
-        (folder / MANIFEST_NAME).write_bytes(planned.plan.manifest.to_json())
+                place.symlink_to(data.resolve())
         yield ResolvedSource(path=folder, project=project, findings=planned.findings)

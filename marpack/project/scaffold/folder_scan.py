@@ -267,7 +267,8 @@ def read_handler(folder: Path, names: Iterable[str], entry: str) -> OwnHandler:
         if name in paths and not any(each.startswith(f"{name}/") for each in found.values()):
             asked[f"{name}/"] = f"{name}/"
     if loads_pretrained and CONFIG_FILE in names:
-        asked |= {name: name for name in others if is_setting(name) or name in find_weights(others)}
+        weights = find_weights(others)
+        asked |= {name: name for name in others if is_setting(name) or name in weights}
     handler = HandlerName.parse(entry)
     member = f"{handler.path.removesuffix('.py')}.py"
     files = _files(folder, {*names, member}, member)
