@@ -17,7 +17,7 @@ from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.compare import find_status_shortfalls
 from marpack.gate.verdicts import CheckOutcome, append_cause, judge, problem_of
-from marpack.inspection.lint.source import Broken, parse
+from marpack.inspection.lint.source import MAX_SOURCE, Broken, parse
 from marpack.project.scaffold.proposal import channels_of, width_of
 from marpack.project.scaffold.template import templates
 from marpack.runner.inputs import Input
@@ -147,8 +147,12 @@ def _try_stand_ins(candidate: Candidate) -> Iterator[Finding]:
 def find_stand_in_risk(candidate: Candidate) -> str | None:
     """Return why no stand-in should be sent by default, as the end of a sentence; None if nothing speaks against it."""
     imported = set()
-    for source in candidate.sources.values():
-        tree = parse(source)
+    for name, entry in candidate.archive.entries.items():
+        if not name.endswith(".py"):
+            continue
+        tree = parse(candidate.read(name)) if entry.size <= MAX_SOURCE else Broken("it is too large", certain=False)
+        if isinstance(tree, Broken) and not tree.certain:
+            return f"{name} was not read, and may connect to anything"
         for node in () if isinstance(tree, Broken) else ast.walk(tree):
             if isinstance(node, ast.Import):
                 imported |= {alias.name.partition(".")[0] for alias in node.names}

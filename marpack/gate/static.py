@@ -1,5 +1,6 @@
 """The checks that read the archive and run nothing of it."""
 
+import re
 from collections.abc import Iterator
 
 from msgspec import UNSET
@@ -80,9 +81,14 @@ def check_preflight(candidate: Candidate) -> CheckOutcome:
 def check_pickles(candidate: Candidate) -> CheckOutcome:
     """Fail for weights that are dangerous, unreadable, or need trust; with --require-safe, for programs also."""
     scan, programs = candidate.inspection.pickles, candidate.inspection.programs
-    is_safe = scan.verdict is PickleVerdict.SAFE
+    is_safe, name = scan.verdict is PickleVerdict.SAFE, candidate.archive.manifest.model.serialized_file
+    read = {each.member for each in candidate.inspection.weights} | {
+        re.split("[!@]", each.where)[0] for each in scan.pickles
+    }
     seen = [pluralize(len(scan.pickles), "pickle"), *([pluralize(len(programs), "program")] if programs else [])]
     weights = "the weights are safe" if is_safe else "the weights need trust, which --trust-pickle gives"
+    if is_safe and name is not None and name not in read:
+        weights = "the format of the weights is unknown"
     return judge(f"{', '.join(seen)}; {weights}", find_untrusted(candidate))
 
 

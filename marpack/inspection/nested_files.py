@@ -64,6 +64,7 @@ _CLOSED = {  # compressed formats that marpack does not read: a pattern of their
     rb"Rar!": "rar",
     rb"[\x02\x04][\x21\x22][\x4c\x4d]\x18": "lz4",
     rb"LZIP\x01": "lzip",
+    rb"[\x00-\xff]{4}PTMF": "flatbuffers, as torch's mobile models are",
     rb"\xff\x06\0\0sNaPpY": "snappy",
     rb"ZF[\sxX\da-fA-F_+-]{19}": "joblib before 0.10",  # a number in base 16, then zlib
 }
@@ -124,7 +125,7 @@ def unwrap(file: BinaryIO, head: bytes, *, limit: int) -> Iterator[Inner]:
     """
     for pattern, name in _CLOSED.items():
         if re.match(pattern, head):
-            raise WrappingError(f"it is compressed with {name}, which marpack does not read")
+            raise WrappingError(f"it is packed with {name}, which marpack does not read")
     if _is_tar(head):
         yield from _tar_members(file)
     elif head.startswith(_NUMPY):

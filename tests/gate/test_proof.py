@@ -278,6 +278,7 @@ def test_a_stand_in_that_hangs_takes_no_longer_than_a_check_may(tmp_path: Path):
         ("from sqlalchemy.orm import Session", "sqlalchemy database"),
         ("import smtplib", "smtplib mail"),
         ("import boto3", "boto3 cloud"),
+        pytest.param("import requests #" + "x" * (257 << 10), "handler py not read", id="too large to read"),
     ],
 )
 def test_no_stand_in_is_sent_to_a_handler_with_possible_side_effects(tmp_path: Path, line: str, risk: str):

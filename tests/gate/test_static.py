@@ -1,11 +1,12 @@
 """`check --require-safe`: programs and weights that need trust fail, whatever else is trusted."""
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gate.archives import archive, examine, found, project
+from gate.archives import HANDLER, archive, examine, found, project
 from invoking import invoke
 from isal import isal_zlib
 
@@ -53,6 +54,13 @@ def test_programs_and_unread_pickles_fail_where_safety_is_required(native: Path,
         assert checked.verdict is verdict
         assert checked.exit_code == ExitCode.SHORT
         assert [(finding.code, finding.severity) for finding in checked.findings] == [("program", severity)]
+
+
+def test_weights_of_an_unknown_format_are_not_called_safe(make_mar: Callable[..., Path]) -> None:
+    named = {"serializedFile": "model.h5"}
+    for content, is_known in [(b"\x89HDF\r\n", False), (pickle.dumps({"a": 1}), True)]:
+        checked = pickles_of(make_mar(HANDLER, files={"model.h5": content}, **named))
+        assert ("safe" in checked.reason, "unknown" in checked.reason) == (is_known, not is_known)
 
 
 def test_a_project_cannot_weaken_the_requirement(tmp_path: Path) -> None:

@@ -120,7 +120,15 @@ def test_what_expands_to_more_than_is_taken_is_said() -> None:
 
 def test_a_format_that_is_not_read_is_named() -> None:
     assert "7z" in str(unwrapped(b"7z\xbc\xaf\x27\x1c" + bytes(50))[1])
-    for start in ("502a4d18", "5f2a4d18", "04224d18", "02214c18", "4c5a495001", "ff060000734e61507059", "28b52ffd"):
+    for start in (
+        "502a4d18",
+        "5f2a4d18",
+        "04224d18",
+        "02214c18",
+        "4c5a495001",
+        "ff060000734e61507059",
+        "0000000050544d46",
+    ):
         assert unwrapped(bytes.fromhex(start) + bytes(50))[1] is not None
 
 

@@ -342,5 +342,5 @@ def _check_line(files: Files, member: str, line: Line) -> Iterator[Finding]:
         yield codes.REQUIREMENTS_INCLUDE_MISSING.at(where, text=text)
     elif line.sort is LineKind.PATH and not is_packed:
         yield codes.REQUIREMENTS_PATH.at(where, text=text)
-    elif line.sort is LineKind.REQUIREMENT and line.name is None:
+    elif (line.sort is LineKind.REQUIREMENT and line.name is None) or (line.sort is LineKind.INCLUDE and is_elsewhere):
         yield codes.REQUIREMENTS_UNNAMED.at(where, text=text)

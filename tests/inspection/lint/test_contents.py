@@ -39,6 +39,11 @@ def test_a_list_of_packages_hides_nothing_but_problems_inside_them():
     assert len(found) >= 4
 
 
+def test_an_included_address_is_not_read():
+    found = told(required("elsewhere", "-r https://example.org/r.txt\n").findings())
+    assert "N requirements-unnamed requirements.txt:1" in found
+
+
 @pytest.mark.parametrize("name", ["sitecustomize.py", "usercustomize/__init__.py"])
 def test_a_module_that_every_python_runs_is_reported(name):
     assert told(imports("start", "", files={name: ""}).findings()) == [f"W module-shadows {name}"]
