@@ -210,6 +210,8 @@ class _Examination:
             verdict = GateVerdict.INTERRUPTED
         elif self._blocking:
             verdict = GateVerdict.NOT_PROVED if self._blocking == [PROOF] else GateVerdict.REFUSED
+        elif self._done[PROOF].verdict is Verdict.FAILED:  # also if marpack.yaml downgrades it
+            verdict = GateVerdict.NOT_PROVED
         elif any(checked.left_out for checked in self._done.values()):
             verdict = GateVerdict.PARTIAL
         else:

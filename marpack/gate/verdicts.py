@@ -125,7 +125,8 @@ class GateReport(Struct, frozen=True, kw_only=True):
         """The exit code of `marpack check`: that of the first failure that blocks the deployment."""
         if self.interrupted:
             return ExitCode.INTERRUPTED
-        return ExitCode(next((checked.exit_code for checked in self.checks if checked.blocks), ExitCode.OK))
+        passed = ExitCode.SHORT if self.verdict is GateVerdict.NOT_PROVED else ExitCode.OK
+        return ExitCode(next((checked.exit_code for checked in self.checks if checked.blocks), passed))
 
     @property
     def downgraded(self) -> list[CheckResult]:

@@ -73,6 +73,8 @@ def test_a_downgraded_failure_of_samples_or_loading_proves_nothing(tmp_path: Pat
     assert report.verdict is GateVerdict.NOT_PROVED
     assert found(report).reason.startswith("3 of 3 requests ")
     assert [checked.name for checked in report.downgraded] == ["samples"]
+    report = examine(project(tmp_path / "n", samples={}, checks={"proved": "note"}), stand_ins="off")
+    assert (report.verdict, report.exit_code) == (GateVerdict.NOT_PROVED, ExitCode.SHORT)
     folder = project(tmp_path / "q", checks={"loads": "warning"})
     (folder / "handler.py").write_text(HANDLER.replace("json.load(file)", "json.loads('{')"))
     report = examine(folder)
