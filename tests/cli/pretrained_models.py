@@ -89,14 +89,28 @@ def generator(folder: Path) -> str:
     model.generation_config.suppress_tokens = [*range(len(SPECIAL))]
     model.save_pretrained(folder)
     tokens = words(TEXT, return_tensors="pt")
-    made = model.generate(tokens["input_ids"], attention_mask=tokens["attention_mask"], max_length=40, do_sample=False)
+    made = model.generate(
+        tokens["input_ids"], attention_mask=tokens["attention_mask"], max_new_tokens=20, do_sample=False
+    )
     return words.decode(made[0, tokens["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
+def decoder(folder: Path) -> object:
+    """Save a classifier whose tokenizer has no token for padding."""
+    config = hf.GPT2Config(vocab_size=len(WORDS), n_embd=16, n_layer=1, n_head=2, n_positions=64, **LABELS)
+    model, vocabulary = hf.GPT2ForSequenceClassification(config).eval(), {word: i for i, word in enumerate(WORDS)}
+    words = hf.BertTokenizer(vocab=vocabulary, pad_token=None, eos_token="[SEP]")
+    model.save_pretrained(folder)
+    words.save_pretrained(folder)
+    return hf.pipeline("text-classification", model=model, tokenizer=words, top_k=None)(TEXT)
+
+
 def classifier(folder: Path) -> object:
+    """Save a model that gives each label a score of its own."""
     from PIL import Image
 
-    model = hf.ViTForImageClassification(hf.ViTConfig(**SMALL, image_size=32, patch_size=8, **LABELS)).eval()
+    kind = {"problem_type": "multi_label_classification", **LABELS}
+    model = hf.ViTForImageClassification(hf.ViTConfig(**SMALL, image_size=32, patch_size=8, **kind)).eval()
     model.save_pretrained(folder)
     processor = hf.ViTImageProcessorPil(size={"height": 32, "width": 32})
     processor.save_pretrained(folder)
@@ -142,6 +156,8 @@ def main(folder: Path, names: list[str]) -> None:
         expected = text_models(folder, names)
         if "text-generation" in names:
             expected["text-generation"] = generator(folder / "text-generation")
+        if "decoder" in names:
+            expected["decoder"] = decoder(folder / "decoder")
         if "image-classification" in names:
             expected["image-classification"] = classifier(folder / "image-classification")
         if "ctc" in names or "whisper" in names:

@@ -31,11 +31,14 @@ _MAX_SHOWN = 5  # names in one sentence
 _TAG = re.compile(rb"---[ \t]*\r?\n(?:(?!---).*\n)*?pipeline_tag:[ \t]*[\"']?([\w-]+)")  # in the README's front matter
 _OTHER_WEIGHTS = (*SUFFIXES, ".h5", ".msgpack", ".ot", ".tflite", ".mlmodel")
 _GET = "Download the model again: hf download ORGANIZATION/MODEL --local-dir FOLDER"
-# Packages that tokenizers need, by their class, and by the suffix of their vocabulary if it is all that they have.
+# Packages that models need: by the class of the tokenizer, by the suffix of a vocabulary if the tokenizer has nothing
+# else, and by `quant_method` of quantized weights.
 _PACKAGES = {
     "BertJapaneseTokenizer": ("fugashi",), "FlaubertTokenizer": ("sacremoses",), "FSMTTokenizer": ("sacremoses",),
     "XLMTokenizer": ("sacremoses",), "RoFormerTokenizer": ("rjieba",), ".tiktoken": ("tiktoken",),
-    ".model": ("protobuf", "sentencepiece"), ".spm": ("protobuf", "sentencepiece"),
+    ".model": ("protobuf", "sentencepiece"), ".spm": ("protobuf", "sentencepiece"), "gptq": ("gptqmodel", "optimum"),
+    "bitsandbytes": ("accelerate", "bitsandbytes"), "awq": ("accelerate", "gptqmodel"), "fp8": ("accelerate",),
+    "mxfp4": ("accelerate", "kernels"), "compressed-tensors": ("compressed-tensors",), "torchao": ("torchao",),
 }  # fmt: skip
 # Models that transformers does not load alone, by a file of theirs, with the remedy.
 _MERGE = "AutoPeftModel.from_pretrained(FOLDER).merge_and_unload().save_pretrained(NEW_FOLDER)"
@@ -43,6 +46,8 @@ _OTHER_MODELS = {
     "adapter_config.json": ("the folder has an adapter without its base model", f"Merge both with peft: {_MERGE}"),
     "model_index.json": ("the folder has a diffusers pipeline, which init has no handler for",
                          "Write a handler around diffusers.DiffusionPipeline, and name it: --handler FILE."),
+    "1_Pooling/config.json": ("the folder has a model of sentence-transformers with its weights in another folder",
+                              "Save it again: sentence_transformers.SentenceTransformer(FOLDER).save(NEW_FOLDER)"),
 }  # fmt: skip
 _TAGS: dict[object, Task] = {task: task for task in get_args(Task)} | {"sentence-similarity": "feature-extraction"}
 _SPEECH: Task = "automatic-speech-recognition"
@@ -62,20 +67,22 @@ _HEADS = (
     _Head("ForTokenClassification", "token-classification", "AutoModelForTokenClassification"),
     _Head("ForQuestionAnswering(Simple)?", "question-answering", "AutoModelForQuestionAnswering"),
     _Head("ForMaskedLM|BertForPreTraining", "fill-mask", "AutoModelForMaskedLM"),
-    _Head("ForCausalLM|LMHeadModel", "text-generation", "AutoModelForCausalLM"),
+    _Head("ForCausalLM|(?<!With)LMHeadModel", "text-generation", "AutoModelForCausalLM"),
     _Head("ForImageClassification.*", "image-classification", "AutoModelForImageClassification", "AutoImageProcessor"),
     _Head("ForCTC", _SPEECH, "AutoModelForCTC", "AutoFeatureExtractor"),
     _Head("(Whisper|Moonshine)For.*", _SPEECH, "AutoModelForSpeechSeq2Seq", "AutoFeatureExtractor"),
-    _Head("(?<!EncoderDecoder)(?<!CLIP)Model", "feature-extraction", "AutoModel"),
+    _Head("(?<!Decoder)(?<!WithLMHead)(?<!CLIP)(?<!MT)(?<!T5)(?<!T5Encoder)Model", "feature-extraction", "AutoModel"),
+    _Head("T5EncoderModel", "feature-extraction", "AutoModelForTextEncoding"),
 )
 
 
 class _Settings(Struct, frozen=True):
-    """The keys of config.json and of tokenizer_config.json that matter here."""
+    """The keys that matter here of config.json, tokenizer_config.json and config_sentence_transformers.json."""
 
     architectures: list[str] | None = None
     model_type: str | None = None
     auto_map: Any = None  # Any: only its presence matters
+    quantization_config: dict[str, Any] | None = None  # Any: JSON
     transformers_version: str | None = None
     problem_type: str | None = None
     id2label: dict[str, Any] | None = None  # Any: the labels
@@ -85,6 +92,8 @@ class _Settings(Struct, frozen=True):
     tokenizer_class: str | None = None
     model_max_length: Any = None
     mask_token: str | dict[str, Any] | None = None  # an object has it as `content`
+    prompts: dict[str, str] | None = None  # of sentence-transformers
+    default_prompt_name: str | None = None
 
 
 class PretrainedModel(Struct, frozen=True, kw_only=True):
@@ -100,6 +109,7 @@ class PretrainedModel(Struct, frozen=True, kw_only=True):
     max_tokens: int
     mask: str
     poolings: tuple[str, ...]
+    prompt: str  # before every text
     normalized: bool
     findings: tuple[Finding, ...]
 
@@ -125,6 +135,7 @@ def read_pretrained(folder: Path, found: FolderScan, *, task: Task | None, trust
     config, tokenizer = _read(folder / CONFIG_FILE, _Settings), _read(folder / "tokenizer_config.json", _Settings)
     architecture = next(iter(config.architectures or ()), config.model_type or "")
     weights, modules = _choose_weights(folder, found), _read_modules(folder)
+    sentences = _read(folder / "config_sentence_transformers.json", _Settings)
     has_code = bool(config.auto_map or tokenizer.auto_map)
     head, reason = _choose_head(folder, found, task, "" if has_code and task else architecture, modules)
     if missing := missing_file(head.input_loader, found.names):
@@ -162,6 +173,7 @@ def read_pretrained(folder: Path, found: FolderScan, *, task: Task | None, trust
         max_tokens=_max_tokens(folder, config, tokenizer),
         mask=str((mask.get("content") if isinstance(mask, dict) else mask) or "[MASK]"),
         poolings=_read_poolings(folder, found, modules) if head.task == "feature-extraction" else (),
+        prompt=(sentences.prompts or {}).get(sentences.default_prompt_name or "", ""),
         normalized="Normalize" in modules,
         findings=tuple(findings),
     )
@@ -226,7 +238,7 @@ def _choose_head(
         task, reason = "feature-extraction", _MODULES_FILE
     elif _TAGS.get(tag) in possible:
         task, reason = _TAGS[tag], "pipeline_tag in README.md"
-    elif head and (head.task != "feature-extraction" or missing_file("ImageProcessor", found.names)):
+    elif head and (head.input_loader != "AutoTokenizer" or missing_file("ImageProcessor", found.names)):
         task, reason = head.task, f"{architecture} in {CONFIG_FILE}"
     else:
         what = f"init has no handler for {architecture}" + (f" and the pipeline_tag {tag}" if tag else "")
@@ -275,9 +287,10 @@ def _find_requirements(
     found: FolderScan, config: _Settings, tokenizer: _Settings
 ) -> tuple[tuple[str, ...], list[Finding]]:
     """Return the lines of requirements.txt, and a finding for each package that is not installed."""
-    user = (tokenizer.tokenizer_class or "the model").removesuffix("Fast")
+    user = (tokenizer.tokenizer_class or "").removesuffix("Fast")
+    method = str((config.quantization_config or {}).get("quant_method"))
     suffixes = () if "tokenizer.json" in found.names else (Path(name).suffix for name in found.names if "/" not in name)
-    packages = {package for key in (user, *suffixes) for package in _PACKAGES.get(key, ())}
+    packages = {package for key in (user, method, *suffixes) for package in _PACKAGES.get(key, ())}
     lines, findings = [], []
     for package in ("transformers", *sorted(packages)):
         try:
@@ -285,5 +298,5 @@ def _find_requirements(
         except metadata.PackageNotFoundError:
             saved_by = config.transformers_version if package == "transformers" else None
             lines.append(f"{package}=={saved_by}" if re.fullmatch(r"\d+(\.\d+)+", saved_by or "") else package)
-            findings.append(codes.PACKAGE_NOT_INSTALLED.at(user=user, package=lines[-1]))
+            findings.append(codes.PACKAGE_NOT_INSTALLED.at(user="the model", package=lines[-1]))
     return tuple(lines), findings

@@ -10,6 +10,7 @@ import inspect
 import io
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -20,7 +21,6 @@ import numpy as np
 import torch
 
 JSON, CSV, NPY = "application/json", "text/csv", "application/x-npy"
-_ROOT_ERROR = "BaseInferenceToolkitError"  # of AWS's toolkit: its subclasses choose the response's status
 
 
 class SageMakerHandler:
@@ -51,11 +51,12 @@ class SageMakerHandler:
             try:
                 responses.append(self._respond(row, index, context))
             except Exception as error:  # noqa: BLE001 - as on SageMaker
-                known: Any = error  # Any: the toolkit's own error is not imported
-                is_own = any(kind.__name__ == _ROOT_ERROR for kind in type(error).__mro__)
+                known: Any = error  # Any: the toolkit's own error is not imported; its subclasses choose the status
+                is_own = any(kind.__name__ == "BaseInferenceToolkitError" for kind in type(error).__mro__)
                 message = known.message if is_own else str(error) or "Invalid Request"
                 status, phrase = (known.status_code, known.phrase) if is_own else (500, message)
-                context.set_response_status(status, phrase.replace("\r", " ").replace("\n", " "), index)
+                phrase = re.sub("[\r\n]", " ", phrase).encode("ascii", "replace").decode()  # others end the worker
+                context.set_response_status(status, phrase, index)
                 responses.append(f"{message}\n{traceback.format_exc()}")
         return responses
 

@@ -67,6 +67,7 @@ def found(model: PretrainedModel) -> list[str]:
         ("GPT2LMHeadModel", "text-generation", "text-generation", "AutoModelForCausalLM"),
         ("LlamaForCausalLM", None, "text-generation", "AutoModelForCausalLM"),
         ("XLMRobertaModel", None, "feature-extraction", "AutoModel"),
+        ("T5EncoderModel", None, "feature-extraction", "AutoModelForTextEncoding"),
         ("RobertaForSequenceClassification", None, "text-classification", "AutoModelForSequenceClassification"),
         ("OurOwn", "question-answering", "question-answering", "AutoModelForQuestionAnswering"),
     ],
@@ -84,11 +85,23 @@ def test_an_author_may_choose_another_task_that_the_model_can_do(folder):
     assert refusal(folder, task="question-answering") == "wrong-task"
 
 
-@pytest.mark.parametrize("architecture", ["T5ForConditionalGeneration", "CLIPModel", "VisionEncoderDecoderModel"])
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        *("T5ForConditionalGeneration", "T5Model", "T5WithLMHeadModel", "MarianMTModel"),
+        *("CLIPModel", "VisionEncoderDecoderModel"),
+    ],
+)
 def test_a_model_that_init_has_no_handler_for_is_refused(folder, architecture):
     change(folder, architectures=[architecture])
     assert refusal(folder) == "unknown-task"
     assert proposed(folder, template="custom").template.name == "custom"
+
+
+def test_a_model_for_text_that_also_needs_a_processor_is_refused(folder):
+    change(folder, architectures=["Wav2Vec2ForSequenceClassification"])
+    (folder / "preprocessor_config.json").write_text("{}")
+    assert refusal(folder) == "unknown-task"
 
 
 @pytest.mark.parametrize(
@@ -153,6 +166,17 @@ def test_a_module_that_the_handler_would_leave_out_is_refused(folder, kinds, poo
     assert refusal(folder) == "unknown-module"
 
 
+@pytest.mark.parametrize(("name", "prompt"), [("query", 'find "x": '), ("document", ""), (None, "")])
+def test_the_default_prompt_is_put_before_every_text(folder, name, prompt):
+    write_modules(folder, "Transformer", "Pooling", pooling_mode="mean")
+    settings = {"prompts": {"query": 'find "x": '}, "default_prompt_name": name}
+    change(folder, "config_sentence_transformers.json", **settings)
+    made = assemble(proposed(folder), print)["handler.py"].decode()
+    assert read(folder).prompt == prompt
+    assert ("PROMPT + read_text" in made, f"PROMPT = {json.dumps(prompt)}" in made) == (bool(prompt), bool(prompt))
+    compile(made, "handler.py", "exec")
+
+
 def test_a_pooling_outside_the_folder_is_not_read(folder):
     write_modules(folder, "Transformer", "Pooling", pooling_mode_cls_token=True)
     (folder / "1_Pooling").rename(folder.parent / "elsewhere")
@@ -213,9 +237,10 @@ def test_a_folder_without_weights_is_refused(folder):
     assert refusal(folder) == "no-weights"
 
 
-@pytest.mark.parametrize("name", ["adapter_config.json", "model_index.json"])
+@pytest.mark.parametrize("name", ["adapter_config.json", "model_index.json", "1_Pooling/config.json"])
 @pytest.mark.parametrize("has_config", [True, False])
 def test_a_model_that_transformers_does_not_load_alone_is_refused(folder, name, has_config):
+    (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text("{}")
     assert proposed(folder).pretrained
     (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
@@ -300,6 +325,15 @@ def test_the_package_of_a_tokenizer_is_required(folder, tokenizer, vocabulary, p
     model = read(folder)
     assert [line.partition("==")[0] for line in model.requirements] == ["transformers", *packages]
     assert "package-not-installed" in [finding.code for finding in model.findings]
+
+
+@pytest.mark.parametrize(
+    ("method", "packages"),
+    [("bitsandbytes", ["accelerate", "bitsandbytes"]), ("unknown", []), (["gptq"], []), (None, [])],
+)
+def test_the_packages_of_quantized_weights_are_required(folder, method, packages):
+    change(folder, quantization_config={"quant_method": method} if method else None)
+    assert [line.partition("==")[0] for line in read(folder).requirements] == ["transformers", *packages]
 
 
 @pytest.mark.parametrize(

@@ -85,5 +85,9 @@ def test_a_body_is_never_unpickled(tmp_path):
     with marpack.load(folder) as model:
         (answer,) = model.answer([marpack.RawRequest(headers, array.read_bytes())])
         (good,) = model.answer([marpack.RawRequest((("Content-Type", "text/csv"),), b"1,2,3")])
-    assert (answer.status, good.status) == (500, 200)
+        # The reason phrase is the message, and a phrase that is not ASCII would end the worker.
+        headers = (("Content-Type", "text/csv"), ("Accept", "image/é"))
+        (foreign,) = model.answer([marpack.RawRequest(headers, b"1,2,3")])
+    assert (answer.status, good.status, foreign.status) == (500, 200, 500)
+    assert "image/é" in foreign.body.split("\n")[0]
     assert not (tmp_path / "pwned").exists()
