@@ -236,7 +236,7 @@ def test_a_second_server_on_the_same_port_is_an_error(archive: Path, shared: Ser
         wait_until(lambda: second.other)
         (said,) = second.other
         assert said.startswith("address-in-use: ")
-        assert f"http://127.0.0.1:{shared.port()}: " in said
+        assert f" 127.0.0.1:{shared.port()}: " in said
     assert shared.ask("still there") == (200, "still there")
 
 

@@ -122,7 +122,7 @@ async def test_a_unix_socket_is_served_and_removed_and_a_used_address_is_an_erro
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))  # without a listener
     async with listening() as at:
-        with pytest.raises(UsageError, match=f"http://127.0.0.1:{at.port}: ", check=has_code("address-in-use")):
+        with pytest.raises(UsageError, match=f" 127.0.0.1:{at.port}: ", check=has_code("address-in-use")):
             await at.http.listen(Address("127.0.0.1", at.port), at.probe.handle)
         address = Address("", 0, str(path))
         assert await at.http.listen(address, at.probe.handle) == address
