@@ -146,7 +146,6 @@ def _losses(archive: Archive, index: Index, name: str) -> Iterator[Finding]:
         (commit, codes.COMMIT_NOT_CARRIED_OVER.at(commit=commit)),
     )
     yield from (finding for is_lost, finding in losses if is_lost)
-    named = {"serializedFile": model.serialized_file, "modelFile": model.model_file, "configFile": model.config_file}
-    for key, file in (named | {"requirementsFile": model.requirements_file}).items():
-        if file and "/" in file and file != REQUIREMENTS:
+    for key, file in manifest.files.items():
+        if "/" in file and file != REQUIREMENTS:
             yield codes.PLACE_NOT_CARRIED_OVER.at(key=key, file=file)

@@ -27,7 +27,6 @@ T = TypeVar("T")
 
 _MODULES_FILE = "modules.json"  # of sentence-transformers
 _WRITTEN = frozenset({FILE_NAME, REQUIREMENTS, "README.md", "handler.py", "test_model.py"})  # by init
-_MAX_SHOWN = 5  # names in one sentence
 _TAG = re.compile(rb"---[ \t]*\r?\n(?:(?!---).*\n)*?pipeline_tag:[ \t]*[\"']?([\w-]+)")  # in the README's front matter
 _OTHER_WEIGHTS = (*SUFFIXES, ".h5", ".msgpack", ".ot", ".tflite", ".mlmodel")
 _GET = "Download the model again: hf download ORGANIZATION/MODEL --local-dir FOLDER"
@@ -158,7 +157,7 @@ def read_pretrained(folder: Path, found: FolderScan, *, task: Task | None, trust
     # Files that are not packed, weights in other formats first.
     others = [name for name in found.names - _WRITTEN - members if not name.startswith("samples/")]
     others.sort(key=lambda name: (not name.endswith(_OTHER_WEIGHTS), name))
-    findings += [codes.UNUSED_FILES.at(files=join_names(others, _MAX_SHOWN))] if others else []
+    findings += [codes.UNUSED_FILES.at(files=join_names(others))] if others else []
     single = weights[0] if len(weights) == 1 else None
     mask = tokenizer.mask_token
     is_sigmoid = len(config.id2label or ()) == 1 or config.problem_type == "multi_label_classification"
@@ -191,7 +190,7 @@ def _read(path: Path, kind: type[T]) -> T:
 def _require(folder: Path, found: FolderScan, names: Iterable[str], code: str, hint: str = _GET) -> None:
     """Raise UsageError for files that the folder lacks."""
     if missing := [name for name in names if name not in found.names]:
-        what = f"the folder has no {join_names(missing, _MAX_SHOWN)}"
+        what = f"the folder has no {join_names(missing)}"
         raise UsageError(what, where=str(folder), hint=hint, code=code)
 
 

@@ -30,7 +30,7 @@ from marpack.project.scaffold.folder_scan import (
     read_weights,
 )
 from marpack.project.scaffold.pretrained import PretrainedModel, is_pretrained, read_pretrained
-from marpack.project.scaffold.template import Template, load_template, pretrained_template, render
+from marpack.project.scaffold.template import Template, load_template, render
 from marpack.project.scaffold.write_files import Source
 from marpack.project.schema import Expectation, SampleSpec
 from marpack.protocol.targets import Target
@@ -42,7 +42,6 @@ from marpack.weights.tensors import WeightsSummary
 
 _MAX_SAMPLES = 5
 _MAX_WIDTH = 4096  # numbers in a generated sample
-_MAX_SHOWN = 5  # names in one sentence
 _GENERATED = "samples/stand-in"
 _PLAIN_STEMS = re.compile(
     r"(?i)(model|weights?|state_?dict|checkpoint|best|last|final|net|pytorch_model|traced|scripted)"
@@ -87,7 +86,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
     """A project to write: the keys of its marpack.yaml, and the files that it brings along."""
 
     template: Template
-    fit: TemplateChoice
+    fit: TemplateChoice = TemplateChoice(template="custom")
     name: str
     version: str
     handler: str
@@ -184,12 +183,11 @@ def _add_toy(draft: Proposal, found: FolderScan, answers: Answers) -> Proposal:
 def _propose_pretrained(folder: Path, found: FolderScan, answers: Answers) -> Proposal:
     """Return the project of a folder's Hugging Face model, around a handler that loads it with transformers."""
     model = read_pretrained(folder, found, task=answers.task, trusts_code=answers.trust_remote_code)
-    template = pretrained_template(model.head.task)
+    template = load_template("hugging_face", model.head.task)
     content = template.read(template.samples[0].input).replace(b"[MASK]", model.mask.encode())
     own = [name for name in found.inputs if name.endswith(tuple(template.suffixes))]
     return Proposal(
         template=template,
-        fit=TemplateChoice(template=template.name),
         name=answers.name or suggested_name(folder, None),
         version=answers.version,
         handler=template.handler,
@@ -209,8 +207,7 @@ def _propose_pretrained(folder: Path, found: FolderScan, answers: Answers) -> Pr
 def _choose_handler(folder: Path, found: FolderScan, answers: Answers) -> OwnHandler | None:
     """Return the author's handler: the named one, or, unless a template is named, the likeliest in the folder."""
     entry = answers.handler
-    is_written = answers.template is not None or answers.task is not None or answers.trust_remote_code
-    if entry is None and not is_written:
+    if entry is None and not (answers.template or answers.task or answers.trust_remote_code):
         # First those that are called handlers, then those at the top; functions that only look like one come last.
         likely = sorted(found.handlers, key=lambda name: ("handler" not in name, "/" in name, ":" in name))
         entry = next(iter(likely), None)
@@ -356,14 +353,14 @@ def _complete(
     draft: Proposal, folder: Path, found: FolderScan, answers: Answers, weights: Weights | None, own: OwnHandler | None
 ) -> Proposal:
     """Return a proposal around an author's parts: how the weights are served, further files, and the findings."""
-    converts = None
     if weights and weights.kind is not WeightsFormat.UNKNOWN:
         draft = _serve(draft, folder, found, weights, loads=own is not None and own.loads)
-        converts = weights.name if draft.converts else None
+    named = {draft.weights, weights.name if weights else None, *found.configs[:1]}
     asked = {found.vocabulary: found.vocabulary} if found.vocabulary else {}
-    named = {draft.weights, converts, *found.configs[:1]}
-    asked |= {name: member for name, member in (own.asked if own else {}).items() if name not in named}
-    files = tuple(name if name == member else {"from": name, "to": member} for name, member in asked.items())
+    asked |= own.asked if own else {}
+    files = tuple(
+        name if name == member else {"from": name, "to": member} for name, member in asked.items() if name not in named
+    )
     return replace(draft, files=files, findings=(*draft.findings, *_notes(draft, found, answers, weights, own)))
 
 
@@ -418,7 +415,7 @@ def _notes(
         folders = tuple(name for name in asked if name.endswith("/"))
         left = [name for name in found.data if name not in packed and not name.startswith(folders)]
         if left:
-            yield codes.LEFT_OUT.at(handler=own.file, files=join_names(left, _MAX_SHOWN))
+            yield codes.LEFT_OUT.at(handler=own.file, files=join_names(left))
     if not draft.samples.listed:
         yield codes.NO_SAMPLES.at()
 

@@ -56,20 +56,17 @@ def template_names() -> list[str]:
     return sorted(path.parent.name for path in (templates() / _FOLDER).glob(f"*/{_ABOUT}"))
 
 
-def load_template(name: str) -> Template:
-    """Read one template; see `template_names`. Raises UsageError for an unknown name."""
+def load_template(name: str, task: str | None = None) -> Template:
+    """Read one template; see `template_names`. Raises UsageError for an unknown name.
+
+    Those of Hugging Face models, of which each `task` has one, have no model of their own.
+    """
     folder = templates() / _FOLDER / name
-    if name not in template_names():
+    if task is None and name not in template_names():
         raise UsageError(f"unknown template '{name}'", hint=f"Choose one of {', '.join(template_names())}.")
-    found = msgspec.convert(yaml.safe_load((folder / _ABOUT).read_bytes()), Template)
-    return msgspec.structs.replace(found, folder=folder)
-
-
-def pretrained_template(task: str) -> Template:
-    """Return the template of a task of Hugging Face models, which has no model of its own."""
-    folder = templates() / _FOLDER / "hugging_face"
-    row = yaml.safe_load((folder / "tasks.yaml").read_bytes())[task]
-    return msgspec.structs.replace(msgspec.convert(row, Template), folder=folder, source=task)
+    about = yaml.safe_load((folder / ("tasks.yaml" if task else _ABOUT)).read_bytes())
+    found = msgspec.convert(about[task] if task else about, Template)
+    return msgspec.structs.replace(found, folder=folder, source=task or "handler")
 
 
 def render(name: str, values: dict[str, Any]) -> bytes:  # Any: each variable of the templates has its type
