@@ -177,11 +177,13 @@ class Archive(Protocol):
         where = f"{self.source}!{MANIFEST_NAME}"
         entry = self.entries.get(MANIFEST_NAME)
         if entry is None:
-            scripts = [name for name in self.entries if re.fullmatch(r"(code/.*|(.*/)?inference)\.py", name)]
+            scripts = [name for name in self.entries if re.fullmatch(r"(code/[^/]*|(.*/)?inference)\.py", name)]
+            script = quoted(scripts[0]) if len(scripts) == 1 else "the script with predict_fn or transform_fn"
             is_other = scripts and "code/inference.py" not in scripts
-            hint = f"To run SageMaker's layout, move {quoted(scripts[0])} to code/inference.py." if is_other else None
+            hint = f"To run SageMaker's layout, move {script} to code/inference.py." if is_other else None
             if self.form is ArchiveForm.TGZ and not any(name.endswith(".py") for name in self.entries):
                 hint = "To run SageMaker's layout, add the script that loads the model: code/inference.py."
+                hint = "Extract the archive, and run marpack init there." if "config.json" in self.entries else hint
             raise ManifestError(f"the archive has no {MANIFEST_NAME}", where=self.source, hint=hint)
         if entry.size > MAX_BYTES:
             raise ManifestError(f"the manifest has {entry.size} bytes; the maximum is {MAX_BYTES}", where=where)

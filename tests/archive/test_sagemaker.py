@@ -228,6 +228,20 @@ def test_a_script_at_another_place_is_in_the_hint(tmp_path, name):
     assert ("code/inference.py" if name == "model.pt" else f"'{name}'") in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"code/serve.py": b"", "code/helper.py": b""}, "predict_fn"),
+        ({"config.json": b"", "m.bin": b""}, "marpack init"),
+    ],
+)
+def test_a_hint_names_no_script_by_guess(tmp_path, files, words):
+    with open_archive(model_tar(tmp_path / "m.tar.gz", files)) as archive, pytest.raises(ManifestError) as caught:
+        _ = archive.manifest
+    assert words in (caught.value.hint or "")
+    assert "helper" not in (caught.value.hint or "")
+
+
 def test_requirements_need_no_setting_of_torchserve(tmp_path):
     assert not [code for code, _ in preflight(tmp_path, b"", **{"requirements.txt": b"six\n"}) if "require" in code]
 

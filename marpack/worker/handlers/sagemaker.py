@@ -118,13 +118,16 @@ def find_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def read_input(body: Any, content_type: str) -> torch.Tensor:
-    """Return a tensor of JSON, CSV (both as float32) or NPY.
+def read_input(body: Any, content_type: str) -> Any:  # Any: a tensor, or a JSON object
+    """Return a tensor of JSON, CSV (both as float32) or NPY; a JSON object as a dict, as AWS's Hugging Face images do.
 
     Unlike the toolkit, this never unpickles, and a single number is not the size of a tensor of uninitialized memory.
     """
+    value: Any = json.loads(body) if content_type == JSON else None  # Any: JSON
+    if isinstance(value, dict):
+        return value
     if content_type == JSON:
-        tensor: torch.Tensor = torch.FloatTensor(np.atleast_1d(json.loads(body)))
+        tensor: torch.Tensor = torch.FloatTensor(np.atleast_1d(value))
     elif content_type == CSV:
         tensor = torch.FloatTensor(np.atleast_1d(np.genfromtxt(io.StringIO(body), dtype=None, delimiter=",")))
     elif content_type == NPY:

@@ -196,6 +196,11 @@ _NUMBERS = [
 # name → the files of the model folder, the environment, and the requests; "model.pt" doubles and adds one.
 CASES = {
     "defaults": ({"code/inference.py": "", "model.pt": None}, {}, _NUMBERS),
+    "JSON object": (
+        {"code/inference.py": _MODEL_FN + "def predict_fn(data, model):\n    return [data['inputs']]\n"},
+        {},
+        [request('{"inputs": "text"}')],
+    ),
     "one .pth": ({"code/inference.py": "", "other.pth": None}, {}, [request("[1]")]),
     "default accept": (
         {"code/inference.py": "", "model.pt": None},
