@@ -5,10 +5,9 @@ import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path
-from shutil import copyfile, copytree
 from types import MappingProxyType
 from typing import BinaryIO
 
@@ -134,8 +133,7 @@ class _FolderArchive(Archive):
                     raise LimitExceededError(f"the folder has more than {limits.members} files", hint=hint)
             self._added = missing_members(sizes.keys())
         sizes |= {name: len(data) for name, data in self._added.items()}
-        self._linked: Path | None = None  # a folder with the added members
-        self._undo = ExitStack()  # deletes it
+        self._undo = ExitStack()  # deletes the copy
         entries = (
             Entry(name=name, size=size, compressed_size=size, method=Method.STORED) for name, size in sizes.items()
         )
@@ -150,19 +148,25 @@ class _FolderArchive(Archive):
             return (self._path / name).open("rb")
 
     def materialize(self) -> Path:
-        """Return the folder; of SageMaker's layout a copy with the added members, in which large files are links."""
+        """Return the folder; of SageMaker's layout a copy with the added members."""
         _ = self.manifest
-        if not self._added:
-            return self._path
-        if self._linked is None:
-            with convert_os_errors(ExtractionError, "the files cannot be copied", where=self.source):
-                linked = (
-                    self._undo.enter_context(temporary_folder()) / "model"
-                )  # the folder above it is this user's only
-                copytree(self._path, linked, copy_function=_link_or_copy)
-                self.extract(linked, self._added.keys())
-                self._linked = linked
-        return self._linked
+        return self._copy if self._added else self._path
+
+    @cached_property
+    def _copy(self) -> Path:
+        """A folder with all members; large files are links, if possible so that their real path is in it."""
+        large = {name for name, entry in self.entries.items() if entry.size > BLOCK} - self._added.keys()
+        with convert_os_errors(ExtractionError, "the files cannot be copied", where=self.source):
+            copy = self._undo.enter_context(temporary_folder()) / "model"  # the folder above it is this user's only
+            self.extract(copy, self.entries.keys() - large)
+            for name in large:
+                file, place = (self._path / name).resolve(), copy / name
+                place.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    os.link(file, place)
+                except OSError:  # another file system, or another owner
+                    place.symlink_to(file)
+        return copy
 
     def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
         for name in self.entries:
@@ -173,15 +177,6 @@ class _FolderArchive(Archive):
     def close(self) -> None:
         """Remove the folder of SageMaker's layout; files are open only while they are read."""
         self._undo.close()
-
-
-def _link_or_copy(name: str, place: str) -> None:
-    """Copy a small file; link a large one, if possible so that its real path is `place`."""
-    file = Path(name).resolve()
-    try:
-        (copyfile if file.stat().st_size <= BLOCK else os.link)(file, place)
-    except OSError:  # another file system, or another owner
-        Path(place).symlink_to(file)
 
 
 def _find_root(path: Path, source: str) -> Path:

@@ -133,7 +133,9 @@ def read_pretrained(folder: Path, found: FolderScan, *, task: Task | None, trust
     """
     config, tokenizer = _read(folder / CONFIG_FILE, _Settings), _read(folder / "tokenizer_config.json", _Settings)
     architecture = next(iter(config.architectures or ()), config.model_type or "")
-    weights, modules = _choose_weights(folder, found), _read_modules(folder)
+    weights, rows = _choose_weights(folder, found), _read(folder / _MODULES_FILE, list[dict[str, Any]])  # Any: JSON
+    # The modules that sentence-transformers would run: their folders, by the names of their classes.
+    modules = {str(row.get("type")).rpartition(".")[2]: str(row.get("path", "")) for row in rows}
     sentences = _read(folder / "config_sentence_transformers.json", _Settings)
     has_code = bool(config.auto_map or tokenizer.auto_map)
     head, reason = _choose_head(folder, found, task, "" if has_code and task else architecture, modules)
@@ -258,12 +260,6 @@ def _max_tokens(folder: Path, config: _Settings, tokenizer: _Settings) -> int:
     sentences = _read(folder / "sentence_bert_config.json", dict[str, Any]).get("max_seq_length")
     limits = (sentences, tokenizer.model_max_length, positions)  # tokenizers without a limit have a very large number
     return min((each for each in limits if isinstance(each, int) and 0 < each < 1 << 20), default=512)
-
-
-def _read_modules(folder: Path) -> dict[str, str]:
-    """Return the folders of the modules that sentence-transformers would run, by the names of their classes."""
-    rows = _read(folder / _MODULES_FILE, list[dict[str, Any]])  # Any: JSON
-    return {str(row.get("type")).rpartition(".")[2]: str(row.get("path", "")) for row in rows}
 
 
 def _read_poolings(folder: Path, found: FolderScan, modules: dict[str, str]) -> tuple[str, ...]:

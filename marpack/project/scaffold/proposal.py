@@ -97,7 +97,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
     model_file: str | None = None
     labels: str | None = None
     requirements: str | None
-    config: str | None
+    config_file: str | None
     target: Target | None
     files: tuple[str | dict[str, str], ...]
     samples: SampleChoice
@@ -152,7 +152,7 @@ def propose(folder: Path, found: FolderScan, answers: Answers) -> Proposal:
         model_file=answers.model_file,
         labels=answers.labels or (labels.name if labels else None),
         requirements=found.requirements or template.requirements,
-        config=next(iter(found.configs), None),
+        config_file=next(iter(found.configs), None),
         target=answers.target,
         files=tuple(template.files),
         samples=choose_samples(template, found, weights, fit, own),
@@ -193,7 +193,7 @@ def _propose_pretrained(folder: Path, found: FolderScan, answers: Answers) -> Pr
         handler=template.handler,
         weights=model.weights,
         requirements=REQUIREMENTS,
-        config=next(iter(found.configs), None),
+        config_file=next(iter(found.configs), None),
         target=answers.target,
         files=model.members,
         samples=_expect_200(own) if own else _stand_in(Path(template.samples[0].input).suffix, content),
@@ -426,19 +426,16 @@ def assemble(proposal: Proposal, convert: Convert, *, for_new: bool = True) -> d
     `for_new` adds samples and converted weights, which an existing marpack.yaml does not name.
     """
     template, choice, is_toy = proposal.template, proposal.fit, proposal.toy
-    values: dict[str, Any] = asdict(template) | asdict(proposal)  # Any: each variable of the templates has its type
+    # Any: each variable of the templates has its type.
+    values: dict[str, Any] = asdict(choice) | asdict(template) | asdict(proposal)
     values |= {
         "model": " ".join(template.model.split()),
         "built_in": proposal.handler in OFFERED,
-        "config_file": proposal.config,
         "metadata": {},
         "batch_size": 4 if (is_toy and template.name != "text_classifier") or proposal.pretrained else 1,
         "samples": [msgspec.to_builtins(sample) for sample in proposal.samples.listed],
         "stand_ins": proposal.samples.stand_ins,
         "brought_samples": bool(proposal.samples.brought),
-        "test": template.test.strip(),
-        "handler_test": template.handler_test.strip(),
-        "classes": choice.classes,
         "topk": min(choice.classes or TOPK, TOPK),
         "onnx": template.name == "onnx",
         "pictures": choice.pictures and not is_toy,

@@ -154,7 +154,7 @@ def test_parts_that_are_there_are_used(folder, saved):
     parts = {"mine.py": "def predict(data, context): ...\n", "labels.txt": "cat\ndog\n", "a.jpg": ""}
     proposal = proposed(folder, {**parts, "config.yaml": "batchSize: 2\n", "requirements.txt": "pillow\n"})
     assert (proposal.handler, proposal.labels) == ("mine.py:predict", "labels.txt")
-    assert (proposal.config, proposal.requirements) == ("config.yaml", "requirements.txt")
+    assert (proposal.config_file, proposal.requirements) == ("config.yaml", "requirements.txt")
     assert [sample.input for sample in proposal.samples.listed] == ["a.jpg"]
     assert proposal.made == ("marpack.yaml", "test_model.py", "README.md")
     assert proposal.brought == {}
