@@ -1,6 +1,7 @@
 """The manifest and the model config as the server reads them: JSON and YAML, their keys and values (contract §10)."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
 
 _BY_TORCHRUN = frozenset({"pp", "tp", "pptp"})  # values of parallelType
 _SERVERS_TIMEOUT = 120.0  # seconds, for a batch and for loading alike, where the config says nothing
+# Options of inductor that choose among its own implementations.
+_CHOICES = frozenset(
+    f"max_autotune_{kind}" for kind in ("gemm_backends", "conv_backends", "gemm_search_space", "flex_search_space")
+)
 _INT32 = 1 << 31
 _MAX_LENGTH = 1_000_000  # seconds
 
@@ -130,6 +135,21 @@ def read_config(model_dir: str, config_file: Any) -> dict[str, Any]:  # Any: JSO
 def batch_size_of(config: dict[str, Any]) -> int:
     """Return the config's batchSize, else 1."""
     return _whole(config, "batchSize") or 1
+
+
+def find_program_option(options: Mapping[Any, Any]) -> str | None:  # Any: YAML as it stands
+    """Return the first option of torch.compile that may name a program, a flag or a file; None if there is none.
+
+    Its backend inductor passes texts to the command line of a compiler.
+    """
+    inner = options.get("options")
+    if options.get("backend") not in (None, "inductor") or not isinstance(inner, Mapping):
+        return None
+    for key, value in inner.items():
+        is_choice = key in _CHOICES and isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_,]*", value)
+        if not (value is None or isinstance(value, int | float) or is_choice):
+            return str(key)
+    return None
 
 
 class Torchrun(Struct, frozen=True):

@@ -13,7 +13,7 @@ from marpack.errors import did_you_mean, nearest, shortened
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.source import Files
 from marpack.inspection.requirements import MAX_REQUIREMENTS, Line, LineKind, beside, read_requirements
-from marpack.torchserve.model_config import KEYS
+from marpack.torchserve.model_config import KEYS, find_program_option
 
 if TYPE_CHECKING:
     from marpack.inspection.yaml_document import YamlDocument
@@ -244,6 +244,9 @@ def _check_options(
         elif not (isinstance(value, _OPTIONS[key]) or (value is None and key in _NULLABLE)):
             hint = f"Set it to {_TYPES[_OPTIONS[key]]}."
             yield codes.PT2_OPTION_TYPE.at(where, severity=severity, hint=hint, key=key, kind=_kind(value))
+    if (name := find_program_option(options)) is not None:
+        where, kind = config.at(*path, "options", name), "a text that a compiler receives"
+        yield codes.PT2_OPTION_TYPE.at(where, severity=Severity.ERROR, key=name[:40], kind=kind)
     backend, mode = options.get("backend"), options.get("mode")
     if mode is not None and options.get("options") is not None:
         yield codes.PT2_MODE_AND_OPTIONS.at(config.at(*path, "options"), severity=severity)

@@ -9,6 +9,7 @@ import torch
 from marpack.errors import HandlerError, first_line
 from marpack.protocol.messages import add_timing, attempt, milliseconds_since, note
 from marpack.torchserve.entry_point import PT2Backend, check_valid_pt2_backend
+from marpack.torchserve.model_config import find_program_option
 
 _started: list[float] = []
 _seen: set[str] = set()
@@ -61,6 +62,9 @@ def compile_model(model: Any, options: Options, *, strict: bool) -> Any:  # Any:
     if "backend" in options and not check_valid_pt2_backend(backend):
         names = ", ".join(sorted(member.value for member in PT2Backend))
         return _skip(model, f"{backend} is not a backend that the server knows", f"Use one of {names}.", strict)
+    if (name := find_program_option(options)) is not None:
+        hint = f"Remove {name} from the options of pt2."
+        return _skip(model, f"the option {name} of torch.compile can run a program", hint, strict)
     if package := _PACKAGES.get(str(backend)):  # its import registers the backend; the server imports every one
         try:
             importlib.import_module(package)

@@ -44,6 +44,20 @@ def test_an_included_address_is_not_read():
     assert "N requirements-unnamed requirements.txt:1" in found
 
 
+@pytest.mark.parametrize(
+    ("options", "is_safe"),
+    [
+        ("{max_autotune: true, max_autotune_gemm_backends: 'ATEN,CPP'}", True),
+        ("{cpp.cxx: ['true']}", False),
+        ("{cpp.enable_floating_point_contract_flag: 'off -wrapper true'}", False),
+    ],
+)
+@pytest.mark.parametrize("pt2", ["pt2: {options: OPTIONS}", "pt2: {compile: {enable: true, options: OPTIONS}}"])
+def test_options_that_run_programs_are_errors(options, is_safe, pt2):
+    found = told(configured("options", pt2.replace("OPTIONS", options)).findings())
+    assert any(finding.startswith("E pt2-option ") for finding in found) is not is_safe
+
+
 @pytest.mark.parametrize("name", ["sitecustomize.py", "usercustomize/__init__.py"])
 def test_a_module_that_every_python_runs_is_reported(name):
     assert told(imports("start", "", files={name: ""}).findings()) == [f"W module-shadows {name}"]

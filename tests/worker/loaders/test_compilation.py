@@ -52,6 +52,13 @@ SKIPPED = [
     ({"backend": "nvfuser"}, "Invalid backend: 'nvfuser'", "inductor"),
     ({"mode": "bogus"}, "Unrecognized mode=bogus", "(mode)"),
     ({"color": 1}, "unexpected keyword argument 'color'", "(color)"),
+    ({"options": {"cpp.cxx": ["true"]}}, "cpp.cxx of torch.compile can run", "cpp.cxx"),
+    (
+        {"backend": "inductor", "options": {"cpp.enable_floating_point_contract_flag": "off -wrapper true"}},
+        "can run a program",
+        "cpp.enable",
+    ),
+    ({"options": {"max_autotune_gemm_backends": "ATEN -wrapper true"}}, "can run a program", "max_autotune"),
     ({"options": {"bogus": 1}}, "Unexpected optimization option bogus", "(options)"),
 ]
 
