@@ -76,7 +76,7 @@ _HEADS = (
 
 
 class _Settings(Struct, frozen=True):
-    """The keys that matter here of config.json, tokenizer_config.json and config_sentence_transformers.json."""
+    """The keys that matter here of config.json, tokenizer_config.json and similar files."""
 
     architectures: list[str] | None = None
     model_type: str | None = None
@@ -93,6 +93,7 @@ class _Settings(Struct, frozen=True):
     mask_token: str | dict[str, Any] | None = None  # an object has it as `content`
     prompts: dict[str, str] | None = None  # of sentence-transformers
     default_prompt_name: str | None = None
+    do_sample: bool | None = None  # of generation_config.json
 
 
 class PretrainedModel(Struct, frozen=True, kw_only=True):
@@ -110,6 +111,7 @@ class PretrainedModel(Struct, frozen=True, kw_only=True):
     poolings: tuple[str, ...]
     prompt: str  # before every text
     normalized: bool
+    varies: bool  # generated texts are sampled
     findings: tuple[Finding, ...]
 
 
@@ -120,7 +122,7 @@ def is_pretrained(folder: Path, found: FolderScan) -> bool:
         return True
     if CONFIG_FILE not in found.names:
         return has_weights and "tokenizer_config.json" in found.names
-    if found.weights and not has_weights:
+    if not has_weights and any(each.kind is not WeightsFormat.SAFETENSORS for each in found.weights):
         return False  # weights of another kind, beside a file that happens to have this name
     config = _read(folder / CONFIG_FILE, _Settings)
     return bool(config.architectures or (config.model_type and any(map(hf.is_setting, found.names - {CONFIG_FILE}))))
@@ -176,6 +178,7 @@ def read_pretrained(folder: Path, found: FolderScan, *, task: Task | None, trust
         poolings=_read_poolings(folder, found, modules) if head.task == "feature-extraction" else (),
         prompt=(sentences.prompts or {}).get(sentences.default_prompt_name or "", ""),
         normalized="Normalize" in modules,
+        varies=head.task == "text-generation" and _read(folder / "generation_config.json", _Settings).do_sample is True,
         findings=tuple(findings),
     )
 
@@ -200,7 +203,8 @@ def _choose_weights(folder: Path, found: FolderScan) -> tuple[str, ...]:
     """Return the file with the weights, or the index and its shards."""
     files = hf.find_weights(found.names)
     if not files:
-        plain = (f"the folder has {CONFIG_FILE}, but neither {' nor '.join(hf.WEIGHTS_FILES)}", _GET)
+        hint = f"Rename {found.weights[0].name} to {hf.WEIGHTS_FILES[0]}." if found.weights else _GET
+        plain = (f"the folder has {CONFIG_FILE}, but neither {' nor '.join(hf.WEIGHTS_FILES)}", hint)
         what, hint = next((texts for name, texts in _OTHER_MODELS.items() if name in found.names), plain)
         raise UsageError(what, where=str(folder), hint=hint, code="no-weights")
     _require(folder, found, [CONFIG_FILE], "no-config")

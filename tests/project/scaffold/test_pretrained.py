@@ -104,6 +104,13 @@ def test_a_model_for_text_that_also_needs_a_processor_is_refused(folder):
     assert refusal(folder) == "unknown-task"
 
 
+@pytest.mark.parametrize("samples", [True, False, None])
+def test_texts_that_are_sampled_need_not_repeat(folder, samples):
+    change(folder, architectures=["LlamaForCausalLM"])
+    change(folder, "generation_config.json", do_sample=samples)
+    assert (b"repeatable: warning" in assemble(proposed(folder), print)["marpack.yaml"]) == bool(samples)
+
+
 @pytest.mark.parametrize(
     ("problem", "labels", "activation"),
     [(None, 3, "softmax"), (None, 1, "sigmoid"), ("multi_label_classification", 3, "sigmoid"), ("regression", 1, "")],
@@ -231,7 +238,9 @@ def test_an_index_that_lists_no_shards_is_refused(folder, index):
 
 
 def test_a_folder_without_weights_is_refused(folder):
-    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
+    assert refusal(folder) == "no-weights"
+    (folder / "model.fp16.safetensors").unlink()
     assert refusal(folder) == "no-weights"
     (folder / "model.safetensors").symlink_to(folder / "missing")  # as in a cache that was cleared
     assert refusal(folder) == "no-weights"
