@@ -285,9 +285,9 @@ def _about_pretrained(failure: Failure) -> Hint | None:
         place = Path(str(frame.f_locals.get("pretrained_model_name_or_path", "")))
         if frame.f_code.co_name == "from_pretrained" and place.is_relative_to(failure.folder) and place.is_dir():
             loader = getattr(frame.f_locals.get("cls"), "__name__", "")
-            missing = missing_file(loader, {path.name for path in place.iterdir()})
-            name = (place / (missing or "")).relative_to(failure.folder).as_posix()
-            return Hint(f"Add {name} under files: in marpack.yaml: it is not in the archive.") if missing else None
+            if missing := missing_file(loader, {path.name for path in place.iterdir()}):
+                name = (place / missing).relative_to(failure.folder).as_posix()
+                return Hint(f"Add {name} under files: in marpack.yaml: it is not in the archive.")
     return None
 
 

@@ -274,8 +274,8 @@ def _read_poolings(folder: Path, found: FolderScan, modules: dict[str, str]) -> 
         config = _read(folder / place, dict[str, Any]) if place in found.names else {}  # Any: JSON
         modes = (re.fullmatch("pooling_mode_(.*?)(_tokens?)?", key) for key, value in config.items() if value is True)
         poolings = tuple(mode[1] for mode in modes if mode) or (str(config.get("pooling_mode")),)
-    known = {"Transformer", "Pooling", "Normalize", "cls", "mean", "max", "lasttoken"}
-    if unknown := {*modules, *poolings} - known:
+    unknown = modules.keys() - {"Transformer", "Pooling", "Normalize"}
+    if unknown := unknown | (set(poolings) - {"cls", "mean", "max", "lasttoken"}):
         what, where = f"init has no handler for {' and '.join(sorted(unknown))}", str(folder / _MODULES_FILE)
         hint = "Write a handler around sentence_transformers.SentenceTransformer, and name it: --handler FILE."
         raise UsageError(what, where=where, hint=hint, code="unknown-module")

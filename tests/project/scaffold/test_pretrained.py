@@ -164,6 +164,7 @@ def test_sentences_are_pooled_as_the_modules_say(folder, pooling, poolings):
     ("kinds", "pooling"),
     [
         (("Transformer", "Pooling", "Dense"), {"pooling_mode_cls_token": True}),
+        (("Transformer", "Pooling", "cls"), {"pooling_mode_cls_token": True}),
         (("Transformer", "Pooling"), {"pooling_mode_weightedmean_tokens": True}),
         (("Transformer", "Pooling"), {}),
     ],
