@@ -1,31 +1,24 @@
 """The operation of `marpack migrate`: a deployment of TorchServe becomes projects, a start line and a report."""
 
-from __future__ import annotations
-
 import os
+import re
 import shlex
 import shutil
 from itertools import chain, count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from marpack.api import operations
-from marpack.api.declaring import valid
-from marpack.api.options import BuildOptions, ExportOptions, InitOptions
-from marpack.api.session_options import CheckOptions
+from marpack.api.declaring import Name, valid
+from marpack.api.options import BuildOptions, ExportOptions, InitOptions, MigrateOptions
+from marpack.archive.protocol import Bar
 from marpack.archive.staging import staged_folder
 from marpack.errors import MarpackError, UsageError, convert_os_errors, printable
 from marpack.exporting.image import render
-from marpack.migrating.deployment import Deployment
+from marpack.migrating.deployment import DeployedModel, Deployment
 from marpack.render.migrate import Migration, MovedModel
-
-if TYPE_CHECKING:
-    from marpack.api.options import MigrateOptions
-    from marpack.archive.protocol import Bar
-    from marpack.migrating.deployment import DeployedModel
 
 
 def migrate(options: MigrateOptions, bar: Bar) -> Migration:
@@ -47,13 +40,8 @@ def migrate(options: MigrateOptions, bar: Bar) -> Migration:
         staged_folder(target, replace=is_empty) as folder,
     ):
         models = tuple(_move(model, folder, options, bar) for model in deployment.models)
-        has_model_api = "--enable-model-api" in deployment.options
-        store = (
-            "model-store" if has_model_api or deployment.config.get("enable_model_api", "").lower() == "true" else ""
-        )
         sources = [f"{model.name}=./{model.project}" for model in models if model.project and model.at_start]
         config = ["--ts-config", "config.properties"] if deployment.config else []
-        stores = ["--model-store", store] if store else []
         found = Migration(
             source=os.fspath(options.source),
             kind=deployment.kind,
@@ -61,7 +49,7 @@ def migrate(options: MigrateOptions, bar: Bar) -> Migration:
             models=models,
             settings=tuple(deployment.settings),
             outside=tuple(deployment.outside),
-            command=("marpack", "serve", *sources, *config, *stores, *deployment.options),
+            command=("marpack", "serve", *sources, *config, *deployment.options),
         )
         if deployment.config:
             lines = (f"{key}={_escaped(value)}\n" for key, value in deployment.config.items())
@@ -69,7 +57,7 @@ def migrate(options: MigrateOptions, bar: Bar) -> Migration:
         if deployment.metrics is not None:
             shutil.copyfile(deployment.metrics, folder / "metrics.yaml")
         command, environment = shlex.join(found.command), deployment.environment
-        script = render("marpack-serve.sh.j2", found=found, store=store, command=command, environment=environment)
+        script = render("marpack-serve.sh.j2", found=found, command=command, environment=environment)
         (folder / "marpack-serve.sh").write_bytes(script)
         (folder / "marpack-serve.sh").chmod(0o755)
         (folder / "MIGRATION.md").write_bytes(render("migration.md.j2", found=found, command=printable(command)))
@@ -79,10 +67,9 @@ def migrate(options: MigrateOptions, bar: Bar) -> Migration:
 def _move(model: DeployedModel, folder: Path, options: MigrateOptions, bar: Bar) -> MovedModel:
     """Write the project of one model, and with the options check and export it."""
     moved = MovedModel(name=model.name or model.file, archive=model.file, at_start=model.at_start)
-    if model.missing or (model.source is None and not model.flags):
-        what = f"{model.missing or 'the archive'} is not in the deployment's folder"
+    if model.missing:
+        what = f"{model.missing} is not in the deployment's folder"
         return replace(moved, problem=what, hint="Copy it there, and migrate again.")
-    samples = None if options.samples is None else Path(options.samples)
     try:
         with TemporaryDirectory(prefix=".model-", dir=folder) as made, bar(f"moving {model.file}", 0):
             source = model.source
@@ -97,28 +84,26 @@ def _move(model: DeployedModel, folder: Path, options: MigrateOptions, bar: Bar)
         findings = (*report.findings, *operations.plan_build(BuildOptions(path), bar).findings)
         moved = replace(moved, name=model.name or report.name, project=project, findings=findings)
         if options.check:
-            moved = _check(moved, path, samples)
+            moved = _check(moved, path, options.samples)
         if options.to and moved.problem is None:
             output = f"{path}-{options.to}"
             operations.export(ExportOptions(path, to=options.to, output=output), bar)
             moved = replace(moved, exported=Path(output).name)
     except MarpackError as error:
         moved = replace(moved, problem=error.what, hint=error.hint, findings=(*moved.findings, *error.findings))
-    places = [each.where and each.where.replace(f"{folder}{os.sep}", "") for each in moved.findings]
-    found = zip(moved.findings, places, strict=True)
-    return replace(moved, findings=tuple(replace(each, where=place) for each, place in found))
+    prefix = f"{folder}{os.sep}"
+    findings = tuple(replace(each, where=each.where and each.where.replace(prefix, "")) for each in moved.findings)
+    return replace(moved, findings=findings)
 
 
-def _check(model: MovedModel, project: str, samples: Path | None) -> MovedModel:
+def _check(model: MovedModel, project: str, samples: Name | None) -> MovedModel:
     """Check one project, with its packed samples and the inputs of its folder in `samples`."""
-    from marpack.api.checking import Attester, check
-    from marpack.gate.candidate import held_inputs
+    from marpack.api.functions import check
     from marpack.gate.verdicts import GateVerdict
-    from marpack.runner.inputs import RequestDefaults, file_inputs, paths_of
+    from marpack.runner.inputs import paths_of
 
-    own = None if samples is None else samples / model.name
-    inputs = held_inputs(file_inputs(paths_of([str(own)]), RequestDefaults())) if own and own.is_dir() else ()
-    report = check(CheckOptions(source=project), inputs, Attester(None, None, option="", isolated=False))
+    own = None if samples is None else Path(samples, model.name)
+    report = check(project, inputs=map(Path, paths_of([str(own)])) if own and own.is_dir() else ())
     failed = "; ".join(f"{each.name}: {each.reason}" for each in report.checks if each.blocks)
     is_refused = report.verdict is GateVerdict.REFUSED
     return replace(model, verdict=report.verdict, problem=failed if is_refused else None)
@@ -126,6 +111,4 @@ def _check(model: MovedModel, project: str, samples: Path | None) -> MovedModel:
 
 def _escaped(text: str) -> str:
     """Return a value as a Java properties file spells it."""
-    text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-    text = "".join(each if each.isprintable() and ord(each) < 256 else f"\\u{ord(each):04x}" for each in text)
-    return f"\\{text}" if text.startswith(" ") else text
+    return re.sub(r"^ |[^ -~]", lambda found: f"\\u{ord(found[0]):04x}", text.replace("\\", "\\\\"))

@@ -82,9 +82,7 @@ class InitOptions(_InitArguments, frozen=True, kw_only=True):
 class _MigrateArguments(Struct, frozen=True):
     source: Annotated[
         Name,
-        Option(
-            "Model store, config.properties, Dockerfile, compose file, manifest, script, model.tar.gz, or their folder."
-        ),
+        Option("Model store, config.properties, Dockerfile, compose file, manifest, script, model.tar.gz or folder."),
     ]
 
 
@@ -94,10 +92,7 @@ class MigrateOptions(_MigrateArguments, frozen=True, kw_only=True):
     output: Annotated[
         Name | None, Option("New or empty folder for the result.", ("-o", "--output"), "DIR", default="migrated")
     ] = None
-    to: Annotated[
-        Platform | None,
-        Option("Platform to export every model for.", default="no export"),
-    ] = None
+    to: Annotated[Platform | None, Option("Platform to export every model for.", default="no export")] = None
     check: Annotated[bool, Option("Also load every model and check its responses.")] = False
     samples: Annotated[
         Name | None, Option("Folder with inputs of the models for --check, as DIR/MODEL/FILE.", metavar="DIR")

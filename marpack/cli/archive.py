@@ -30,10 +30,8 @@ from marpack.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
     from marpack.api.declaring import Key
-    from marpack.archive.protocol import Progress
     from marpack.findings import Finding
     from marpack.project.scaffold.folder_scan import FolderScan
     from marpack.project.scaffold.proposal import Proposal
@@ -153,13 +151,10 @@ def migrate(options: MigrateOptions, *, as_json: bool) -> None:
     The exit code is 1 if a model was not moved or failed, and 2 if SOURCE is not a deployment.
     """
     from marpack.api.migration import migrate as migrate_deployment
-    from marpack.render.console import byte_bar, waiting
+    from marpack.render.console import progress_bar
     from marpack.render.migrate import migration_page
 
-    def bar(what: str, total: int) -> AbstractContextManager[Progress | None]:
-        return byte_bar(what, total) if total else waiting(what)
-
-    found = migrate_deployment(options, bar)
+    found = migrate_deployment(options, progress_bar)
     print_result(found, migration_page, as_json=as_json)
     click.get_current_context().exit(ExitCode.OK if found.complete else ExitCode.SHORT)
 
@@ -252,14 +247,11 @@ def export(options: ExportOptions, *, as_json: bool) -> None:
     the archive is run. The same archive, options and versions give the same bytes. Findings name the features that the
     platform does not support.
     """
-    from marpack.render.console import byte_bar, waiting
+    from marpack.render.console import progress_bar
     from marpack.render.pages import exported_page
 
-    def bar(what: str, total: int) -> AbstractContextManager[Progress | None]:
-        return byte_bar(what, total) if total else waiting(what)  # the number of bytes is not always known
-
     page = partial(exported_page, dry_run=options.dry_run)
-    print_result(operations.export(options, bar), page, as_json=as_json)
+    print_result(operations.export(options, progress_bar), page, as_json=as_json)
 
 
 @command(PushOptions)

@@ -13,7 +13,7 @@ import textwrap
 import threading
 import time
 import unicodedata
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -330,6 +330,11 @@ def waiting(what: str) -> Iterator[None]:
         timer.cancel()
         timer.join()
         status.stop()
+
+
+def progress_bar(what: str, total: int) -> AbstractContextManager[Callable[[int], None] | None]:
+    """Show the progress over some bytes; if `total` is 0, their number is unknown."""
+    return byte_bar(what, total) if total else waiting(what)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from marpack.findings import Finding
-from marpack.migrating.deployment import Outcome, Setting
+from marpack.migrating.deployment import Setting
 from marpack.render.pages import Cell, Fact, Page, Row, Table
 
 
@@ -45,7 +45,7 @@ class Migration(Struct, frozen=True, kw_only=True):
     @property
     def decisions(self) -> list[Setting]:
         """The settings that need a decision."""
-        return [each for each in self.settings if each.outcome is Outcome.DECISION]
+        return [each for each in self.settings if each.outcome == "needs a decision"]
 
     @property
     def complete(self) -> bool:
@@ -55,14 +55,13 @@ class Migration(Struct, frozen=True, kw_only=True):
 
 def migration_page(found: Migration) -> Page:
     """Return the page of `marpack migrate`."""
-    rows = [
-        Row.of(
-            Cell(each.name, kind="name"), Cell(each.result, "bad" if each.problem else "good"), below=each.problem or ""
-        )
-        for each in found.models
-    ]
-    decisions = [Row.of(Cell(each.name, kind="name"), each.origin, below=each.reason) for each in found.decisions]
-    tables = [Table(title="models", rows=tuple(rows)), Table(title="decide", rows=tuple(decisions))]
+
+    def row(name: str, cell: str | Cell, below: str | None) -> Row:
+        return Row.of(Cell(name, kind="name"), cell, below=below or "")
+
+    rows = [row(each.name, Cell(each.result, "bad" if each.problem else "good"), each.problem) for each in found.models]
+    decisions = [row(each.name, each.origin, each.reason) for each in found.decisions]
+    tables = (Table(title="models", rows=tuple(rows)), Table(title="decide", rows=tuple(decisions)))
     return Page(
         title=f"{found.source}, {found.kind}",
         verdict=Cell("moved", "good") if found.complete else Cell("incomplete", "bad"),

@@ -13,7 +13,7 @@ from days import by_day
 from invoking import invoke
 
 from marpack.errors import MarpackError
-from marpack.migrating.deployment import Deployment, Outcome
+from marpack.migrating.deployment import Deployment
 
 DEPLOYMENTS = Path(__file__).parents[1] / "data" / "deployments"
 SECRET = "do-not-copy-me"
@@ -332,7 +332,7 @@ def test_a_decision_is_not_needed_for_what_is_off(tmp_path):
     source = write(tmp_path / "old", {"config.properties": "disable_token_authorization=true\nmodel_store=.\n"})
     shutil.copy(DEPLOYMENTS / "config/model-store/upper.mar", source)
     settings = {each.name: each.outcome for each in Deployment(source).settings if each.origin != "default"}
-    assert settings == {"disable_token_authorization": Outcome.KEPT, "model_store": Outcome.CHANGED}
+    assert settings == {"disable_token_authorization": "kept", "model_store": "changed"}
 
 
 # --- Shapes of deployments: their files, the names that they serve, and lines of the new config
@@ -551,7 +551,7 @@ def test_a_deployment_of_another_shape_is_moved(tmp_path, name):
 )
 def test_tokens_need_no_decision_before_they_existed(tmp_path, image, asks):
     source = write(tmp_path / "old", {"Dockerfile": f"FROM pytorch/{image}\nCMD {START}"})
-    names = [each.name for each in Deployment(source).settings if each.outcome is Outcome.DECISION]
+    names = [each.name for each in Deployment(source).settings if each.outcome == "needs a decision"]
     assert names == ["disable_token_authorization"] * asks
 
 
@@ -599,6 +599,7 @@ BOMBS = {
     "a script that calls itself": f"bash start.sh\n{START}\nexec ./start.sh\n",
     "scripts without end": "cat << EOF > x\n" * 3000 + START,
     "words without end": ("/-" * 60_000) + "\n" + ("echo " * 20_000) + "\n" + ("'" * 9_999) + f"\n{START}\n",
+    "blank lines": "\n" * 250_000 + START,
     "a text that is too large": f"{START}\n" + "#" * 100_000_000,
 }
 
@@ -610,11 +611,16 @@ def test_a_hostile_script_ends(tmp_path, name):
         assert Deployment(source).kind == "start script"
 
 
-def test_aliases_of_yaml_are_not_expanded(tmp_path):
-    lines = ["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}]" for n in range(1, 40))]
-    source = write(
-        tmp_path / "old", {"compose.yaml": "\n".join([*lines, "services: {a: {image: torchserve, x: *a39}}"])}
-    )
+ALIASES = {
+    "lists": ["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}]" for n in range(1, 40))],
+    "texts": [f"a0: &a0 {'x' * 100_000}", f"a39: &a39 [{'*a0, ' * 30_000}]"],
+}
+
+
+@pytest.mark.parametrize("kind", ALIASES)
+def test_aliases_of_yaml_are_not_expanded(tmp_path, kind):
+    lines = [*ALIASES[kind], "services: {a: {image: torchserve, x: *a39}}"]
+    source = write(tmp_path / "old", {"compose.yaml": "\n".join(lines)})
     assert invoke("migrate", str(source), "-o", str(tmp_path / "new"), code=2).cause == "not-a-deployment"
 
 
@@ -647,7 +653,7 @@ def test_variables_without_a_value_are_not_exported(tmp_path):
     for text in ({"kind": "Pod", "spec": {"containers": [container]}}, {"services": {"x": services}}):
         deployment = Deployment(write(tmp_path, {"compose.yaml": json.dumps(text)}))
         assert deployment.environment == {"B": "1"}
-        assert "A" in {each.name for each in deployment.settings if each.outcome is Outcome.DECISION}
+        assert "A" in {each.name for each in deployment.settings if each.outcome == "needs a decision"}
 
 
 def test_a_build_context_outside_the_source_is_refused(tmp_path):
