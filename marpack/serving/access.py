@@ -211,10 +211,8 @@ class Guard(Struct, frozen=True, kw_only=True):
             if origin is not None:
                 pages.add(origin)
             elif text != "*":
-                what, hint = (
-                    f"{quoted(text)} is not an origin",
-                    "Write https://HOST or http://HOST:PORT, without a path.",
-                )
+                what = f"{quoted(text)} is not an origin"
+                hint = "Write https://HOST or http://HOST:PORT, without a path."
                 raise UsageError(what, where="--cors-origin", hint=hint, code="invalid-origin")
         return cls(hosts=frozenset(hosts), any_address=everywhere, origins=frozenset(pages))
 

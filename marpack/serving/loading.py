@@ -235,9 +235,8 @@ class AdmissionRules(Struct, frozen=True, kw_only=True):
             errors = [finding for finding in facts.findings if finding.severity is Severity.ERROR]
             doubts = [finding for finding in facts.findings if finding.severity is Severity.WARNING]
             if errors or facts.pickles.verdict is not PickleVerdict.SAFE:
-                raise _first_problem(
-                    "the archive is not safe to load", errors or doubts, facts, code="not-safe-to-load"
-                )
+                what = "the archive is not safe to load"
+                raise _first_problem(what, errors or doubts, facts, code="not-safe-to-load")
             if facts.programs and not self.trust_native:
                 (found,) = program_findings(facts.programs, facts.source, refused=True)
                 raise ProgramsRefusedError(found.message, where=found.where, hint=found.hint)

@@ -459,16 +459,8 @@ def reason_without_effect(key: str) -> str | None:
 # Keys that no environment variable replaces, and the variable that is not named after its key, as on TorchServe.
 _FILE_ONLY = {
     *("use_native_io", "io_ratio", "metric_time_interval", "enable_envvars_config", "model_snapshot", "models"),
-    *(
-        "version",
-        "system_metrics_cmd",
-        "allowed_urls",
-        "use_env_allowed_urls",
-        "vmargs",
-        "plugins_path",
-        "python",
-        "tsConfigFile",
-    ),
+    *("version", "system_metrics_cmd", "allowed_urls", "use_env_allowed_urls", "vmargs", "plugins_path", "python"),
+    "tsConfigFile",
 }
 _VARIABLE_NAMES = {"token_expiration_min": "TS_TOKEN_EXPIRATION_TIME_MIN"}
 
@@ -511,11 +503,8 @@ def _unescape(text: str) -> str:
         code = escape[1]
         if code == "u":
             around = quoted(text[escape.start() :][:8])
-            what, hint = (
-                f"{around} is not an escape: \\u needs four hexadecimal digits",
-                "Write \\\\u for a literal \\u.",
-            )
-            raise UsageError(what, hint=hint, code="invalid-escape")
+            what = f"{around} is not an escape: \\u needs four hexadecimal digits"
+            raise UsageError(what, hint="Write \\\\u for a literal \\u.", code="invalid-escape")
         return chr(int(code[1:], 16)) if len(code) > 1 else _LETTERS.get(code, code)
 
     # Java writes a character beyond U+FFFF as two escapes: its UTF-16 surrogates.
