@@ -20,6 +20,16 @@ from marpack.protocol.targets import Target
 from marpack.runner.environments import count_requirements, unmet
 from marpack.runner.session import target_of
 
+_UNCHECKED = frozenset(
+    {
+        codes.CHECK_GAVE_UP.name,
+        codes.SOURCE_UNCHECKED.name,
+        codes.SOURCES_TOO_LARGE.name,
+        codes.LABELS_UNCHECKED.name,
+        codes.CONFIG_UNCHECKED.name,
+    }
+)
+
 
 def check_opening(candidate: Candidate) -> CheckOutcome:
     """Fail for what marpack can open and the server cannot, unless marpack is the target."""
@@ -75,7 +85,9 @@ def check_preflight(candidate: Candidate) -> CheckOutcome:
         or not any(where.startswith(f"{candidate.source}!{finding.where}") for where in refused)
     ]
     count = sum(finding.severity is Severity.WARNING for finding in findings)
-    return judge(pluralize(count, "warning") if count else "no problems found", findings)
+    seen = [pluralize(count, "warning")] if count else []
+    seen += ["not everything was checked"] if any(finding.code in _UNCHECKED for finding in findings) else []
+    return judge(", ".join(seen) or "no problems found", findings)
 
 
 def check_pickles(candidate: Candidate) -> CheckOutcome:

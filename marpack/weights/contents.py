@@ -58,8 +58,9 @@ _SCRIPT_CODE = re.compile(r"(?:[^/]*/)?code/.*\.py", re.IGNORECASE)
 # Operators that write and map files, and those and classes of other libraries than torch and torchvision.
 _OPERATORS = (
     b"aten prim prims quantized _quantized quantized_decomposed torchvision mkldnn mkldnn_prepacked prepacked xnnpack"
+    b" profiler"
 )
-_CLASSES = b"quantized sparse rnn xnnpack mkldnn cuda"
+_CLASSES = b"quantized sparse rnn xnnpack mkldnn profiler cuda"
 _SCRIPT_FOREIGN = re.compile(
     rb"\b(?:save|from_file)\b"
     rb"|(?<![\w.])ops\b(?! : |\.(?:%b)\.)"

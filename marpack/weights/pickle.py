@@ -336,7 +336,7 @@ _PLAIN = """
 INERT = ALLOWED | frozenset(_PLAIN.split())
 # What only TorchScript's own reader, which is C++ and calls no Python, finds under these names.
 _SCRIPT_MODULES = re.compile(
-    r"torch\.jit\._pickle\.|__torch__\.(?!torch\.classes\.(?!(?:quantized|sparse|rnn|xnnpack|mkldnn|cuda)\.))"
+    r"torch\.jit\._pickle\.|__torch__\.(?!torch\.classes\.(?!(?:quantized|sparse|rnn|xnnpack|mkldnn|profiler|cuda)\.))"
 )
 # The opcodes that torch's restricted unpickler knows; protocol 2 as torch.save writes it needs no others.
 WEIGHTS_ONLY_OPCODES = frozenset(b"cR\x81bae(su\x80t\x85\x86\x87N\x89\x88)]}\x8fJKMGXUQhjqr\x8a.")

@@ -5,9 +5,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from gate.archives import HANDLER, SAMPLES, examine, failures
+from gate.archives import HANDLER, SAMPLES, examine, failures, found
 
-from marpack.gate.candidate import compiles
+from marpack.gate.check import select_checks
 from marpack.gate.verdicts import GateVerdict
 from marpack.runner.inputs import RequestDefaults
 
@@ -18,6 +18,7 @@ PADDING = "# padding\n" * 110_000
 def make(folder: Path, files: dict[str, str], *, runtime: str = "python", **model: str) -> Path:
     """Write an archive that responds to the first request of a batch only."""
     named = {"modelName": "m", "modelVersion": "1", "handler": "handler.py", **model}
+    folder.mkdir(exist_ok=True)
     files = {"handler.py": ALONE, "index_to_name.json": '{"0": "vowel", "1": "other"}', **files}
     with zipfile.ZipFile(folder / "m.mar", "w") as archive:
         archive.writestr("MAR-INF/MANIFEST.json", json.dumps({"runtime": runtime, "model": named}))
@@ -49,10 +50,12 @@ def test_requirements_that_are_not_read_are_not_none(tmp_path: Path) -> None:
     assert "preflight" in failed(make(tmp_path, {"r.txt": f"missing\n{PADDING}"}, requirementsFile="r.txt"))
 
 
+def test_sources_that_are_not_read_are_not_without_problems(tmp_path: Path) -> None:
+    large = make(tmp_path, {"handler.py": f"{ALONE}#{' ' * (257 << 10)}"})
+    for path, is_read in [(large, False), (make(tmp_path / "small", {}), True)]:
+        checked = found(examine(path, choice=select_checks(["preflight"])), "preflight")
+        assert (checked.reason == "no problems found") is is_read
+
+
 def test_a_runtime_that_no_server_starts_is_not_pythons(tmp_path: Path) -> None:
     assert failed(make(tmp_path, {}, runtime="LSP"))["loads"] == ["unsupported-runtime"]
-
-
-@pytest.mark.parametrize("enable", [True, 1, 1.0])
-def test_a_config_compiles_whatever_the_worker_takes_for_yes(enable: object) -> None:
-    assert compiles({"compile": {"enable": enable}})
