@@ -87,8 +87,7 @@ def resolve(  # noqa: PLR0913 - each has a default
         return _resolve_address(source, bar, cache, most, trusted=trust_url)
     if path.is_file() and path.suffix in _WEIGHTS:
         hint = f"Start a project with it, and build an archive: marpack init --weights {path}"
-        what = "this is a weights file, not an archive"
-        raise UsageError(what, where=source, hint=hint, code="weights-not-archive")
+        raise UsageError("this is a weights file, not an archive", where=source, hint=hint, code="weights-not-archive")
     if path.is_file() and is_archive(path):
         return ResolvedSource(path=path)  # and no module that only projects need is imported
     from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as the docstring says

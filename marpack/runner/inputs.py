@@ -35,6 +35,7 @@ _TYPES = {
     ".json": "application/json",
     ".txt": "text/plain",
     ".csv": "text/csv",
+    ".jsonl": "application/jsonlines",
     ".md": "text/markdown",
     ".webp": "image/webp",
     ".jpg": "image/jpeg",

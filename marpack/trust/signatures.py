@@ -225,8 +225,7 @@ class Bundle(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
         """Return the signer and the verified bytes. Raises SignatureError for a signer that is not trusted."""
         material = self.verification_material
         if material.certificate is not None:
-            what = "it is a keyless Sigstore signature, which marpack does not verify"
-            raise SignatureError(what, hint=_OFFICIAL)
+            raise SignatureError("it is a keyless Sigstore signature, which marpack does not verify", hint=_OFFICIAL)
         if isinstance(trusted, Authority):
             if material.chain is None:
                 what = "it was made with a key, not with a certificate"

@@ -195,8 +195,7 @@ def _read(path: Path, kind: type[T]) -> T:
 def _require(folder: Path, found: FolderScan, names: Iterable[str], code: str, hint: str = _GET) -> None:
     """Raise UsageError for files that the folder lacks."""
     if missing := [name for name in names if name not in found.names]:
-        what = f"the folder has no {join_names(missing)}"
-        raise UsageError(what, where=str(folder), hint=hint, code=code)
+        raise UsageError(f"the folder has no {join_names(missing)}", where=str(folder), hint=hint, code=code)
 
 
 def _choose_weights(folder: Path, found: FolderScan) -> tuple[str, ...]:

@@ -217,8 +217,7 @@ def _choose_handler(folder: Path, found: FolderScan, answers: Answers) -> OwnHan
     if file is None or not file.is_file():
         near = near_built_in(entry)
         hint = f"Did you mean {near}?" if near else "Leave out --handler, and marpack writes one."
-        what = f"{entry} is neither a built-in handler nor a file in {folder}"
-        raise UsageError(what, where="--handler", hint=hint)
+        raise UsageError(f"{entry} is neither a built-in handler nor a file in {folder}", where="--handler", hint=hint)
     return read_handler(folder, found.names, entry)
 
 

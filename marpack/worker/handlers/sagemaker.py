@@ -38,8 +38,9 @@ class SageMakerHandler:
         self._script = importlib.import_module(program) if importlib.util.find_spec(program) else None
         steps = [name for name in ("input_fn", "predict_fn", "output_fn") if hasattr(self._script, name)]
         if hasattr(self._script, "transform_fn") and steps:
-            message = f"{program}.py defines transform_fn and {steps[0]}; remove one, as SageMaker accepts only one"
-            raise ValueError(message)
+            raise ValueError(
+                f"{program}.py defines transform_fn and {steps[0]}; remove one, as SageMaker accepts only one"
+            )
         self._call("pre_model_fn", context, model_dir)
         self._model = self._call("model_fn", context, model_dir, default=load_model)
         self._call("model_warmup_fn", context, model_dir, self._model)
@@ -87,8 +88,9 @@ class SageMakerHandler:
         if count == len(arguments) + 1:
             arguments = (*arguments, context)
         elif count != len(arguments):
-            message = f"{name} has {count} parameters; SageMaker passes {len(arguments)}, and the context to one more"
-            raise TypeError(message)
+            raise TypeError(
+                f"{name} has {count} parameters; SageMaker passes {len(arguments)}, and the context to one more"
+            )
         return function(*arguments)
 
 
@@ -108,8 +110,7 @@ def load_model(model_dir: str) -> Any:  # Any: a ScriptModule, whose methods are
     files = [path for path in Path(model_dir).iterdir() if path.suffix in {".pt", ".pth"} and path.is_file()]
     files = [path for path in files if path.name == "model.pt"] or files
     if len(files) != 1:
-        message = f"define model_fn, or pack exactly one .pt or .pth file: the archive has {len(files)}"
-        raise ValueError(message)
+        raise ValueError(f"define model_fn, or pack exactly one .pt or .pth file: the archive has {len(files)}")
     return torch.jit.load(str(files[0]), map_location=find_device())  # type: ignore[no-untyped-call]
 
 
@@ -133,8 +134,7 @@ def read_input(body: Any, content_type: str) -> Any:  # Any: a tensor, or a JSON
     elif content_type == NPY:
         tensor = torch.from_numpy(np.load(io.BytesIO(body), allow_pickle=False))
     else:
-        message = f"without input_fn, requests of content type {content_type} are not supported"
-        raise ValueError(message)
+        raise ValueError(f"without input_fn, requests of content type {content_type} are not supported")
     return tensor.to(find_device())
 
 
@@ -161,5 +161,4 @@ def write_output(prediction: Any, accept: str) -> str | bytes:  # Any: the autho
             data = io.BytesIO()
             np.save(data, prediction)
             return data.getvalue()
-    message = f"without output_fn, responses of content type {accept} are not supported"
-    raise ValueError(message)
+    raise ValueError(f"without output_fn, responses of content type {accept} are not supported")
