@@ -105,8 +105,7 @@ def _check(model: MovedModel, project: str, samples: Name | None) -> MovedModel:
     own = None if samples is None else Path(samples, model.name)
     report = check(project, inputs=map(Path, paths_of([str(own)])) if own and own.is_dir() else ())
     failed = "; ".join(f"{each.name}: {each.reason}" for each in report.checks if each.blocks)
-    is_refused = report.verdict is GateVerdict.REFUSED
-    return replace(model, verdict=report.verdict, problem=failed if is_refused else None)
+    return replace(model, verdict=report.verdict, problem=failed if report.verdict is GateVerdict.REFUSED else None)
 
 
 def _escaped(text: str) -> str:

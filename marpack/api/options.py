@@ -89,14 +89,10 @@ class _MigrateArguments(Struct, frozen=True):
 class MigrateOptions(_MigrateArguments, frozen=True, kw_only=True):
     """The options of `marpack migrate`."""
 
-    output: Annotated[
-        Name | None, Option("New or empty folder for the result.", ("-o", "--output"), "DIR", default="migrated")
-    ] = None
+    output: Annotated[Name | None, Option("New or empty folder.", ("-o", "--output"), "DIR", default="migrated")] = None
     to: Annotated[Platform | None, Option("Platform to export every model for.", default="no export")] = None
     check: Annotated[bool, Option("Also load every model and check its responses.")] = False
-    samples: Annotated[
-        Name | None, Option("Folder with inputs of the models for --check, as DIR/MODEL/FILE.", metavar="DIR")
-    ] = None
+    samples: Annotated[Name | None, Option("Folder with inputs for --check, as DIR/MODEL/FILE.", metavar="DIR")] = None
 
 
 class _BuildArguments(OutsideOption, frozen=True):

@@ -1,8 +1,7 @@
 """Read a deployment of TorchServe: its models, settings and start line, from the files that describe it.
 
-Dockerfiles, compose files, Kubernetes manifests and scripts all contain command lines, and name files by their paths on
-another machine. marpack runs none of the commands. The file of a path is the one in the deployment's folder whose own
-path has the same end.
+Dockerfiles, compose files, manifests and scripts contain command lines, which marpack does not run, and paths of
+another machine. The file of such a path is the one in the deployment's folder whose path has the same end.
 """
 
 import json
@@ -47,15 +46,12 @@ _HERE = re.compile(r"^(.*?)<<-?\s*['\"]?([A-Za-z_]\w*+)(.*+)\n((?:.*+\n)*?)(?:\2
 _OPTION = re.compile(r"(?<!\S)(-[^\s=]+)=?((?:(?!\s-).)*)", re.DOTALL)
 _TARGET = re.compile(r" *>+ *[^<> ]+")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?[-=]([^}]*)|[^}]*)\}|\(?(\w+)\)?)")
-_PAIR = ("name", "value")
 _SECRET = re.compile(r"(?i)pass|pwd|secret|token(?!_expiration|_auth)|credential|private|bearer|(?:key|auth)(?:$|_)")
 _SECRET_ADDRESS = re.compile(r"(?<=://)[^/@\s]+@")
 _VERSION = re.compile(r"torchserve[\w-]*(?::|==)(\d+)\.(\d+)(?:\.(\d+))?")
 _NOT_EXPORTED = re.compile(r"(\w+_)?(PATH|HOME)|LANG|TEMP|TS_CONFIG_FILE|(LC_|DEBIAN_|PYTHON|PIP_|DOCKER)\w*")
-_READ_KEYS = {  # of a service, a container and a predictor
-    *("build", "volumes", "environment", "command", "entrypoint", "args", "name", "env"),
-    *("pytorch", "model", "modelFormat"),
-}
+_READ_KEYS = re.compile(r"build|volumes|environment|command|entrypoint|args|name|env|pytorch|model|modelFormat")
+_CHANGED_KEYS = {"management_address", "allowed_urls", "enable_grpc_ssl"}
 _FLAGS = {"-v": "version", "-r": "requirements_file", "-c": "config_file"}  # of torch-model-archiver
 Outcome = Literal["kept", "changed", "no effect", "needs a decision"]
 _WITHOUT_TOKENS = {"--disable-token-auth", "--disable-token", "--dt", "disable_token_authorization"}
@@ -135,8 +131,6 @@ class Deployment:
         self._built: dict[str, DeployedModel] = {}
         self._words: list[str] = []  # of --models, load_models or model_snapshot
 
-    # --- Files
-
     def _read(self, source: Path) -> None:
         """Read a description, or the first one of a folder that starts TorchServe."""
         readers = {
@@ -183,8 +177,6 @@ class Deployment:
             is_folder = len(sources) > 1 or target.endswith(("/", ".")) or not into.suffix
             self._copies[into / name.name if is_folder and name.suffix else into] = source
 
-    # --- Descriptions
-
     def _read_yaml(self, path: Path) -> None:
         """Read the predictor, the services or the first container that run TorchServe."""
         texts = re.split(r"^---\s*$", read_text_file(path, limit=_MAX_BYTES), flags=re.MULTILINE)
@@ -192,9 +184,6 @@ class Deployment:
         nodes = [node for text in texts for node in _mappings(read_yaml(text).value)]
         written = [pair for each in nodes if each.get("kind") == "ConfigMap" for pair in _pairs(each.get("data"))]
         dotenv = path.parent / ".env"
-        if dotenv.is_file() and not leads_out(dotenv, self._root):
-            self._read_script(dotenv)
-        variables = self._variables
         servers = [each for each in nodes if each.keys() & {"build", "image", "model", "pytorch"}]
         servers.sort(key=lambda each: [word not in str(each) for word in ("storageUri", "torchserve")])
         for node in servers[:_MAX_SERVERS]:
@@ -203,7 +192,9 @@ class Deployment:
                 continue
             if not self.kind:
                 self._reset(path.parent)
-                self._texts, self._variables = dict(written), dict(variables)
+                self._texts = dict(written)
+                if dotenv.is_file() and not leads_out(dotenv, self._root):
+                    self._read_script(dotenv)
             match node:
                 case {"pytorch": {"storageUri": str()} as model}:
                     self._read_predictor(path, model | node)
@@ -245,7 +236,7 @@ class Deployment:
         for name, value in container.items():
             if name in {"image", "env_file", "storageUri", "protocolVersion"}:
                 self._note(path.name, name, ", ".join(map(str, _list(value))))
-            elif name not in _READ_KEYS:
+            elif not _READ_KEYS.fullmatch(str(name)):
                 self._note(path.name, str(name), "", "(platform)")
         words = [str(word) for key in ("entrypoint", "command", "args") for word in _list(container.get(key))]
         self._follow(path.name, _join_lines(" ".join(words)))
@@ -275,8 +266,6 @@ class Deployment:
             self._note(origin, name, value, "(variable)" if is_exported else "(image)")
             self._variables[name] = value
             self.environment |= {name: value} if is_exported else {}
-
-    # --- Commands
 
     def _expand(self, text: str) -> str:
         """Return a text with the values of the known variables; one that becomes too long stays as it is."""
@@ -339,8 +328,6 @@ class Deployment:
                 result = name if self._find(self._config) else "(missing)"
             self._note(origin, name, " ".join(values), result)
 
-    # --- config.properties
-
     def _read_config(self) -> None:
         """Read the settings of the config file, if there is one: those with an effect become the new file."""
         place = _path(self._variables.get("TS_CONFIG_FILE", self._config))
@@ -379,12 +366,8 @@ class Deployment:
         else:
             try:
                 value = ServerConfig.parse_value(key, text)
-                is_changed = (
-                    not value.is_loopback
-                    if key == "management_address"
-                    else key in {"allowed_urls", "enable_grpc_ssl"} and value
-                )
-                result = key if is_changed else result
+                is_set = not value.is_loopback if key == "management_address" else bool(value)
+                result = key if is_set and key in _CHANGED_KEYS else result
             except UsageError as error:
                 kept, result, detail = False, "(left out)", error.what
                 if error.code == "tls-not-supported":
@@ -397,17 +380,14 @@ class Deployment:
     def _note_defaults(self) -> None:
         """Note the defaults of TorchServe that differ from those of marpack serve."""
         given = {each.name for each in self.settings}
-        for name in ("default_workers_per_model", "grpc_inference_port"):
-            if name not in given:
-                self._note("default", name)
+        for name in [each for each in ("default_workers_per_model", "grpc_inference_port") if each not in given]:
+            self._note("default", name)
         versions = [found for each in self.settings for found in _VERSION.findall(each.value)]
         has_tokens = not versions or tuple(int(number or 0) for number in versions[-1]) >= (0, 11, 1)
         if has_tokens and not given & _WITHOUT_TOKENS:
             self._note("default", "disable_token_authorization")
         if any(not each.at_start for each in self.models):
             self._note("store", "models")
-
-    # --- Models
 
     def _list_models(self) -> Iterator[DeployedModel]:
         """Yield the models that the deployment loads at its start, then the others of its store."""
@@ -441,12 +421,11 @@ class Deployment:
         """Return the model of an archive, which is in the deployment's folder or in a volume of it."""
         if path is None:
             return DeployedModel(missing="the archive", file=_shown(file))
-        if not leads_out(path, self._root):
-            return DeployedModel(source=path, file=path.name)
-        if path.parent not in self._volumes or path.resolve().parent != path.parent.resolve():
-            return DeployedModel(missing=f"the target of the link {file}", file=file)
-        self.outside.append(str(path))
-        return DeployedModel(source=path, file=file)
+        if leads_out(path, self._root):
+            if path.parent not in self._volumes or path.resolve().parent != path.parent.resolve():
+                return DeployedModel(missing=f"the target of the link {file}", file=file)
+            self.outside.append(str(path))
+        return DeployedModel(source=path, file=path.name)
 
     def _note(self, origin: str, name: str, value: str = "", result: str = "", detail: str = "") -> None:
         """Note a setting, whose result is in the table under its own name or another."""
@@ -485,9 +464,7 @@ def _join_lines(text: str) -> str:
     text = re.sub(r"\\[ \t]*\r?\n", " ", _COMMENT.sub(r"\1", text))
     text = "".join(f"{line}\n" for line in map(str.strip, text.splitlines()) if line)
     text = _LIST.sub(lambda found: found[1] + re.sub(r"[,\"']+", " ", found[2]), text)
-    return _HERE.sub(
-        lambda found: f"echo {shlex.quote(found[4])} {''.join(_TARGET.findall(found[1] + found[3]))}", text
-    )
+    return _HERE.sub(lambda it: f"echo {shlex.quote(it[4])} {''.join(_TARGET.findall(it[1] + it[3]))}", text)
 
 
 def _split(text: str) -> list[str]:
@@ -518,12 +495,10 @@ def _list(value: Any) -> list[Any]:  # Any: YAML
 def _pairs(value: Any) -> list[tuple[str, str]]:  # Any: YAML
     """Return the variables of an environment: a mapping, a list of NAME=VALUE, or a list of names and values."""
     if isinstance(value, dict):
-        value = [{"name": name, "value": text} for name, text in value.items()]
-    dicts = [
-        each if isinstance(each, dict) else dict(zip(_PAIR, str(each).split("=", 1), strict=False))
-        for each in _list(value)
-    ]
-    return [(str(each.get("name")), "" if each.get("value") is None else str(each["value"])) for each in dicts]
+        return [(str(name), "" if text is None else str(text)) for name, text in value.items()]
+    dicts = [each if isinstance(each, dict) else {"name": each} for each in _list(value)]
+    texts = ["=".join(str(each[key]) for key in ("name", "value") if each.get(key) is not None) for each in dicts]
+    return [(name, text) for name, _, text in (each.partition("=") for each in texts)]
 
 
 def _shown(text: str) -> str:
