@@ -49,6 +49,7 @@ _OTHER_MODELS = {
                               "Save it again: sentence_transformers.SentenceTransformer(FOLDER).save(NEW_FOLDER)"),
 }  # fmt: skip
 _TAGS: dict[object, Task] = {task: task for task in get_args(Task)} | {"sentence-similarity": "feature-extraction"}
+_LIKE_ROBERTA = "roberta|camembert|mpnet|longformer"  # for `model_type`
 _SPEECH: Task = "automatic-speech-recognition"
 
 
@@ -163,7 +164,7 @@ def read_pretrained(folder: Path, found: FolderScan, *, task: Task | None, trust
     others.sort(key=lambda name: (not name.endswith(_OTHER_WEIGHTS), name))
     findings += [codes.UNUSED_FILES.at(files=join_names(others))] if others else []
     single = weights[0] if len(weights) == 1 else None
-    mask = tokenizer.mask_token
+    mask, usual_mask = tokenizer.mask_token, "<mask>" if re.search(_LIKE_ROBERTA, config.model_type or "") else "[MASK]"
     is_sigmoid = len(config.id2label or ()) == 1 or config.problem_type == "multi_label_classification"
     return PretrainedModel(
         architecture=architecture,
@@ -174,7 +175,7 @@ def read_pretrained(folder: Path, found: FolderScan, *, task: Task | None, trust
         options=options,
         activation="" if config.problem_type == "regression" else "sigmoid" if is_sigmoid else "softmax",
         max_tokens=_max_tokens(folder, config, tokenizer),
-        mask=str((mask.get("content") if isinstance(mask, dict) else mask) or "[MASK]"),
+        mask=str((mask.get("content") if isinstance(mask, dict) else mask) or usual_mask),
         poolings=_read_poolings(folder, found, modules) if head.task == "feature-extraction" else (),
         prompt=(sentences.prompts or {}).get(sentences.default_prompt_name or "", ""),
         normalized="Normalize" in modules,
@@ -257,7 +258,7 @@ def _choose_head(
 def _max_tokens(folder: Path, config: _Settings, tokenizer: _Settings) -> int:
     """Return the most tokens of a text that the model takes."""
     positions = config.max_position_embeddings or config.n_positions
-    if isinstance(positions, int) and re.search("roberta|camembert|mpnet|longformer", config.model_type or ""):
+    if isinstance(positions, int) and re.search(_LIKE_ROBERTA, config.model_type or ""):
         # These models count positions from the one behind the padding's.
         positions -= 2 if config.pad_token_id is None else 1 + config.pad_token_id
     sentences = _read(folder / "sentence_bert_config.json", dict[str, Any]).get("max_seq_length")

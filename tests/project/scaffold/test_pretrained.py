@@ -1,5 +1,6 @@
 """The facts that `init` reads of a Hugging Face folder, without transformers: its task, its files, and each mistake."""
 
+import ast
 import json
 import pickle
 from pathlib import Path
@@ -201,7 +202,25 @@ def test_without_modules_the_mean_is_taken(folder):
 
 
 def test_a_mask_is_written_as_the_tokenizer_spells_it(folder):
-    assert proposed(folder).samples.brought == {"samples/stand-in.txt": b"The cat sat on the <mask>.\n"}
+    expected = {"samples/stand-in.txt": b"The cat sat on the <mask>.\n"}
+    assert proposed(folder).samples.brought == expected
+    change(folder, "tokenizer_config.json", mask_token=None)
+    assert proposed(folder).samples.brought != expected
+    change(folder, model_type="xlm-roberta")
+    assert proposed(folder).samples.brought == expected
+
+
+def test_a_request_without_one_text_is_refused(folder):
+    """Without this check, the tokenizer takes a list of two texts for a pair, and responds."""
+    tree = ast.parse(assemble(proposed(folder), print)["handler.py"])
+    names = {"read_text": None}
+    function = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in names)
+    exec(compile(ast.Module([function], []), "handler.py", "exec"), names)
+    bodies = (b"dog", "dog", {"inputs": "dog"})
+    assert {names["read_text"]({"body": body}) for body in bodies} == {"dog"}
+    for body in (["a", "b"], {"inputs": ["a", "b"]}, 1):
+        with pytest.raises(TypeError):
+            names["read_text"]({"data": body})
 
 
 def shard(folder: Path, *names: str) -> None:
