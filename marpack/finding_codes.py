@@ -337,6 +337,7 @@ MODULE_SHADOWS = Code(
 )
 MODULE_SHADOWS_PACKAGE = MODULE_SHADOWS.saying("the file replaces the package '{name}' on the server")
 MODULE_AT_START = MODULE_SHADOWS.saying("every Python on the server runs '{name}' when it starts")
+PLUGIN = MODULE_SHADOWS.saying("packages on the server import its plug-ins: {groups}")
 MODULE_NEVER_FOUND = Code(
     "module-never-found", _WARNING, "Python has already loaded its own module '{name}'",
     "Rename the file and its imports.",

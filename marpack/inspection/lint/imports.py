@@ -1,6 +1,7 @@
 """Imports and names: every import followed to a packed, installed or missing module; names that nothing defines."""
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
@@ -48,6 +49,10 @@ _UNPACKERS = frozenset({"extractall", "extract", "unpack_archive", "spec_from_fi
 _DYNAMIC = frozenset({"exec", "globals", "locals", "vars", "builtins", "__builtins__"})
 _GIVEN = frozenset({"__cached__", "get_ipython"})  # by Python and IPython; pyflakes does not know them
 _MAX_GLOBALS = 500
+# Packages import what the installed distributions list here: torch does so when it is imported.
+_ENTRY_POINTS = re.compile(r"(?:.*/)?(?:[^/]+\.(?:dist|egg)-info|EGG-INFO)/entry_points\.txt", re.IGNORECASE)
+_SCRIPTS = frozenset({"console_scripts", "gui_scripts"})  # groups of programs, which nothing imports
+_MAX_ENTRY_POINTS = 1 << 16  # bytes
 _AT_START = frozenset({"sitecustomize", "usercustomize"})
 _ROOT = ("",)  # the model folder, whatever the handler's own
 
@@ -251,6 +256,17 @@ def check_shadows(files: Files, manifest: Manifest) -> Iterator[Finding]:
             yield codes.MODULE_SHADOWS.at(member, name=top)
         elif top in INSTALLED and not located.package and top not in SINGLE_FILES:
             yield codes.MODULE_SHADOWS_PACKAGE.at(member, name=top)
+
+
+def check_plugins(files: Files) -> Iterator[Finding]:
+    """Yield the lists of plug-ins that packages import, although no module of the archive does."""
+    for name in filter(_ENTRY_POINTS.fullmatch, files.names):
+        data = files.read(name, _MAX_ENTRY_POINTS) or b""
+        lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines()]  # as importlib.metadata does
+        groups = {line.strip("[]") for line in lines if line.startswith("[")} - _SCRIPTS
+        if groups or len(data) > _MAX_ENTRY_POINTS:
+            hint = "Remove the file if no package has to find these plug-ins."
+            yield codes.PLUGIN.at(name, hint=hint, groups=", ".join(sorted(groups))[:80] or "the file was not read")
 
 
 # Names

@@ -29,7 +29,7 @@ from marpack.inspection.lint.handler import (
     find_loader,
     search_path,
 )
-from marpack.inspection.lint.imports import check_imports, check_names, check_shadows, reach_modules
+from marpack.inspection.lint.imports import check_imports, check_names, check_plugins, check_shadows, reach_modules
 from marpack.inspection.lint.source import Files, MemberView
 from marpack.inspection.lint.weights import check_labels, check_model_file, check_pretrained, check_weights
 from marpack.protocol.targets import Target, TargetDifference
@@ -61,6 +61,7 @@ _PYTHON_RULES: tuple[Rule, ...] = (  # not for the runtime LSP, which is C++
     check_imports,
     lambda context: check_names(module for module, _ in reach_modules(context).values()),
     lambda context: check_shadows(context.files, context.manifest),
+    lambda context: check_plugins(context.files),
     check_weights,
     check_pretrained,
     check_vocabulary,

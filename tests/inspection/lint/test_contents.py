@@ -58,6 +58,22 @@ def test_options_that_run_programs_are_errors(options, is_safe, pt2):
     assert any(finding.startswith("E pt2-option ") for finding in found) is not is_safe
 
 
+@pytest.mark.parametrize("folder", ["a-1.0.dist-info", "A.Egg-Info", "a.egg/EGG-INFO"])
+@pytest.mark.parametrize(
+    ("text", "is_plugin"),
+    [
+        ("[console_scripts]\na = a:b\n", False),
+        (" [torch.backends]\na = a:b\n", True),
+        ("[gui_scripts]\r[torch.backends]\ra = a:b", True),
+        ("#" * 70_000, True),
+        ("", False),
+    ],
+)
+def test_plugins_of_packages_are_reported(folder, text, is_plugin):
+    found = told(imports("plugin", "", files={f"{folder}/entry_points.txt": text, "a.py": ""}).findings())
+    assert found == [f"W module-shadows {folder}/entry_points.txt"] * is_plugin
+
+
 @pytest.mark.parametrize("name", ["sitecustomize.py", "usercustomize/__init__.py"])
 def test_a_module_that_every_python_runs_is_reported(name):
     assert told(imports("start", "", files={name: ""}).findings()) == [f"W module-shadows {name}"]
