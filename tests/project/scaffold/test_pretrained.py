@@ -218,7 +218,7 @@ def test_a_request_without_one_text_is_refused(folder):
     exec(compile(ast.Module([function], []), "handler.py", "exec"), names)
     bodies = (b"dog", "dog", {"inputs": "dog"})
     assert {names["read_text"]({"body": body}) for body in bodies} == {"dog"}
-    for body in (["a", "b"], {"inputs": ["a", "b"]}, 1):
+    for body in (["a", "b"], {"inputs": ["a", "b"]}, {"text": "a"}, 1):
         with pytest.raises(TypeError):
             names["read_text"]({"data": body})
 
