@@ -31,7 +31,9 @@ _NATIVE = (
     b"\x50\xed\x55\xba",  # CUDA fat binary
     b"dex\n0",  # Dalvik
 )
-_NAMES = re.compile(r"\.(?:so(?:\.\d+)*|pyd|dll|dylib|exe|o|cubin|hsaco|node|wasm)\Z", re.IGNORECASE)
+_NAMES = re.compile(
+    r"\.(?:so(?:\.\d+)*|pyd|dll|dylib|exe|o|cubin|fatbin|hsaco|metallib|engine|trt|node|wasm)\Z", re.IGNORECASE
+)
 _PYTHON_NAMES = re.compile(r"\.py[co]\Z", re.IGNORECASE)
 # torch looks members up without regard to case.
 _AOTI = re.compile(r"(?:^|/)data/aotinductor/.", re.IGNORECASE)

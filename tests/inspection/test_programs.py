@@ -69,6 +69,11 @@ def test_native_code_among_torchs_numbers_is_found(saved: Callable[..., bytes]) 
     assert found == Program("net.pt!archive/data/0", ProgramKind.NATIVE)
 
 
+@pytest.mark.parametrize("name", ["net.engine", "net.TRT", "kernels.fatbin", "net.metallib", "lib.so.1.2"])
+def test_compiled_models_are_programs_by_their_names(name: str) -> None:
+    assert [part.kind for part in programs(b"?", name)] == [ProgramKind.NATIVE]
+
+
 def test_a_programs_name_counts_among_torchs_numbers(saved: Callable[..., bytes]) -> None:
     with zipfile.ZipFile(io.BytesIO(saved({"w": torch.ones(4)}))) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
