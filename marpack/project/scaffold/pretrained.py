@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar, get_args
 
 import msgspec
+import yaml
 from msgspec import Struct
 
 from marpack import finding_codes as codes
@@ -17,6 +18,7 @@ from marpack.errors import UsageError, join_names
 from marpack.findings import Finding
 from marpack.project.load import read_text_file
 from marpack.project.scaffold.folder_scan import REQUIREMENTS, FolderScan
+from marpack.project.scaffold.template import templates
 from marpack.project.schema import FILE_NAME
 from marpack.weights import hugging_face as hf
 from marpack.weights.hugging_face import CONFIG_FILE, Task, missing_file
@@ -30,15 +32,6 @@ _WRITTEN = frozenset({FILE_NAME, REQUIREMENTS, "README.md", "handler.py", "test_
 _TAG = re.compile(rb"---[ \t]*\r?\n(?:(?!---).*\n)*?pipeline_tag:[ \t]*[\"']?([\w-]+)")  # in the README's front matter
 _OTHER_WEIGHTS = (*SUFFIXES, ".h5", ".msgpack", ".ot", ".tflite", ".mlmodel")
 _GET = "Download the model again: hf download ORGANIZATION/MODEL --local-dir FOLDER"
-# Packages that models need: by the class of the tokenizer, by the suffix of a vocabulary if the tokenizer has nothing
-# else, and by `quant_method` of quantized weights.
-_PACKAGES = {
-    "BertJapaneseTokenizer": ("fugashi",), "FlaubertTokenizer": ("sacremoses",), "FSMTTokenizer": ("sacremoses",),
-    "XLMTokenizer": ("sacremoses",), "RoFormerTokenizer": ("rjieba",), ".tiktoken": ("tiktoken",),
-    ".model": ("protobuf", "sentencepiece"), ".spm": ("protobuf", "sentencepiece"), "gptq": ("gptqmodel", "optimum"),
-    "bitsandbytes": ("accelerate", "bitsandbytes"), "awq": ("accelerate", "gptqmodel"), "fp8": ("accelerate",),
-    "mxfp4": ("accelerate", "kernels"), "compressed-tensors": ("compressed-tensors",), "torchao": ("torchao",),
-}  # fmt: skip
 # Models that transformers does not load alone, by a file of theirs, with the remedy.
 _MERGE = "AutoPeftModel.from_pretrained(FOLDER).merge_and_unload().save_pretrained(NEW_FOLDER)"
 _OTHER_MODELS = {
@@ -289,7 +282,8 @@ def _find_requirements(
     user = (tokenizer.tokenizer_class or "").removesuffix("Fast")
     method = str((config.quantization_config or {}).get("quant_method"))
     suffixes = () if "tokenizer.json" in found.names else (Path(name).suffix for name in found.names if "/" not in name)
-    packages = {package for key in (user, method, *suffixes) for package in _PACKAGES.get(key, ())}
+    known: dict[str, list[str]] = yaml.safe_load((templates() / "init/hugging_face/packages.yaml").read_bytes())
+    packages = {package for key in (user, method, *suffixes) for package in known.get(key, ())}
     lines, findings = [], []
     for package in ("transformers", *sorted(packages)):
         try:
