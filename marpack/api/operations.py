@@ -453,7 +453,7 @@ def _init_folder(folder: Path, options: InitOptions, on_survey: Callable[[Folder
     on_survey(scan, proposal)
     files = assemble(proposal, convert, for_new=options.force or FILE_NAME not in scan.names)
     written = write_files(folder, files, replace=options.force)
-    generated = tuple(filter(files.__contains__, proposal.samples.brought)) if proposal.samples.stand_ins else ()
+    generated = tuple(each.input for each in proposal.samples.listed if each.generated and each.input in files)
     known = msgspec.structs.asdict(written) | {"findings": proposal.findings, "generated": generated}
     return InitReport(folder=str(folder), name=proposal.name, template=proposal.template.name, **known)
 

@@ -79,7 +79,6 @@ class SampleChoice(Struct, frozen=True, kw_only=True):
 
     listed: tuple[SampleSpec, ...]
     brought: dict[str, bytes] = {}
-    stand_ins: bool = False  # they are generated, so they show only that the model responds
 
 
 class Proposal(Struct, frozen=True, kw_only=True):
@@ -340,7 +339,7 @@ def _stand_in(suffix: str, content: bytes) -> SampleChoice:
     name = f"{_GENERATED}{suffix}"
     mark = f"sha256:{hashlib.sha256(content).hexdigest()}"
     sample = SampleSpec(input=name, expect=Expectation(status=200), generated=mark)
-    return SampleChoice(listed=(sample,), brought={name: content}, stand_ins=True)
+    return SampleChoice(listed=(sample,), brought={name: content})
 
 
 def _expect_200(names: Iterable[str]) -> SampleChoice:
@@ -433,7 +432,6 @@ def assemble(proposal: Proposal, convert: Convert, *, for_new: bool = True) -> d
         "metadata": {},
         "batch_size": 4 if (is_toy and template.name != "text_classifier") or proposal.pretrained else 1,
         "samples": [msgspec.to_builtins(sample) for sample in proposal.samples.listed],
-        "stand_ins": proposal.samples.stand_ins,
         "brought_samples": bool(proposal.samples.brought),
         "topk": min(choice.classes or TOPK, TOPK),
         "onnx": template.name == "onnx",

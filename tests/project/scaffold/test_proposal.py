@@ -479,7 +479,7 @@ def samples(
     choice = Choice(template=template, **fits)
     chosen = choose_samples(load_template(template), there, own or weights(), choice, None)
     assert {sample.expect for sample in chosen.listed} == {Expectation(status=200)}
-    return [sample.input for sample in chosen.listed], chosen.brought, chosen.stand_ins
+    return [sample.input for sample in chosen.listed], chosen.brought, any(sample.generated for sample in chosen.listed)
 
 
 def test_pictures_that_are_there_are_samples_five_at_most() -> None:
