@@ -3,7 +3,7 @@
 import ast
 import re
 from collections.abc import Container
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from msgspec import Struct
@@ -11,6 +11,7 @@ from packaging.tags import sys_tags
 
 from marpack.archive.index import index_of
 from marpack.archive.protocol import Archive, ArchiveForm
+from marpack.archive.sagemaker import HANDLER, has_adapter
 from marpack.errors import UsageError
 from marpack.inspection.inspect import inspect
 from marpack.inspection.lint.source import MAX_SOURCE, Broken, parse, walk
@@ -90,6 +91,8 @@ def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
     config = facts.config.value if facts.config and isinstance(facts.config.value, dict) else {}
     packages = facts.vendored.packages if facts.vendored else ()
     requirements, left_out = _read_requirements(archive)
+    foreign = {module for package in packages for module in package.modules}
+    foreign |= {PurePath(HANDLER).stem} if has_adapter(model.handler, archive.open) else set()
     here = {(tag.interpreter, tag.abi) for tag in sys_tags()}  # on every machine
     return Export(
         archive=path,
@@ -104,7 +107,7 @@ def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
         config=config,
         settings=ModelSettings().with_config(config),
         needs_trust=facts.pickles.verdict is not PickleVerdict.SAFE,
-        used=_used_names(archive, {module for package in packages for module in package.modules}),
+        used=_used_names(archive, foreign),
         foreign=tuple(each.file for each in packages if not {(tag.interpreter, tag.abi) for tag in each.tags} & here),
         options=options,
     )
@@ -138,13 +141,11 @@ def _read_requirements(archive: Archive) -> tuple[tuple[str, ...], tuple[str, ..
     return tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(left_out))
 
 
-def _used_names(archive: Archive, vendored: Container[str]) -> frozenset[str]:
-    """Return the last names that an archive's own Python files call, import and derive classes from."""
+def _used_names(archive: Archive, foreign: Container[str]) -> frozenset[str]:
+    """Return the last names that Python files call, import and derive classes from, without `foreign` modules."""
     found: set[str] = set()
     for name, entry in archive.entries.items():
-        if name.partition("/")[0].removesuffix(".py") in vendored:
-            continue
-        if not name.endswith(".py") or entry.size > MAX_SOURCE:
+        if not name.endswith(".py") or entry.size > MAX_SOURCE or name.partition("/")[0].removesuffix(".py") in foreign:
             continue
         with archive.open(name) as file:
             tree = parse(file.read())

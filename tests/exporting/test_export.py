@@ -293,6 +293,18 @@ def test_features_without_support_on_the_platform_are_reported(case: str, to: st
     assert all(finding.hint for finding in done.findings)
 
 
+@pytest.mark.parametrize("to", ["sagemaker", "ray-serve"])
+@pytest.mark.parametrize(("call", "codes"), [("", set()), ("c.set_response_status(404)", {"export-reason-phrase"})])
+def test_marpacks_handler_for_sagemakers_layout_is_not_reported(call: str, codes: set[str], to: str, tmp_path: Path):
+    script = tmp_path / "code" / "inference.py"
+    script.parent.mkdir()
+    script.write_text(f"def predict_fn(data, model, c):\n    {call or 'pass'}\n")
+    archive = tmp_path / "model.tar.gz"
+    with tarfile.open(archive, "w:gz") as file:
+        file.add(script, "code/inference.py")
+    assert {finding.code for finding in exported(archive, to).findings} - EVERYWHERE == codes
+
+
 def test_names_that_are_given_leave_no_placeholder(make_mar: MakeMar, tmp_path: Path):
     given = {
         "image": "r.example:5000/a/b:1",
