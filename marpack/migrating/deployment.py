@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -17,7 +18,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.errors import UsageError, convert_os_errors
+from marpack.errors import ProjectError, UsageError, convert_os_errors
 from marpack.inspection.yaml_document import read_yaml
 from marpack.project.load import read_text_file
 from marpack.project.members import leads_out
@@ -51,10 +52,8 @@ _SECRET_ADDRESS = re.compile(r"(?<=://)[^/@\s]+@")
 _VERSION = re.compile(r"torchserve[\w-]*(?::|==)(\d+)\.(\d+)(?:\.(\d+))?")
 _NOT_EXPORTED = re.compile(r"(\w+_)?(PATH|HOME)|LANG|TEMP|TS_CONFIG_FILE|(LC_|DEBIAN_|PYTHON|PIP_|DOCKER)\w*")
 _READ_KEYS = re.compile(r"build|volumes|environment|command|entrypoint|args|name|env|pytorch|model|modelFormat")
-_CHANGED_KEYS = {"management_address", "allowed_urls", "enable_grpc_ssl"}
 _FLAGS = {"-v": "version", "-r": "requirements_file", "-c": "config_file"}  # of torch-model-archiver
 Outcome = Literal["kept", "changed", "no effect", "needs a decision"]
-_WITHOUT_TOKENS = {"--disable-token-auth", "--disable-token", "--dt", "disable_token_authorization"}
 
 
 @cache
@@ -136,14 +135,17 @@ class Deployment:
         readers = {
             r"(docker-)?compose.*\.ya?ml": self._read_yaml,
             r"(.*\.)?(docker|container)file([.-].*)?": self._read_script,
-            r".*\.ya?ml": self._read_yaml,
-            r".*\.(sh|bash|zsh|bat|ps1|service|conf|ini|mk)|makefile|procfile": self._read_script,
+            r".*\.(ya?ml|json)": self._read_yaml,
+            r".*\.(sh|bash|zsh|bat|cmd|ps1|service|conf|ini|mk)|makefile|procfile|justfile": self._read_script,
+            rf".*\.(ya?ml|tf|hcl|nomad{'' if source.is_dir() else '|md|py'})": self._read_script,
         }
+        ignored = (ProjectError,) if source.is_dir() else ()  # a folder also has files of other kinds
         for pattern, read in readers.items():
             for path in self._paths if source.is_dir() else [source]:
                 if re.fullmatch(pattern, path.name.lower()) and path.is_file() and not self.kind:
                     self._reset(path.parent)
-                    read(path)
+                    with suppress(*ignored):
+                        read(path)
         if not self.kind:
             self._reset(self._root)
             self._config = self._config if source.is_dir() else source.name
@@ -187,14 +189,13 @@ class Deployment:
         servers = [each for each in nodes if each.keys() & {"build", "image", "model", "pytorch"}]
         servers.sort(key=lambda each: [word not in str(each) for word in ("storageUri", "torchserve")])
         for node in servers[:_MAX_SERVERS]:
-            is_server = "torchserve" in f"{node.get('image')} {node.get('command')}"
-            if self.kind and not (self.kind == "compose file" and is_server):
-                continue
             if not self.kind:
                 self._reset(path.parent)
                 self._texts = dict(written)
                 if dotenv.is_file() and not leads_out(dotenv, self._root):
                     self._read_script(dotenv)
+            elif self.kind != "compose file" or "torchserve" not in f"{node.get('image')} {node.get('command')}":
+                continue
             match node:
                 case {"pytorch": {"storageUri": str()} as model}:
                     self._read_predictor(path, model | node)
@@ -208,8 +209,7 @@ class Deployment:
         self._copies[_path("/mnt/models")] = predictor["storageUri"].partition("://")[2]
         if self._find("/mnt/models/model-store") is None:
             what = f"the storage folder of {_shown(predictor['storageUri'])} is not beside the file"
-            hint = "Download it into this folder, with model-store/ in it."
-            raise NotDeploymentError(what, where=str(path), hint=hint)
+            raise NotDeploymentError(what, where=str(path), hint="Download it beside the file, with model-store/.")
         self._store, self._config = "/mnt/models/model-store", "/mnt/models/config/config.properties"
         version = predictor.setdefault("protocolVersion", "v1")
         self.config["service_envelope"] = "kservev2" if version == "v2" else "kserve"  # the config file replaces it
@@ -367,7 +367,7 @@ class Deployment:
             try:
                 value = ServerConfig.parse_value(key, text)
                 is_set = not value.is_loopback if key == "management_address" else bool(value)
-                result = key if is_set and key in _CHANGED_KEYS else result
+                result = key if is_set and key in {"management_address", "allowed_urls", "enable_grpc_ssl"} else result
             except UsageError as error:
                 kept, result, detail = False, "(left out)", error.what
                 if error.code == "tls-not-supported":
@@ -384,7 +384,12 @@ class Deployment:
             self._note("default", name)
         versions = [found for each in self.settings for found in _VERSION.findall(each.value)]
         has_tokens = not versions or tuple(int(number or 0) for number in versions[-1]) >= (0, 11, 1)
-        if has_tokens and not given & _WITHOUT_TOKENS:
+        if has_tokens and not given & {
+            "--disable-token-auth",
+            "--disable-token",
+            "--dt",
+            "disable_token_authorization",
+        }:
             self._note("default", "disable_token_authorization")
         if any(not each.at_start for each in self.models):
             self._note("store", "models")
@@ -461,7 +466,7 @@ def _has_end(path: PurePosixPath, end: PurePosixPath) -> bool:
 
 def _join_lines(text: str) -> str:
     """Return a script without comments, with continued lines joined, and here-documents as echo commands."""
-    text = re.sub(r"\\[ \t]*\r?\n", " ", _COMMENT.sub(r"\1", text))
+    text = re.sub(r"[\\`^][ \t]*\r?\n", " ", _COMMENT.sub(r"\1", text))
     text = "".join(f"{line}\n" for line in map(str.strip, text.splitlines()) if line)
     text = _LIST.sub(lambda found: found[1] + re.sub(r"[,\"']+", " ", found[2]), text)
     return _HERE.sub(lambda it: f"echo {shlex.quote(it[4])} {''.join(_TARGET.findall(it[1] + it[3]))}", text)

@@ -357,6 +357,11 @@ data:
     job_queue_size=7
 """
 SHAPES = {
+    "instructions in lower case": (
+        {"Dockerfile": f"from pytorch/torchserve\ncopy s model-store\ncmd {START}\n", "s/a.mar": None},
+        "a",
+        "",
+    ),
     "options with an equals sign": (
         {
             "Dockerfile": "FROM pytorch/torchserve\nCOPY h.py /home/\nRUN torch-model-archiver --model-name=a"
@@ -524,6 +529,23 @@ SHAPES = {
         "upper",
         "job_queue_size=7",
     ),
+    "a CI workflow": (
+        {"ci.yml": f"jobs:\n  a:\n    steps:\n    - run: |\n        {START} 2>&1 | tee log\n", "a.mar": None},
+        "a",
+        "",
+    ),
+    "Terraform": ({"main.tf": f"user_data = <<-EOF\n  #!/bin/bash\n  {START}\nEOF\n", "a.mar": None}, "a", ""),
+    "a task of ECS": (
+        {
+            "task.json": json.dumps({"containerDefinitions": [{"image": "torchserve", "command": START.split()}]}),
+            "data.json": "[" * 300_000,
+            "a.mar": None,
+        },
+        "a",
+        "",
+    ),
+    "PowerShell": ({"start.ps1": START.replace(" --models", " `\n  --models"), "a.mar": None}, "a", ""),
+    "a store in a subfolder": ({"serve.py": "run('torchserve')", "s/a.mar": None}, "upper", ""),
     "a snapshot of a server": (
         {"20240102-startup.cfg": "load_models=a.mar\njob_queue_size=7", "a.mar": None},
         "upper",
