@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from marpack.archive.index import Index
 from marpack.archive.protocol import Archive, Progress, require_files
+from marpack.archive.sagemaker import SCRIPT
 from marpack.errors import DamagedArchiveError
 from marpack.finding_codes import MEMBER_UNREADABLE, WEIGHTS_PICKLED
 from marpack.findings import Finding, Severity
@@ -197,9 +198,11 @@ def handler_facts(archive: Archive) -> HandlerFacts:
         if entry.member is None:
             return facts
         if not isinstance(entry.cls, LocalClass):
-            line = (entry.findings[-1].where or "").rpartition(":")[2] if entry.findings else ""
-            reason = entry.findings[-1].message if entry.findings else "its source does not show the entry point"
-            return replace(facts, problem=f"line {line}: {reason}" if line.isdecimal() else reason)
+            reason = f"calls {SCRIPT}" if entry.member == SCRIPT else "its source does not show the entry point"
+            for finding in entry.findings[-1:]:
+                line = (finding.where or "").rpartition(":")[2]
+                reason = f"line {line}: {finding.message}" if line.isdecimal() else finding.message
+            return replace(facts, problem=reason)
         if not classes.has_handle(entry.cls):
             return replace(facts, problem=f"the class {entry.cls.node.name} has no method 'handle'")
         local = [base for base in classes.order(entry.cls) if isinstance(base, LocalClass)]

@@ -71,6 +71,9 @@ def test_a_manifest_and_a_handler_are_added(source):
         assert [(finding.code, finding.severity) for finding in archive.server_findings] == [
             ("sagemaker-layout", "note")
         ]
+        handler = inspect(archive).handler
+    assert handler is not None
+    assert handler.problem == f"calls {SCRIPT}"
 
 
 def test_requirements_are_those_in_code(tmp_path):
