@@ -233,8 +233,7 @@ def read_lock(project: Project) -> VendorLock:
         lock = VendorLock.parse(path.read_text("utf-8", "replace"), str(path))
     except FileNotFoundError:
         hint = "Resolve the requirements and write it: marpack build --vendor"
-        where = project.place("vendor")
-        raise ProjectError(f"{LOCK_NAME} is missing", where=where, hint=hint) from None
+        raise ProjectError(f"{LOCK_NAME} is missing", where=project.place("vendor"), hint=hint) from None
     spec = project.vendor or VendorSpec(python=lock.python, platform=VendorPlatform(lock.platform))
     if lock_inputs(project, spec).digest != lock.digest:
         what = "the requirements or the server have changed since the lock was written"

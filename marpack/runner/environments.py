@@ -111,8 +111,7 @@ def isolated(
             if download.files or download.size is None:
                 approve(download)
                 # The check of all installed packages changes nothing, and takes longer than most installations.
-                words = ("-m", "pip", "install", "--no-warn-conflicts")
-                done = _run_pip(folder, requirements, environ, *words)
+                done = _run_pip(folder, requirements, environ, "-m", "pip", "install", "--no-warn-conflicts")
                 if done.returncode:
                     raise _failure(done.stdout, requirements)
             undo.pop_all()

@@ -248,8 +248,7 @@ def runtime_error(archive: Archive) -> ArchiveError | None:
         return None
     what = "a stock server starts no worker for the runtime LSP: its C++ backend is in no package and no image"
     hint = "Build it with --runtime python, or try it on a server that has that backend."
-    where = f"{archive.source}!{MANIFEST_NAME}"
-    return ArchiveError(what, where=where, hint=hint, code="unsupported-runtime")
+    return ArchiveError(what, where=f"{archive.source}!{MANIFEST_NAME}", hint=hint, code="unsupported-runtime")
 
 
 def torchrun_error(config: Mapping[str, Any]) -> TorchrunError | None:  # Any: YAML as it stands

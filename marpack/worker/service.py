@@ -116,8 +116,7 @@ class InferenceService:
                 self.on_failure(error)
             trouble = last_words(error, self._model_dir, stage=self._clock.failed or "handle")
             self._troubles.append(replace(trouble, notes=(*trouble.notes, _FORGOTTEN)))
-            why = "asyncCommunication forgets a request whose task fails"
-            return tuple(no_answer(why) for _ in requests)
+            return tuple(no_answer("asyncCommunication forgets a request whose task fails") for _ in requests)
 
     def _turns(self, requests: tuple[Request, ...], socket: encoding.ChunkSocket) -> Responses:
         """Call the handler again for the requests it has not finished: each response but the last is one piece.

@@ -375,8 +375,7 @@ def _check_mapping(context: LintContext, labels: dict[str, Any]) -> Iterator[Fin
     wrong = [key for key, value in labels.items() if not isinstance(value, str)]
     for key in wrong[:_SHOWN]:
         kind = "an empty list" if labels[key] == [] else json_kind(labels[key])
-        where = f"{LABELS_NAME}: {key[:40]}"
-        yield codes.LABELS_VALUE.at(where, severity=loader.severity, key=key[:40], kind=kind)
+        yield codes.LABELS_VALUE.at(f"{LABELS_NAME}: {key[:40]}", severity=loader.severity, key=key[:40], kind=kind)
     if wrong[_SHOWN:]:
         yield codes.LABELS_MORE_VALUES.at(LABELS_NAME, severity=loader.severity, count=len(wrong) - _SHOWN)
     if not labels:
@@ -388,8 +387,7 @@ def _check_mapping(context: LintContext, labels: dict[str, Any]) -> Iterator[Fin
         yield codes.LABELS_INVERTED.at(f"{LABELS_NAME}: {odd[0][:40]}", severity=loader.warning)
     elif odd:
         more = f", nor are {len(odd) - 1} more keys" if odd[1:] else ""
-        where = f"{LABELS_NAME}: {odd[0][:40]}"
-        yield codes.LABELS_KEY.at(where, severity=loader.warning, key=odd[0][:40], more=more)
+        yield codes.LABELS_KEY.at(f"{LABELS_NAME}: {odd[0][:40]}", severity=loader.warning, key=odd[0][:40], more=more)
     elif missing:
         first = next(index for index in range(len(indices) + 1) if index not in indices)
         owner = context.owner("postprocess")

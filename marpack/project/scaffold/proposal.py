@@ -379,8 +379,7 @@ def _serve(draft: Proposal, folder: Path, found: FolderScan, weights: Weights, *
         changes |= {"weights": converted, "kind": WeightsFormat.STATE_DICT}
         changes["converts"] = Path(os.path.normpath(folder / name))
         code = codes.CONVERTED_BEFORE if converted in found.names else codes.CONVERTED
-        hint = f"{code.hint} --weights {name}"
-        findings.append(code.at(hint=hint, converted=converted, file=name))
+        findings.append(code.at(hint=f"{code.hint} --weights {name}", converted=converted, file=name))
     elif row.marpack_only and draft.target is None:
         changes["target"] = Target.MARPACK
         code = codes.STATE_NOT_FOR_TORCHSERVE if row.is_state else codes.NOT_FOR_TORCHSERVE

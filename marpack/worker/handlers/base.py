@@ -124,8 +124,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         model_dir = context.system_properties["model_dir"]
         self.model_pt_path = None
         if "serializedFile" in self.manifest["model"]:
-            weights = os.path.join(model_dir, self.manifest["model"]["serializedFile"])  # noqa: PTH118 - a str
-            self.model_pt_path = weights
+            self.model_pt_path = os.path.join(model_dir, self.manifest["model"]["serializedFile"])  # noqa: PTH118 - a str
         if self.model_pt_path is not None and (
             self._marpack_imports_torchvision or settings.target.has(TargetDifference.TORCHVISION_OPERATORS)
         ):
