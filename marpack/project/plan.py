@@ -91,14 +91,12 @@ class Plan(Struct, frozen=True, kw_only=True):
         """The members that the format includes: AWS's images need no manifest, samples and handler."""
         if self.format is not Format.SAGEMAKER:
             return self.members
-        model, names = self.manifest.model, {member.name for member in self.members}
-        renamed = {model.requirements_file: sagemaker.REQUIREMENTS} if sagemaker.REQUIREMENTS not in names else {}
-        left_out = {model.handler, model.requirements_file} - renamed.keys()
-        return tuple(
-            changed(member, name=renamed.get(member.name, member.name))
-            for member in self.members
-            if member.name not in left_out and not member.name.startswith("MAR-INF/")
-        )
+        packed = {member.name: member for member in self.members if not member.name.startswith("MAR-INF/")}
+        packed.pop(self.manifest.model.handler, None)
+        requirements = packed.pop(self.manifest.model.requirements_file or "", None)
+        if requirements and sagemaker.REQUIREMENTS not in packed:
+            packed[sagemaker.REQUIREMENTS] = changed(requirements, name=sagemaker.REQUIREMENTS)
+        return tuple(packed.values())
 
     @property
     def size(self) -> int:

@@ -4,6 +4,7 @@ import ast
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
@@ -140,12 +141,10 @@ def _list_files(folder: Path) -> Iterator[str]:
 
 def read_weights(path: Path, name: str) -> Weights | None:
     """Return a file as weights, with its headers if its format is known; None if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            contents = read_contents(file, recognize(file))
-            return Weights(name=name, size=os.fstat(file.fileno()).st_size, contents=contents)
-    except OSError:
-        return None
+    with suppress(OSError), path.open("rb") as file:
+        contents = read_contents(file, recognize(file))
+        return Weights(name=name, size=os.fstat(file.fileno()).st_size, contents=contents)
+    return None
 
 
 def _is_foreign(path: Path) -> bool:
@@ -153,11 +152,9 @@ def _is_foreign(path: Path) -> bool:
     suffix = path.suffix.lower()
     if suffix not in {".json", ".txt"}:
         return suffix in _FOREIGN
-    try:
-        with path.open("rb") as file:
-            return _BOOSTER.match(file.read(256)) is not None
-    except OSError:
-        return False
+    with suppress(OSError), path.open("rb") as file:
+        return _BOOSTER.match(file.read(256)) is not None
+    return False
 
 
 def _module(files: Files, name: str) -> Module | None:
@@ -180,18 +177,15 @@ def _list_handlers(folder: Path, code: list[str]) -> Iterator[str]:
         module, classes = _module(files, name), Classes(files)
         if module is None:
             continue
-        try:
+        with suppress(RecursionError):
             nodes = own_classes(module.scope).certain.values()
             is_function = read_entry(classes, module).is_function
             if is_function or sum(classes.has_handle(LocalClass(module, node)) for node in nodes) == 1:
                 yield name
                 continue
-        except RecursionError:
-            pass
-        functions = (node for node in module.tree.body if isinstance(node, ast.FunctionDef))
-        for node in functions:
-            if [each.arg for each in node.args.args][1:] in (["context"], ["ctx"]):
-                yield f"{name}:{node.name}"
+        for function in (node for node in module.tree.body if isinstance(node, ast.FunctionDef)):
+            if [each.arg for each in function.args.args][1:] in (["context"], ["ctx"]):
+                yield f"{name}:{function.name}"
 
 
 def _defines_one_module(file: Path) -> bool:
