@@ -37,8 +37,7 @@ def package_model(args: object, manifest: str | None = None) -> None:
 
     Raises MarpackError; then no file was written.
     """
-    given = {name: getattr(args, name, None) for name in _NAMES}
-    options = BuildOptions(**{name: value for name, value in given.items() if value is not None})
+    options = BuildOptions(**{key: value for key in _NAMES if (value := getattr(args, key, None)) is not None})
     found = operations.plan_build(options, no_progress)
     if manifest is not None:
         found = replace(found, plan=replace(found.plan, manifest=Manifest.from_json(manifest.encode())))

@@ -208,8 +208,7 @@ def _choose_handler(folder: Path, found: FolderScan, answers: Answers) -> OwnHan
     entry = answers.handler
     if entry is None and not (answers.template or answers.task or answers.trust_remote_code):
         # First those that are called handlers, then those at the top; functions that only look like one come last.
-        likely = sorted(found.handlers, key=lambda name: ("handler" not in name, "/" in name, ":" in name))
-        entry = next(iter(likely), None)
+        entry = min(found.handlers, key=lambda name: ("handler" not in name, "/" in name, ":" in name), default=None)
     if entry is None or entry in OFFERED:
         return None
     file = EntryPoint.parse(entry, folder).file
@@ -405,13 +404,11 @@ def _notes(
         why = f", because {own.file} names it" if own and weights.name in asked else ""
         yield codes.MORE_WEIGHTS.at(name=weights.name, why=why, others=others)
     if own:
-        others = ", ".join(name for name in found.handlers if name != own.entry and name not in own.imported)
-        if others:
+        if others := ", ".join(name for name in found.handlers if name != own.entry and name not in own.imported):
             yield codes.MORE_HANDLERS.at(name=own.entry, others=others)
         packed = {weights.name if weights else None, draft.labels, *asked}
         folders = tuple(name for name in asked if name.endswith("/"))
-        left = [name for name in found.data if name not in packed and not name.startswith(folders)]
-        if left:
+        if left := [name for name in found.data if name not in packed and not name.startswith(folders)]:
             yield codes.LEFT_OUT.at(handler=own.file, files=join_names(left))
     if not draft.samples.listed:
         yield codes.NO_SAMPLES.at()

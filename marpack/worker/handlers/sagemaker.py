@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 JSON, CSV, NPY = "application/json", "text/csv", "application/x-npy"
 
 
@@ -111,12 +112,7 @@ def load_model(model_dir: str) -> Any:  # Any: a ScriptModule, whose methods are
     files = [path for path in files if path.name == "model.pt"] or files
     if len(files) != 1:
         raise ValueError(f"define model_fn, or pack exactly one .pt or .pth file: the archive has {len(files)}")
-    return torch.jit.load(str(files[0]), map_location=find_device())  # type: ignore[no-untyped-call]
-
-
-def find_device() -> torch.device:
-    """Return the first GPU, otherwise the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.jit.load(str(files[0]), map_location=DEVICE)  # type: ignore[no-untyped-call]
 
 
 def read_input(body: Any, content_type: str) -> Any:  # Any: a tensor, or a JSON object
@@ -135,15 +131,15 @@ def read_input(body: Any, content_type: str) -> Any:  # Any: a tensor, or a JSON
         tensor = torch.from_numpy(np.load(io.BytesIO(body), allow_pickle=False))
     else:
         raise ValueError(f"without input_fn, requests of content type {content_type} are not supported")
-    return tensor.to(find_device())
+    return tensor.to(DEVICE)
 
 
 def predict(inputs: torch.Tensor, model: Any) -> Any:  # Any: the author's model, and its output
     """Return the model's output, computed without gradients."""
     with torch.no_grad():
-        model = model.to(find_device())
+        model = model.to(DEVICE)
         model.eval()
-        return model(inputs.to(find_device()))
+        return model(inputs.to(DEVICE))
 
 
 def write_output(prediction: Any, accept: str) -> str | bytes:  # Any: the author's value
