@@ -57,10 +57,7 @@ def template_names() -> list[str]:
 
 
 def load_template(name: str, task: str | None = None) -> Template:
-    """Read one template; see `template_names`. Raises UsageError for an unknown name.
-
-    Those of Hugging Face models, of which each `task` has one, have no model of their own.
-    """
+    """Read one of `template_names`, or the template of a Hugging Face `task`; raises UsageError for an unknown name."""
     folder = templates() / _FOLDER / name
     if task is None and name not in template_names():
         raise UsageError(f"unknown template '{name}'", hint=f"Choose one of {', '.join(template_names())}.")
