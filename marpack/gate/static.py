@@ -1,6 +1,5 @@
 """The checks that read the archive and run nothing of it."""
 
-import re
 from collections.abc import Iterator
 
 from msgspec import UNSET
@@ -93,13 +92,10 @@ def check_preflight(candidate: Candidate) -> CheckOutcome:
 def check_pickles(candidate: Candidate) -> CheckOutcome:
     """Fail for weights that are dangerous, unreadable, or need trust; with --require-safe, for programs also."""
     scan, programs = candidate.inspection.pickles, candidate.inspection.programs
-    is_safe, name = scan.verdict is PickleVerdict.SAFE, candidate.archive.manifest.model.serialized_file
-    read = {each.member for each in candidate.inspection.weights} | {
-        re.split("[!@]", each.where)[0] for each in scan.pickles
-    }
+    is_safe = scan.verdict is PickleVerdict.SAFE
     seen = [pluralize(len(scan.pickles), "pickle"), *([pluralize(len(programs), "program")] if programs else [])]
     weights = "the weights are safe" if is_safe else "the weights need trust, which --trust-pickle gives"
-    if is_safe and name is not None and name not in read:
+    if is_safe and scan.unknown_weights is not None:
         weights = "the format of the weights is unknown"
     return judge(f"{', '.join(seen)}; {weights}", find_untrusted(candidate))
 
@@ -111,7 +107,8 @@ def find_untrusted(candidate: Candidate) -> Iterator[Finding]:
     for finding in pickle_findings(facts.pickles, candidate.source):
         yield replace(finding, severity=Severity.NOTE if finding.code in trusted else Severity.ERROR)
     refused = options.require_safe and not options.trust_native
-    yield from program_findings(facts.programs, candidate.source, refused=refused)
+    unknown = facts.pickles.unknown_weights
+    yield from program_findings(facts.programs, candidate.source, refused=refused, unknown_weights=unknown)
 
 
 def check_requirements(candidate: Candidate) -> CheckOutcome:

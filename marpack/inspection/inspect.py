@@ -35,7 +35,7 @@ from marpack.inspection.members import (
     text_findings,
 )
 from marpack.inspection.nested_files import NestedScan, Part
-from marpack.inspection.pickles import PickleScan, Unscanned, pickle_findings, scan_of
+from marpack.inspection.pickles import PickleFacts, PickleScan, Unscanned, pickle_findings, scan_of
 from marpack.inspection.requirements import logical_lines
 from marpack.protocol.targets import Target
 from marpack.weights.contents import read_contents, recognize
@@ -117,15 +117,12 @@ def _scan_members(
     archive: Archive, max_opcodes: int
 ) -> tuple[tuple[WeightsFacts, ...], PickleScan, tuple[Program, ...], list[Finding]]:
     """Return the weights, pickles and programs of all members, and the findings about damaged ones."""
-    scan = NestedScan(
-        fetched=is_remote(archive),
-        opcodes=max_opcodes,
-        weights=archive.manifest.model.serialized_file,
-        members=archive.entries,
-    )
+    named = archive.manifest.model.serialized_file
+    scan = NestedScan(fetched=is_remote(archive), opcodes=max_opcodes, weights=named, members=archive.entries)
     weights: list[WeightsFacts] = []
     parts: list[Part] = []
     damaged: list[Finding] = []
+    unknown: str | None = None
     costly = {name for name in archive.entries if is_costly(archive, name)}
     for name in archive.entries:
         if name in costly:
@@ -135,13 +132,17 @@ def _scan_members(
             with archive.open(name) as file:
                 found = recognize(file, scan.budget)
                 contents = None if found.kind is WeightsFormat.UNKNOWN else read_contents(file, found)
-                parts += list(scan.file(name, file, found))
+                inside = list(scan.file(name, file, found))
+            parts += inside
             weights += [weights_facts(name, contents)] if contents else []
+            is_pickle = any(isinstance(part, PickleFacts) and part.where == name for part in inside)  # as a whole
+            if name == named and not contents and not is_pickle:
+                unknown = name
         except DamagedArchiveError as error:
             parts.append(Unscanned(name, "it is damaged"))
             damaged.append(damaged_member(error, archive, name))
     programs = tuple(dict.fromkeys(part for part in parts if isinstance(part, Program)))
-    return tuple(weights), scan_of(parts, unfetched=scan.unfetched), programs, damaged
+    return tuple(weights), scan_of(parts, unfetched=scan.unfetched, unknown_weights=unknown), programs, damaged
 
 
 def weights_facts(member: str, contents: WeightsSummary) -> WeightsFacts:

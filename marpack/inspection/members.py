@@ -20,6 +20,7 @@ from marpack.finding_codes import (
     PROGRAM,
     SIZE_MISMATCH,
     UNLISTED_MEMBER,
+    WEIGHTS_UNKNOWN,
 )
 from marpack.findings import Finding, Severity
 from marpack.inspection.facts import ConfigFacts, LabelFacts
@@ -227,16 +228,24 @@ def find_programs(archive: Archive) -> Iterator[Program]:
                 yield Program(f"{name}!{entry.name}", inside)
 
 
-def program_findings(programs: Sequence[Program], source: str, *, refused: bool = False) -> tuple[Finding, ...]:
-    """Return one finding for all programs of an archive; with `refused`, it is an error."""
+def program_findings(
+    programs: Sequence[Program], source: str, *, refused: bool = False, unknown_weights: str | None = None
+) -> tuple[Finding, ...]:
+    """Return one finding for all programs of an archive.
+
+    With `refused`, it is an error, and so are weights of an unknown format, which may contain code.
+    """
+    hint = "If you trust its author, use --trust-native." if refused else None
+    unknown = WEIGHTS_UNKNOWN.at(f"{source}!{unknown_weights}", severity=Severity.ERROR, hint=hint)
+    others = (unknown,) if refused and unknown_weights is not None else ()
     if not programs:
-        return ()
+        return others
     names = join_names([f"{program.where} ({program.kind})" for program in programs], _SHOWN_PROGRAMS)
     finding = PROGRAM.at(
         f"{source}!{programs[0].where}" if len(programs) == 1 else source,
         severity=Severity.ERROR if refused else None,
-        hint="If you trust its author, use --trust-native." if refused else None,
+        hint=hint,
         count="1 file is a program" if len(programs) == 1 else f"{len(programs):,} files are programs",
         names=names,
     )
-    return (finding,)
+    return (finding, *others)

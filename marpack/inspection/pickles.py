@@ -108,6 +108,7 @@ class PickleScan(Struct, frozen=True, kw_only=True):
     unscanned: tuple[Unscanned, ...] = ()
     stray_imports: tuple[StrayImports, ...] = ()  # of files that are not pickles; importing alone runs no packed code
     unfetched: int = 0  # members of torch's files elsewhere, numbers and code that torch never unpickles
+    unknown_weights: str | None = None  # the manifest's weights, if marpack does not know their format
 
 
 def judge(
@@ -143,7 +144,7 @@ def judge(
     )
 
 
-def scan_of(seen: Sequence[object], *, unfetched: int = 0) -> PickleScan:
+def scan_of(seen: Sequence[object], *, unfetched: int = 0, unknown_weights: str | None = None) -> PickleScan:
     """Return the scan of all members, with the worst of their verdicts."""
     found = tuple(item for item in seen if isinstance(item, PickleFacts))
     worst = max((pickle.verdict for pickle in found), key=list(PickleVerdict).index, default=PickleVerdict.SAFE)
@@ -160,6 +161,7 @@ def scan_of(seen: Sequence[object], *, unfetched: int = 0) -> PickleScan:
         unscanned=unscanned,
         stray_imports=tuple(item for item in seen if isinstance(item, StrayImports)),
         unfetched=unfetched,
+        unknown_weights=unknown_weights,
     )
 
 

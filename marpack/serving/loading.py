@@ -199,7 +199,7 @@ def _addresses(host: str) -> set[str]:
 
 
 class ProgramsRefusedError(ArchiveError):
-    """The archive holds native or generated code, which --require-safe refuses."""
+    """The archive has native or generated code, or unknown weights, which --require-safe refuses."""
 
     exit_code = ExitCode.SHORT
     code = PROGRAM.name
@@ -237,9 +237,11 @@ class AdmissionRules(Struct, frozen=True, kw_only=True):
             if errors or facts.pickles.verdict is not PickleVerdict.SAFE:
                 what = "the archive is not safe to load"
                 raise _first_problem(what, errors or doubts, facts, code="not-safe-to-load")
-            if facts.programs and not self.trust_native:
-                (found,) = program_findings(facts.programs, facts.source, refused=True)
-                raise ProgramsRefusedError(found.message, where=found.where, hint=found.hint)
+            unknown = facts.pickles.unknown_weights
+            refused = program_findings(facts.programs, facts.source, refused=True, unknown_weights=unknown)
+            if refused and not self.trust_native:
+                found = refused[0]
+                raise ProgramsRefusedError(found.message, where=found.where, hint=found.hint, code=found.code)
         return facts.findings
 
 

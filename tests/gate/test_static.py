@@ -80,7 +80,9 @@ def test_run_and_score_report_programs(native: Path, capsys: pytest.CaptureFixtu
 
 def test_check_and_serve_agree(native: Path, unread: Path, tmp_path: Path) -> None:
     plain = archive(tmp_path)
-    for path in (native, unread, plain):
+    files = {"model.h5": b"\x89HDF\r\n", "b.pkl": pickle.dumps(1)}
+    keras = archive(tmp_path / "keras", files=files, weights="model.h5")
+    for path in (native, unread, plain, keras):
         for trust in (False, True):
             with open_archive(path) as opened:
                 try:
@@ -89,7 +91,7 @@ def test_check_and_serve_agree(native: Path, unread: Path, tmp_path: Path) -> No
                 except ArchiveError:
                     admitted = False
             passed = pickles_of(path, require_safe=True, trust_native=trust).verdict is Verdict.PASSED
-            assert admitted is passed is (path == plain or (trust and path == native))
+            assert admitted is passed is (path == plain or (trust and path in {native, keras}))
     with open_archive(native) as opened, pytest.raises(ProgramsRefusedError) as refused:
         AdmissionRules(require_safe=True).check(opened)
     assert (refused.value.code, refused.value.exit_code) == ("program", ExitCode.SHORT)
