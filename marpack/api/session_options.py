@@ -163,7 +163,9 @@ class CheckOptions(_CheckArguments, frozen=True, kw_only=True):
     require_safe: Annotated[
         bool, _Checks("Fail for weights that need trust and for native or generated code.", daily=True)
     ] = False
-    trust_native: Annotated[bool, _Checks("Accept native and generated code, with --require-safe.")] = False
+    trust_native: Annotated[
+        bool, _Checks("Accept native and generated code and weights of unknown format, with --require-safe.")
+    ] = False
     hermetic: Annotated[
         bool,
         _Checks(
@@ -379,7 +381,9 @@ class ServeOptions(_ServeArguments, frozen=True, kw_only=True):
         _Model("Envelope of requests and responses: the server's service_envelope.", default="none"),
     ] = None
     require_safe: Annotated[bool, _Model("Refuse weights that need trust, and native or generated code.")] = False
-    trust_native: Annotated[bool, _Model("Accept native and generated code, with --require-safe.")] = False
+    trust_native: Annotated[
+        bool, _Model("Accept native and generated code and weights of unknown format, with --require-safe.")
+    ] = False
     digests: Annotated[
         Sequence[str],
         _Model("Content digest of an archive that may be loaded; repeatable.", ("--require-digest",), "DIGEST"),
