@@ -34,10 +34,9 @@ def migrate(options: MigrateOptions, bar: Bar) -> Migration:
         raise UsageError("the folder does not exist", where=f"--samples {options.samples}", hint=hint)
     deployment = Deployment(Path(options.source))
     target = Path(options.output or "migrated")
-    is_empty = target.is_dir() and not any(target.iterdir())
     with (
         convert_os_errors(UsageError, "the output cannot be written", where=str(target)),
-        staged_folder(target, replace=is_empty) as folder,
+        staged_folder(target, replace=target.is_dir() and not any(target.iterdir())) as folder,
     ):
         models = tuple(_move(model, folder, options, bar) for model in deployment.models)
         sources = [f"{model.name}=./{model.project}" for model in models if model.project and model.at_start]

@@ -35,17 +35,16 @@ _COMMANDS = re.compile(
       (?P<command>torchserve(?=\s+-)|torch-model-archiver|pip3?\s+install|^FROM|^ENV|COPY|ADD|cp|mv)\s+
       (?P<words>{_ARGUMENT}{{0,2000}}+)
     | (?:echo|printf)\s+(?P<text>{_ARGUMENT}{{0,200}}+)>>?\s*(?P<file>[^\s;&|]+)
-    | (?P<name>(?!ExecStart|command)[A-Za-z_]\w{{0,99}}+)(?:\+=|[ \t]*[:?]?=[ \t]*)
+    | (?P<name>(?!ExecStart|command|args|cmd)[A-Za-z_]\w{{0,99}}+)(?:\+=|[ \t]*[:?]?=[ \t]*)
       (?P<value>"[^"\n]*"|'[^'\n]*'|[^\s;&|"']*)
     | (?P<script>[\w./-]{{1,200}}\.(?:sh|bash|conf)\b)
     )""",
     re.VERBOSE | re.MULTILINE,
 )
 _COMMENT = re.compile(r"""^((?:"[^"\n]*"|'[^'\n]*'|[^'"#\n]|(?<=\S)#)*)(?<!\S)#.*$""", re.MULTILINE)
-_LIST = re.compile(r"^([A-Za-z]*(?: +--\S+)* *)\[(.*?)\]?$", re.MULTILINE)  # of words: CMD ["torchserve"]
-_HERE = re.compile(r"^(.*?)<<-?\s*['\"]?([A-Za-z_]\w*+)(.*+)\n((?:.*+\n)*?)(?:\2$|\Z)", re.MULTILINE)
+_LIST = re.compile(r"^([A-Za-z]*(?: +--\S+)* *(?:= *)?)\[(.*?)\]?$", re.MULTILINE)  # of words: CMD ["torchserve"]
+_HERE = re.compile(r"^[^<>\n]*+(.*?)<<-?\s*['\"]?([A-Za-z_]\w*+)[^>\n]*+(.*+)\n((?:.*+\n)*?)(?:\2$|\Z)", re.MULTILINE)
 _OPTION = re.compile(r"(?<!\S)(-[^\s=]+)=?((?:(?!\s-).)*)", re.DOTALL)
-_TARGET = re.compile(r" *>+ *[^<> ]+")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?[-=]([^}]*)|[^}]*)\}|\(?(\w+)\)?)")
 _SECRET = re.compile(r"(?i)pass|pwd|secret|token(?!_expiration|_auth)|credential|private|bearer|(?:key|auth)(?:$|_)")
 _SECRET_ADDRESS = re.compile(r"(?<=://)[^/@\s]+@")
@@ -137,7 +136,7 @@ class Deployment:
             r"(.*\.)?(docker|container)file([.-].*)?": self._read_script,
             r".*\.(ya?ml|json)": self._read_yaml,
             r".*\.(sh|bash|zsh|bat|cmd|ps1|service|conf|ini|mk)|makefile|procfile|justfile": self._read_script,
-            rf".*\.(ya?ml|tf|hcl|nomad{'' if source.is_dir() else '|md|py'})": self._read_script,
+            rf".*\.(ya?ml|toml|tf|hcl|nomad{'' if source.is_dir() else '|md|py'})": self._read_script,
         }
         ignored = (ProjectError,) if source.is_dir() else ()  # a folder also has files of other kinds
         for pattern, read in readers.items():
@@ -218,9 +217,8 @@ class Deployment:
 
     def _read_container(self, path: Path, container: dict[str, Any]) -> None:  # Any: YAML
         """Read a service of a compose file, or a container of Kubernetes."""
-        build = container.get("build")
-        build = build if isinstance(build, dict) else {"context": build or ""}
-        dockerfile = path.parent / str(build.get("context", "")) / str(build.get("dockerfile", "Dockerfile"))
+        build = container["build"] if isinstance(container.get("build"), dict) else {"context": container.get("build")}
+        dockerfile = path.parent / str(build.get("context") or "") / str(build.get("dockerfile", "Dockerfile"))
         self._variables |= {name: self._expand(value) for name, value in _pairs(build.get("args")) if value}
         if "build" in container and dockerfile.is_file():
             if leads_out(dockerfile, self._root):
@@ -469,7 +467,7 @@ def _join_lines(text: str) -> str:
     text = re.sub(r"[\\`^][ \t]*\r?\n", " ", _COMMENT.sub(r"\1", text))
     text = "".join(f"{line}\n" for line in map(str.strip, text.splitlines()) if line)
     text = _LIST.sub(lambda found: found[1] + re.sub(r"[,\"']+", " ", found[2]), text)
-    return _HERE.sub(lambda it: f"echo {shlex.quote(it[4])} {''.join(_TARGET.findall(it[1] + it[3]))}", text)
+    return _HERE.sub(lambda found: f"echo {shlex.quote(found[4])} {found[1]} {found[3]}", text)
 
 
 def _split(text: str) -> list[str]:

@@ -544,6 +544,11 @@ SHAPES = {
         "a",
         "",
     ),
+    "Nomad": (
+        {"x.nomad": f'config {{\n  args = ["{START.replace(" ", chr(34) + ", " + chr(34))}"]\n}}\n', "a.mar": None},
+        "a",
+        "",
+    ),
     "PowerShell": ({"start.ps1": START.replace(" --models", " `\n  --models"), "a.mar": None}, "a", ""),
     "a store in a subfolder": ({"serve.py": "run('torchserve')", "s/a.mar": None}, "upper", ""),
     "a snapshot of a server": (
