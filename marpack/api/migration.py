@@ -101,8 +101,8 @@ def _check(model: MovedModel, project: str, samples: Name | None) -> MovedModel:
     from marpack.gate.verdicts import GateVerdict
     from marpack.runner.inputs import paths_of
 
-    own = None if samples is None else Path(samples, model.name)
-    report = check(project, inputs=map(Path, paths_of([str(own)])) if own and own.is_dir() else ())
+    folders = [] if samples is None else [each for each in Path(samples).iterdir() if each.name == model.name]
+    report = check(project, inputs=map(Path, paths_of([str(each) for each in folders if each.is_dir()])))
     failed = "; ".join(f"{each.name}: {each.reason}" for each in report.checks if each.blocks)
     return replace(model, verdict=report.verdict, problem=failed if report.verdict is GateVerdict.REFUSED else None)
 

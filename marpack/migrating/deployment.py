@@ -97,9 +97,8 @@ class Deployment:
         """Read it. Raises NotDeploymentError, and UsageError for an unreadable file."""
         self._root = source if source.is_dir() else source.parent
         self._reset(self._root)
-        if not source.exists():
-            raise NotDeploymentError("the file or folder does not exist", where=str(source))
         with convert_os_errors(NotDeploymentError, "it cannot be read", where=str(source)):
+            source.stat()
             if _is_archive(source):
                 self.kind = "model archive"
                 self.models.append(DeployedModel(source=source, file=source.name))
@@ -196,9 +195,9 @@ class Deployment:
             elif self.kind != "compose file" or "torchserve" not in f"{node.get('image')} {node.get('command')}":
                 continue
             match node:
-                case {"pytorch": {"storageUri": str()} as model}:
-                    self._read_predictor(path, model | node)
-                case {"model": {"modelFormat": {"name": "pytorch"}, "storageUri": str()} as model}:
+                case {"pytorch": {"storageUri": str()} as model} | {
+                    "model": {"modelFormat": {"name": "pytorch"}, "storageUri": str()} as model
+                }:
                     self._read_predictor(path, model | node)
                 case {"image": _} | {"build": _}:
                     self._read_container(path, node)
@@ -382,12 +381,7 @@ class Deployment:
             self._note("default", name)
         versions = [found for each in self.settings for found in _VERSION.findall(each.value)]
         has_tokens = not versions or tuple(int(number or 0) for number in versions[-1]) >= (0, 11, 1)
-        if has_tokens and not given & {
-            "--disable-token-auth",
-            "--disable-token",
-            "--dt",
-            "disable_token_authorization",
-        }:
+        if has_tokens and not any(re.match(r"(--)?(dt$|disable.token)", name) for name in given):
             self._note("default", "disable_token_authorization")
         if any(not each.at_start for each in self.models):
             self._note("store", "models")
@@ -403,7 +397,7 @@ class Deployment:
                 continue
             if word.lower() != "all":
                 model = stored.get(self._resolve(file).name) or self._model_of(self._find(file), file)
-                found = [replace(model, name=name or None)]
+                found = [replace(model, name=name if name[:1] != "-" else None)]  # it would be an option
             named.update(model.file for model in found)
             yield from found
         yield from (replace(model, at_start=not named) for file, model in stored.items() if file not in named)

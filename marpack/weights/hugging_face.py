@@ -22,7 +22,7 @@ INDEX_SUFFIX = ".index.json"  # of the file that lists the shards of weights
 MAX_INDEX = 32 << 20  # bytes: it lists every tensor
 _VOCABULARY = r"tokenizer\.json|vocab\.(txt|json|bpe)|[^/]*\.(model|spm|tiktoken)|bpe\.codes|tekken\.json"
 _PROCESSOR = r"(preprocessor|processor)_config\.json"
-_SETTINGS = re.compile(
+SETTINGS = re.compile(  # files that transformers reads, apart from weights and code
     r"(config|generation_config|tokenizer_config|(video_)?preprocessor_config|processor_config|special_tokens_map"
     r"|added_tokens|chat_template|normalizer|target_vocab|sentence_bert_config|config_sentence_transformers"
     rf"|modules)\.json|merges\.txt|(additional_chat_templates/)?[^/]*\.jinja|\d+_\w+/config\.json|{_VOCABULARY}"
@@ -58,11 +58,6 @@ def find_weights(names: Collection[str]) -> tuple[str, ...]:
         if shards or index in names:
             return (index, *shards)
     return ()
-
-
-def is_setting(name: str) -> bool:
-    """Return whether transformers reads a file of this name, apart from weights and code."""
-    return _SETTINGS.fullmatch(name) is not None
 
 
 def missing_file(loader: str, names: Collection[str]) -> str | None:

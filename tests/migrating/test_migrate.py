@@ -328,6 +328,18 @@ def test_hostile_values_stay_values(tmp_path):
     assert found["models"][0]["name"].startswith("$(touch")
 
 
+@pytest.mark.parametrize(("name", "shown"), [("../secret", "../secret"), ("--token", "upper")])
+def test_a_name_is_neither_a_path_nor_an_option(tmp_path, name, shown):
+    properties = f"load_models={name}=upper.mar\nmodel_store=.\ndisable_token_authorization=true\n"
+    source = write(tmp_path / "old", {"config.properties": properties})
+    shutil.copy(DEPLOYMENTS / "config/model-store/upper.mar", source)
+    (tmp_path / "samples").mkdir()
+    write(tmp_path / "secret", {"a.txt": "hello"})
+    found = migrate(source, tmp_path / "new", "--check", "--samples", str(tmp_path / "samples"))
+    assert found["command"][2] == f"{shown}=./upper"
+    assert found["models"][0]["verdict"] == "not-proved"
+
+
 def test_a_decision_is_not_needed_for_what_is_off(tmp_path):
     source = write(tmp_path / "old", {"config.properties": "disable_token_authorization=true\nmodel_store=.\n"})
     shutil.copy(DEPLOYMENTS / "config/model-store/upper.mar", source)

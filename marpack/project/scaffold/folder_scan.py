@@ -19,7 +19,7 @@ from marpack.project.schema import FILE_NAME
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.server_modules import HandlerName
 from marpack.weights.contents import read_contents, recognize
-from marpack.weights.hugging_face import CONFIG_FILE, find_weights, is_setting
+from marpack.weights.hugging_face import CONFIG_FILE, SETTINGS, find_weights
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.tensors import WeightsSummary
 
@@ -262,7 +262,7 @@ def read_handler(folder: Path, names: Iterable[str], entry: str) -> OwnHandler:
             asked[f"{name}/"] = f"{name}/"
     if loads_pretrained and CONFIG_FILE in names:
         weights = find_weights(others)
-        asked |= {name: name for name in others if is_setting(name) or name in weights}
+        asked |= {name: name for name in others if SETTINGS.fullmatch(name) or name in weights}
     handler = HandlerName.parse(entry)
     member = f"{handler.path.removesuffix('.py')}.py"
     files = _files(folder, {*names, member}, member)

@@ -5,12 +5,12 @@ Only names and small files are read; code of the folder is never run, and transf
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar, get_args
 
 import msgspec
-import yaml
 from msgspec import Struct
 
 from marpack import finding_codes as codes
@@ -32,18 +32,8 @@ _WRITTEN = frozenset({FILE_NAME, REQUIREMENTS, "README.md", "handler.py", "test_
 _TAG = re.compile(rb"---[ \t]*\r?\n(?:(?!---).*\n)*?pipeline_tag:[ \t]*[\"']?([\w-]+)")  # in the README's front matter
 _OTHER_WEIGHTS = (*SUFFIXES, ".h5", ".msgpack", ".ot", ".tflite", ".mlmodel")
 _GET = "Download the model again: hf download ORGANIZATION/MODEL --local-dir FOLDER"
-# Models that transformers does not load alone, by a file of theirs, with the remedy.
-_MERGE = "AutoPeftModel.from_pretrained(FOLDER).merge_and_unload().save_pretrained(NEW_FOLDER)"
-_OTHER_MODELS = {
-    "adapter_config.json": ("the folder has an adapter without its base model", f"Merge both with peft: {_MERGE}"),
-    "model_index.json": ("the folder has a diffusers pipeline, which init has no handler for",
-                         "Write a handler around diffusers.DiffusionPipeline, and name it: --handler FILE."),
-    "1_Pooling/config.json": ("the folder has a model of sentence-transformers with its weights in another folder",
-                              "Save it again: sentence_transformers.SentenceTransformer(FOLDER).save(NEW_FOLDER)"),
-}  # fmt: skip
 _TAGS: dict[object, Task] = {task: task for task in get_args(Task)} | {"sentence-similarity": "feature-extraction"}
 _LIKE_ROBERTA = "roberta|camembert|mpnet|longformer"  # for `model_type`
-_SPEECH: Task = "automatic-speech-recognition"
 
 
 class _Head(Struct, frozen=True):
@@ -55,18 +45,17 @@ class _Head(Struct, frozen=True):
     input_loader: str = "AutoTokenizer"  # the class that turns inputs into tensors
 
 
-_HEADS = (
-    _Head("ForSequenceClassification", "text-classification", "AutoModelForSequenceClassification"),
-    _Head("ForTokenClassification", "token-classification", "AutoModelForTokenClassification"),
-    _Head("ForQuestionAnswering(Simple)?", "question-answering", "AutoModelForQuestionAnswering"),
-    _Head("ForMaskedLM|BertForPreTraining", "fill-mask", "AutoModelForMaskedLM"),
-    _Head("ForCausalLM|(?<!With)LMHeadModel", "text-generation", "AutoModelForCausalLM"),
-    _Head("ForImageClassification.*", "image-classification", "AutoModelForImageClassification", "AutoImageProcessor"),
-    _Head("ForCTC", _SPEECH, "AutoModelForCTC", "AutoFeatureExtractor"),
-    _Head("(Whisper|Moonshine)For.*", _SPEECH, "AutoModelForSpeechSeq2Seq", "AutoFeatureExtractor"),
-    _Head("(?<!Decoder)(?<!WithLMHead)(?<!CLIP)(?<!MT)(?<!T5)(?<!T5Encoder)Model", "feature-extraction", "AutoModel"),
-    _Head("T5EncoderModel", "feature-extraction", "AutoModelForTextEncoding"),
-)
+class _Table(Struct, frozen=True):
+    """The models that init knows."""
+
+    heads: list[_Head]
+    others: dict[str, tuple[str, str]]  # files of models that transformers does not load alone → problem and remedy
+    packages: dict[str, list[str]]  # that models need
+
+
+@cache
+def _table() -> _Table:
+    return msgspec.yaml.decode((templates() / "init/hugging_face/models.yaml").read_bytes(), type=_Table)
 
 
 class _Settings(Struct, frozen=True):
@@ -112,14 +101,16 @@ class PretrainedModel(Struct, frozen=True, kw_only=True):
 def is_pretrained(folder: Path, found: FolderScan) -> bool:
     """Return whether a folder has a Hugging Face model, also one that lacks files or that init has no handler for."""
     has_weights = bool(hf.find_weights(found.names))
-    if not (has_weights or _OTHER_MODELS.keys().isdisjoint(found.names)):
+    if not (has_weights or _table().others.keys().isdisjoint(found.names)):
         return True
     if CONFIG_FILE not in found.names:
         return has_weights and "tokenizer_config.json" in found.names
     if not has_weights and any(each.kind is not WeightsFormat.SAFETENSORS for each in found.weights):
         return False  # weights of another kind, beside a file that happens to have this name
     config = _read(folder / CONFIG_FILE, _Settings)
-    return bool(config.architectures or (config.model_type and any(map(hf.is_setting, found.names - {CONFIG_FILE}))))
+    return bool(
+        config.architectures or (config.model_type and any(map(hf.SETTINGS.fullmatch, found.names - {CONFIG_FILE})))
+    )
 
 
 def read_pretrained(folder: Path, found: FolderScan, *, task: Task | None, trusts_code: bool) -> PretrainedModel:
@@ -138,7 +129,7 @@ def read_pretrained(folder: Path, found: FolderScan, *, task: Task | None, trust
     if missing := missing_file(head.input_loader, found.names):
         hint = f"Save it beside the model: {head.input_loader}.from_pretrained(…).save_pretrained(FOLDER)"
         _require(folder, found, [missing], "no-tokenizer", hint)
-    members, options = {*weights, *filter(hf.is_setting, found.names)}, "local_files_only=True"
+    members, options = {*weights, *filter(hf.SETTINGS.fullmatch, found.names)}, "local_files_only=True"
     findings = [codes.TASK_CHOSEN.at(task=head.task, reason=reason)]
     if has_code and trusts_code:
         # Such as "modeling_own.OwnModel", or "organization/model--modeling_own.OwnModel".
@@ -164,7 +155,7 @@ def read_pretrained(folder: Path, found: FolderScan, *, task: Task | None, trust
         head=head,
         weights=single,
         members=tuple(sorted(members - {single})),
-        requirements=requirements,
+        requirements=tuple(requirements),
         options=options,
         activation="" if config.problem_type == "regression" else "sigmoid" if is_sigmoid else "softmax",
         max_tokens=_max_tokens(folder, config, tokenizer),
@@ -198,7 +189,7 @@ def _choose_weights(folder: Path, found: FolderScan) -> tuple[str, ...]:
     if not files:
         hint = f"Rename {found.weights[0].name} to {hf.WEIGHTS_FILES[0]}." if found.weights else _GET
         plain = (f"the folder has {CONFIG_FILE}, but neither {' nor '.join(hf.WEIGHTS_FILES)}", hint)
-        what, hint = next((texts for name, texts in _OTHER_MODELS.items() if name in found.names), plain)
+        what, hint = next((texts for name, texts in _table().others.items() if name in found.names), plain)
         raise UsageError(what, where=str(folder), hint=hint, code="no-weights")
     _require(folder, found, [CONFIG_FILE], "no-config")
     index = files[0] if files[0].endswith(hf.INDEX_SUFFIX) else None
@@ -223,7 +214,7 @@ def _choose_head(
     folder: Path, found: FolderScan, named: Task | None, architecture: str, modules: dict[str, str]
 ) -> tuple[_Head, str]:
     """Return the model's task, as `named`, by its pooling, the README's tag or its architecture, and the reason."""
-    head = next((each for each in _HEADS if re.search(f"({each.pattern})$", architecture)), None)
+    head = next((each for each in _table().heads if re.search(f"({each.pattern})$", architecture)), None)
     possible = {head.task, "feature-extraction"} if head else {*get_args(Task)}
     tag = None
     if "README.md" in found.names:
@@ -245,7 +236,7 @@ def _choose_head(
     if head and task not in possible:
         hint = f"Use --task {head.task}, or a model that was trained for {task}."
         raise UsageError(f"{architecture} has no head for {task}", where="--task", hint=hint, code="wrong-task")
-    return next(each for each in (head, *_HEADS) if each and each.task == task), reason
+    return next(each for each in (head, *_table().heads) if each and each.task == task), reason
 
 
 def _max_tokens(folder: Path, config: _Settings, tokenizer: _Settings) -> int:
@@ -275,15 +266,12 @@ def _read_poolings(folder: Path, found: FolderScan, modules: dict[str, str]) -> 
     return poolings
 
 
-def _find_requirements(
-    found: FolderScan, config: _Settings, tokenizer: _Settings
-) -> tuple[tuple[str, ...], list[Finding]]:
+def _find_requirements(found: FolderScan, config: _Settings, tokenizer: _Settings) -> tuple[list[str], list[Finding]]:
     """Return the lines of requirements.txt, and a finding for each package that is not installed."""
     user = (tokenizer.tokenizer_class or "").removesuffix("Fast")
     method = str((config.quantization_config or {}).get("quant_method"))
     suffixes = () if "tokenizer.json" in found.names else (Path(name).suffix for name in found.names if "/" not in name)
-    known: dict[str, list[str]] = yaml.safe_load((templates() / "init/hugging_face/packages.yaml").read_bytes())
-    packages = {package for key in (user, method, *suffixes) for package in known.get(key, ())}
+    packages = {package for key in (user, method, *suffixes) for package in _table().packages.get(key, ())}
     lines, findings = [], []
     for package in ("transformers", *sorted(packages)):
         try:
@@ -292,4 +280,4 @@ def _find_requirements(
             saved_by = config.transformers_version if package == "transformers" else None
             lines.append(f"{package}=={saved_by}" if re.fullmatch(r"\d+(\.\d+)+", saved_by or "") else package)
             findings.append(codes.PACKAGE_NOT_INSTALLED.at(user="the model", package=lines[-1]))
-    return tuple(lines), findings
+    return lines, findings
