@@ -97,8 +97,9 @@ class Deployment:
         """Read it. Raises NotDeploymentError, and UsageError for an unreadable file."""
         self._root = source if source.is_dir() else source.parent
         self._reset(self._root)
+        if not source.exists():
+            raise NotDeploymentError("the file or folder does not exist", where=str(source))
         with convert_os_errors(NotDeploymentError, "it cannot be read", where=str(source)):
-            source.stat()
             if _is_archive(source):
                 self.kind = "model archive"
                 self.models.append(DeployedModel(source=source, file=source.name))
