@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from conformance.forking import forked_workers, shared
 from days import by_day
 from invoking import Invoked, invoke
 
 import marpack
-from marpack.runner.client import LoadError
+from marpack.runner.client import LoadError, Worker
 
 pytestmark = pytest.mark.usefixtures("uncovered")
 
@@ -26,6 +27,11 @@ TASKS = (
     *("text-generation", "decoder", "image-classification", "ctc", "whisper"),
 )
 DAY = ("text-classification", "image-classification")
+MODULES = (
+    *("transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto"),
+    *("transformers.models.auto.feature_extraction_auto", "transformers.generation.utils"),
+    "transformers.models.bert.modeling_bert",
+)
 # A second request of a batch, shorter than the sample; without one, the sample again.
 TEXTS = ("text-classification", "decoder", "token-classification", "fill-mask", "feature-extraction")
 OTHERS = dict.fromkeys(TEXTS, "dog")
@@ -47,6 +53,13 @@ def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             subprocess.run([sys.executable, script, making, *names], check=True, capture_output=True)
             making.rename(where)
     return where
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork workers from a process that has imported transformers, which takes four seconds."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # handlers set it before they import transformers
+    monkeypatch.setattr(Worker, "spawn", forked_workers(lambda: shared(modules=MODULES)))
 
 
 @pytest.fixture
@@ -92,7 +105,11 @@ def lengthen(wav: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", by_day(TASKS, *DAY))
-def test_the_handler_answers_as_transformers_does(name: str, models: Path, copied: Callable[[str], Path]):
+def test_the_handler_answers_as_transformers_does(
+    name: str, models: Path, copied: Callable[[str], Path], request: pytest.FixtureRequest
+):
+    if name not in DAY:
+        request.getfixturevalue("forked")
     folder = copied(name)
     init(folder)
     (sample,) = project(folder)["samples"]
@@ -149,6 +166,7 @@ class OwnModel(BertForSequenceClassification):
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("forked")
 def test_code_of_the_model_runs_only_if_its_author_is_trusted(copied: Callable[[str], Path]):
     folder = copied("text-classification")
     (folder / "configuration_own.py").write_text(OWN_CODE)
@@ -167,6 +185,7 @@ def test_code_of_the_model_runs_only_if_its_author_is_trusted(copied: Callable[[
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("forked")
 def test_a_handler_of_inference_endpoints_responds(copied: Callable[[str], Path]):
     folder = copied("text-classification")
     source = "from transformers import pipeline\n\n\nclass EndpointHandler:\n"
@@ -182,6 +201,7 @@ def test_a_handler_of_inference_endpoints_responds(copied: Callable[[str], Path]
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("forked")
 def test_shards_are_loaded(models: Path, copied: Callable[[str], Path]):
     folder = copied("text-classification")
     save = "import sys, transformers as hf; model = hf.AutoModelForSequenceClassification.from_pretrained(sys.argv[1]);"
@@ -197,6 +217,7 @@ def test_shards_are_loaded(models: Path, copied: Callable[[str], Path]):
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("forked")
 def test_a_missing_file_is_a_finding_of_build_and_a_hint_of_run(copied: Callable[[str], Path]):
     folder = copied("text-classification")
     init(folder)

@@ -7,6 +7,7 @@ can ask it: for each of them it forks a process that forks that one's workers an
 
 import atexit
 import contextlib
+import importlib
 import os
 import secrets
 import select
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -68,10 +69,11 @@ class ForkServer:
         self._lock = threading.Lock()  # servers under test start and end workers in several threads
 
     @classmethod
-    def start(cls, *, with_torch: bool = True) -> Self:
+    def start(cls, *, with_torch: bool = True, modules: Sequence[str] = ()) -> Self:
         """Start a server, which imports torch while the caller goes on; it ends with the caller.
 
         `with_torch`: Whether its workers have torch imported, which takes as long as a hundred starts without.
+        `modules`: What they have imported besides.
         """
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("TS_", "COVERAGE"))}
         address = str(Path(tempfile.mkdtemp(prefix="forks-"), "socket"))
@@ -79,7 +81,7 @@ class ForkServer:
             listener.bind(address)
             listener.listen()
             process = subprocess.Popen(
-                [sys.executable, "-P", __file__, str(listener.fileno()), *(["torch"] if with_torch else [])],
+                [sys.executable, "-P", __file__, str(listener.fileno()), *(["torch"] if with_torch else []), *modules],
                 stdin=subprocess.PIPE,  # closed when we are gone, however that comes
                 stdout=subprocess.DEVNULL,
                 pass_fds=(listener.fileno(),),
@@ -159,9 +161,9 @@ class ForkServer:
 
 
 @cache
-def shared(*, with_torch: bool = True) -> ForkServer:
+def shared(*, with_torch: bool = True, modules: tuple[str, ...] = ()) -> ForkServer:
     """Return the server that all tests of this process share, started when it is first asked for."""
-    server = ForkServer.start(with_torch=with_torch)
+    server = ForkServer.start(with_torch=with_torch, modules=modules)
     atexit.register(server.close)
     return server
 
@@ -290,5 +292,7 @@ if __name__ == "__main__":
 
     if sys.argv[2:]:
         preload()
+    for module in sys.argv[3:]:
+        importlib.import_module(module)
     listen(socket.socket(fileno=int(sys.argv[1])))
     os._exit(0)
