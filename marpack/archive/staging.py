@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
-from stat import S_IMODE
+from stat import S_IMODE, S_ISDIR, S_ISREG
 from typing import BinaryIO
 
 from marpack.archive.protocol import MANIFEST_NAME, Progress, quoted
@@ -146,12 +146,20 @@ def replace_file(file: Path, data: bytes) -> None:
         new.write(data)
 
 
+def _mode(target: Path) -> int:
+    """Return the mode of a file or folder; 0 if there is none. Another build may replace it before a second look."""
+    try:
+        return target.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
 def _refuse_file(target: Path, *, replace: bool) -> None:
-    if target.is_dir():
-        raise OutputExistsError("the output is a folder", where=str(target), hint="Choose another output.")
-    if not target.exists():
+    if not (mode := _mode(target)):
         return
-    if not target.is_file():
+    if S_ISDIR(mode):
+        raise OutputExistsError("the output is a folder", where=str(target), hint="Choose another output.")
+    if not S_ISREG(mode):
         raise OutputExistsError("the output is not a regular file", where=str(target), hint="Choose another output.")
     if not replace:
         raise OutputExistsError("the output already exists", where=str(target))
@@ -159,9 +167,9 @@ def _refuse_file(target: Path, *, replace: bool) -> None:
 
 def refuse_folder(target: Path, marker: str, *, replace: bool) -> None:
     """Raise OutputExistsError for a folder that `staged_folder` would not replace."""
-    if not target.exists():
+    if not (mode := _mode(target)):
         return
-    if not target.is_dir():
+    if not S_ISDIR(mode):
         what = "the output is a file, not a folder"
         raise OutputExistsError(
             what, where=str(target), hint="Move the file away, or choose another output.", code="output-not-a-folder"

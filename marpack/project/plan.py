@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from io import BytesIO, FileIO
@@ -254,16 +254,20 @@ def pack(plan: Plan, progress: Progress | None = None) -> Built:
             else:
                 writer = ZipWriter(place, copier)
             digest, count = _write(plan, writer, progress)
+            # Another build may replace the output as soon as it is complete.
+            if isinstance(place, Path):
+                size = sum(each.stat().st_size for each in place.rglob("*") if each.is_file())
+            else:
+                size = place.seek(0, os.SEEK_END)
     except OSError as error:
         hint = "Choose another output, or change its permissions."
         if is_disk_full(error):
             hint = f"Free about {plan.size / 1e6:,.1f} MB, or choose another output."
         what = f"the output cannot be written: {describe_os_error(error)}"
         raise BuildError(what, where=str(plan.output), hint=hint, code="unwritable-output") from error
-    written: Iterable[Path] = plan.output.rglob("*") if plan.output.is_dir() else [plan.output]
     return Built(
         path=plan.output,
-        size=sum(each.stat().st_size for each in written if each.is_file()),
+        size=size,
         content_digest=digest,
         members=count,
         seconds=time.perf_counter() - started,
