@@ -127,7 +127,7 @@ def temporary_folder() -> Iterator[Path]:
 
 @contextmanager
 def _locked_folder(folder: Path, operation: int) -> Iterator[None]:
-    """Lock a folder of this user; raises OSError for another one, for a link, and where there are no locks."""
+    """Lock a folder of this user; raises OSError for other folders, links, and file systems without locks."""
     if _WINDOWS:
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), str(folder))
     descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
@@ -147,7 +147,7 @@ def replace_file(file: Path, data: bytes) -> None:
 
 
 def _mode(target: Path) -> int:
-    """Return the mode of a file or folder; 0 if there is none. Another build may replace it before a second look."""
+    """Return the mode of a file or folder, 0 if it is missing. A second look may find that another build moved it."""
     try:
         return target.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):

@@ -138,7 +138,7 @@ def batch_size_of(config: dict[str, Any]) -> int:
 
 
 def find_program_option(options: Mapping[Any, Any]) -> str | None:  # Any: YAML as it stands
-    """Return the first option of torch.compile that may name a program, a flag or a file; None if there is none.
+    """Return the first option of torch.compile that may name a program, a flag or a file, otherwise None.
 
     Its backend inductor passes texts to the command line of a compiler.
     """

@@ -211,7 +211,7 @@ def script_problems(file: TorchZip) -> Iterator[tuple[str, str]]:
 
 
 def _foreign_code(code: bytes) -> str | None:
-    """Return the first part of TorchScript code that may be a foreign operator; None if there is none."""
+    """Return the first part of TorchScript code that may be a foreign operator."""
     found = _SCRIPT_FOREIGN.search(code)
     for _ in range(_DEEPEST_ATTRIBUTE if b"getattr" in code and not found else 0):
         code = _SCRIPT_ATTRIBUTE.sub(b"_", code)

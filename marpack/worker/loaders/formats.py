@@ -10,7 +10,7 @@ import re
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -29,6 +29,7 @@ from marpack.weights.pickle import OpcodeBudget
 from marpack.weights.tensors import ProtobufError, read_onnx
 
 _ZIP = b"PK\x03\x04"
+_ZIP_END = 22 + 0xFFFF  # bytes that can contain the end record
 _MAX_NAMES = 5  # of a pickle's globals in a note
 _PREFIXES = ("module.", "_orig_mod.", "model.")  # DataParallel, torch.compile, Lightning
 _NESTS = ("state_dict", "model_state_dict", "model")
@@ -187,13 +188,14 @@ def load_torchscript(path: str, device: torch.device | str | None, *, trust: boo
 
 
 def _find_script_problem(path: Path) -> tuple[str, str] | None:
-    try:
-        with path.open("rb") as file:
+    with suppress(OSError), path.open("rb") as file:  # torch cannot read it either, and says why
+        try:
             return next(script_problems(TorchZip(file)), None)
-    except LargeZipError as error:
-        return "", str(error)
-    except (NotZipError, OSError):
-        return None  # torch cannot read it either, and says why
+        except (LargeZipError, NotZipError) as error:
+            # torch may read a zip that marpack does not; without an end record, it is no zip.
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _ZIP_END))
+            return ("", str(error)) if b"PK\5\6" in file.read() else None
+    return None
 
 
 def load_safetensors(path: Path, device: torch.device) -> dict[str, torch.Tensor]:

@@ -172,6 +172,22 @@ def test_torchscript_that_writes_files_needs_trust(model_dir):
     assert formats.load_torchscript(path, "cpu", trust=True)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_torchscript_that_only_torch_reads_needs_trust(model_dir, monkeypatch):
+    def fail(_):
+        raise formats.NotZipError("it is a zip of another kind")
+
+    monkeypatch.setattr(formats, "TorchZip", fail)
+    path = model_dir / "w.pt"
+    torch.jit.save(torch.jit.script(Writes()), str(path))
+    with pytest.raises(formats.PackageNeedsCodeError, match="another kind"):
+        formats.load_torchscript(str(path), "cpu")
+    path.write_bytes(b"no zip")
+    with pytest.raises(RuntimeError) as failure:
+        formats.load_torchscript(str(path), "cpu")
+    assert not isinstance(failure.value, formats.PackageNeedsCodeError)
+
+
 def test_trust_loads_text_that_torch_runs(net, model_dir, monkeypatch):
     monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "y")
     torch.export.save(torch.export.export(net, (BATCH,)), model_dir / "good.pt2")
