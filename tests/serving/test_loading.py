@@ -20,6 +20,8 @@ from marpack.archive.cache import Cache
 from marpack.archive.index import Index, Member, index_digest
 from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.archive.reader import open_archive
+from marpack.archive.sagemaker import HANDLER as ADAPTER
+from marpack.archive.sagemaker import SCRIPT, handler_source
 from marpack.errors import ArchiveError, ExitCode, TorchrunError, UsageError
 from marpack.findings import Finding
 from marpack.project.source import ResolvedSource
@@ -109,6 +111,13 @@ def plan(
     )
     made.prepared.archive.close()
     return made
+
+
+@pytest.mark.parametrize("is_adapter", [False, True])
+def test_settings_of_sagemaker_are_for_its_adapter_itself(make_mar: Callable[..., Path], is_adapter: bool) -> None:
+    files = {ADAPTER: handler_source() if is_adapter else HANDLER.encode(), SCRIPT: b""}
+    made = plan(make_mar("", files=files, entry=ADAPTER), sagemaker=lambda: ModelTuning(batch_size=7))
+    assert (made.settings.batch_size == 7) is is_adapter
 
 
 def test_a_plan_has_the_manifests_name_and_version_or_another_name(tmp_path: Path) -> None:
