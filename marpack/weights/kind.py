@@ -39,8 +39,6 @@ _PYTHON_NAMES = re.compile(r"\.py[co]\Z", re.IGNORECASE)
 _AOTI = re.compile(r"(?:^|/)data/aotinductor/.", re.IGNORECASE)
 _GENERATED = re.compile(r"\.(?:py|c|cc|cpp|cxx|h|hpp|cu|cuh|s|ptx|ll|metal|spv)\Z", re.IGNORECASE)
 _PACKAGE = re.compile(r"(?:^|/)\.data/extern_modules\Z", re.IGNORECASE)
-_VERSION = re.compile(r"(?:^|/)\.data/version\Z", re.IGNORECASE)
-_EXPORTED = re.compile(r"(?:^|/)archive_format\Z", re.IGNORECASE)
 FIRST_BYTES = frozenset(magic[:1] for magic in _NATIVE) | {b"M"}  # with which native code may begin
 
 
@@ -186,7 +184,6 @@ def named_kind(name: str) -> ProgramKind | None:
 def package_kind(entries: "tuple[ZipEntry, ...]") -> ProgramKind | None:
     """Return the kind of program that a zip is, by the names of its members; None for another zip."""
     names = [entry.name for entry in entries]
-    is_exported = any(map(_EXPORTED.search, names))
-    if any(map(_PACKAGE.search, names)) or (not is_exported and any(map(_VERSION.search, names))):
+    if any(map(_PACKAGE.search, names)):  # PackageImporter reads it first; TorchScript also has `.data/version`
         return ProgramKind.TORCH_PACKAGE
     return ProgramKind.AOTI_PACKAGE if any(map(_AOTI.search, names)) else None

@@ -5,6 +5,7 @@ import marshal
 import py_compile
 import sys
 import zipfile
+from collections.abc import Callable
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
@@ -12,8 +13,8 @@ import pytest
 from isal import isal_zlib
 from lazy import torch
 
-from marpack.weights.contents import TorchZip
-from marpack.weights.kind import FIRST_BYTES, ProgramKind, named_kind, package_kind, program_kind
+from marpack.weights.contents import TorchZip, recognize
+from marpack.weights.kind import FIRST_BYTES, ProgramKind, WeightsFormat, named_kind, package_kind, program_kind
 
 NATIVE, BYTECODE = ProgramKind.NATIVE, ProgramKind.BYTECODE
 
@@ -107,6 +108,23 @@ def zip_kind(*names: str) -> ProgramKind | None:
     return package_kind(TorchZip(file).entries)
 
 
+@pytest.mark.parametrize(
+    "compute",
+    [
+        torch.nn.functional.gelu,
+        lambda x: x + torch.linspace(0, 1, 3),
+        lambda x: x + torch.logspace(0, 1, 3),
+        lambda x: torch.div(x, 2, rounding_mode="floor"),
+    ],
+    ids=["gelu", "linspace", "logspace", "div"],
+)
+def test_operators_that_raise_the_file_version_make_no_package(compute: Callable[..., object]) -> None:
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.trace(compute, torch.ones(3)), file)
+    assert package_kind(TorchZip(file).entries) is None
+    assert recognize(file).kind is WeightsFormat.TORCHSCRIPT
+
+
 def test_packages_are_known_by_their_members(tmp_path: Path, state_dict_file: Path, exported_file: Path) -> None:
     with torch.package.PackageExporter(str(tmp_path / "p.zip")) as package:
         package.save_source_string("mine", "x = 1")
@@ -114,7 +132,7 @@ def test_packages_are_known_by_their_members(tmp_path: Path, state_dict_file: Pa
         with path.open("rb") as file:
             assert package_kind(TorchZip(file).entries) is kind
     assert zip_kind("a/.DATA/Extern_Modules", "a/archive_format") is ProgramKind.TORCH_PACKAGE
-    assert zip_kind("a/.data/version", "a/data.pkl") is ProgramKind.TORCH_PACKAGE
+    assert zip_kind("a/.data/version", "a/data.pkl") is None
     assert zip_kind("a/.data/version", "a/archive_format") is None
     assert zip_kind("a/archive_format", "a/data/aotinductor/model/a.cpp") is ProgramKind.AOTI_PACKAGE
     assert zip_kind("a/b", "version") is None
