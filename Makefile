@@ -13,7 +13,7 @@ JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 PYTEST = $(BIN)/python -m pytest -n $(JOBS)
 PEER_BIN = "$(if $(wildcard $(PEER)/bin),$(CURDIR)/$(PEER)/bin,$(MARPACK_PEER))"
 
-.PHONY: demo test test-all nightly independent ray fuzz fuzz-pickles coverage lint types layers tests peer toolkit format bench soak release-check docs reference snapshots pictures clean
+.PHONY: demo test test-all slow independent ray fuzz fuzz-pickles coverage lint types layers tests peer toolkit format bench soak release-check docs reference snapshots pictures clean
 
 demo: $(VENV)/.runtime
 	cd $(DIGITS) && $(CURDIR)/$(BIN)/marpack build
@@ -39,18 +39,18 @@ tests: $(VENV)/.dev
 
 # With Java there is a real TorchServe to compare with, in a venv of its own; without it those tests say so and skip.
 test-all: $(VENV)/.dev peer
-	$(MAKE) nightly
+	$(MAKE) slow
 	$(MAKE) ray
 
 # One file's tests stay together: a real TorchServe, started for all of them, is not started by each process.
-nightly: $(VENV)/.dev
-	MARPACK_PEER=$(PEER_BIN) MARPACK_COMPARE=$(if $(FULL),all) $(PYTEST) --dist loadfile -m "nightly and not ray" $(TESTS)
+slow: $(VENV)/.dev
+	MARPACK_PEER=$(PEER_BIN) MARPACK_COMPARE=$(if $(FULL),all) $(PYTEST) --dist loadfile -m "(slow or peer) and not ray" $(TESTS)
 
 # All tests that are left out while what they depend on is unchanged: are the recordings of TorchServe true, do the
 # hostile files run code, do the examples train to what is committed, does every example work on Ray Serve and in an
 # image? Run it after changing these, and commit tests/verified.txt.
 independent: $(VENV)/.dev peer
-	MARPACK_PEER=$(PEER_BIN) MARPACK_COMPARE=all $(PYTEST) --dist loadfile -m "(conformance or independent) and not ray" tests
+	MARPACK_PEER=$(PEER_BIN) MARPACK_COMPARE=all $(PYTEST) --dist loadfile -m "(peer or independent) and not ray" tests
 	MARPACK_COMPARE=all $(BIN)/python -m pytest -m ray tests
 	cd tests && ../$(BIN)/python -m independent
 
@@ -61,7 +61,7 @@ ray: $(VENV)/.dev
 
 # Bytes from elsewhere, changed at random: so many of each of five kinds. FUZZ=200 make fuzz: fewer.
 fuzz: $(VENV)/.dev
-	FUZZ=$(or $(FUZZ),20000) $(BIN)/python -m pytest -n $(JOBS) -m nightly tests/fuzz
+	FUZZ=$(or $(FUZZ),20000) $(BIN)/python -m pytest -n $(JOBS) -m slow tests/fuzz
 
 # Compare marpack with Python's unpicklers on a million generated pickles and 10,000 files that wrap pickles.
 # ORACLE="--bare 10000 --wrapped 100 --seed 7" make fuzz-pickles: fewer, and others.

@@ -8,6 +8,6 @@ import pytest
 
 def by_day(cases: Iterable[str], *chosen: str) -> list[Any]:
     """Return parameters of which only the chosen ones run by day."""
-    marks = {name: () if name in chosen else (pytest.mark.nightly,) for name in cases}
+    marks = {name: () if name in chosen else (pytest.mark.slow,) for name in cases}
     assert set(chosen) <= set(marks), "a chosen case is gone"
     return [pytest.param(name, id=name, marks=mark) for name, mark in marks.items()]

@@ -86,7 +86,7 @@ ENDS = {
 }
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENDS)
 def test_exit_codes_are_the_original_s(workshop, name):
     if "MARPACK_PEER" not in os.environ:

@@ -17,7 +17,7 @@ print(json.dumps([name for name in ("torch", "ray") if name in sys.modules]))
 FOLDERS = ("cli", "trust", "exporting", "archive", "project", "runner", "serving", "conformance", "examples")
 
 
-@pytest.mark.nightly  # it takes as long as a hundred other tests
+@pytest.mark.slow  # it takes as long as a hundred other tests
 def test_collecting_imports_neither_torch_nor_ray() -> None:
     folders = [str(TESTS / name) for name in FOLDERS]
     line = [sys.executable, "-c", COLLECT, *folders]

@@ -41,7 +41,7 @@ def test_the_wheel_holds_code_types_and_templates(wheel: Path):
     assert not [name for name in names if name.startswith(("tests/", "examples/", "templates/"))]
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_the_sdist_holds_what_building_and_reading_need(sdist: Path):
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

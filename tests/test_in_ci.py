@@ -125,7 +125,7 @@ def test_the_hook_takes_warnings_for_errors(place: Path):
     assert hook(place, "marpack-build").returncode == 2
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_the_hook_looks_into_every_archive(place: Path):
     (place / "table.bin").write_bytes(bytes(5_000_000) + b"last")  # too large to be read without being asked
     with (place / "marpack.yaml").open("a") as project:
@@ -139,7 +139,7 @@ def test_the_hook_looks_into_every_archive(place: Path):
         assert hook(place, "marpack-inspect", files=files).returncode == 1, files
 
 
-@pytest.mark.nightly  # pre-commit makes repositories and clones them
+@pytest.mark.slow  # pre-commit makes repositories and clones them
 @pytest.mark.parametrize(("good", "code"), [(True, 0), (False, 1)])
 def test_pre_commit_itself_runs_them(place: Path, good: bool, code: int):
     pytest.importorskip("pre_commit", reason="pre-commit is not installed")

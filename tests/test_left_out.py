@@ -26,7 +26,7 @@ def test_four():
 """
 
 
-@pytest.mark.nightly  # a run of pytest each
+@pytest.mark.slow  # a run of pytest each
 @pytest.mark.parametrize("further", [(), ("-n", "2")], ids=["one process", "two workers"])
 def test_a_run_ends_with_the_tools_that_were_missing(tmp_path: Path, further: tuple[str, ...]) -> None:
     (tmp_path / "test_tools.py").write_text(TESTS)

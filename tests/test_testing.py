@@ -12,7 +12,7 @@ from marpack.testing import context
 from marpack.torchserve.metrics import MetricTypes
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_handlers_own_test_needs_no_server():
     folder = Path(__file__).parents[1] / "examples" / "digits"
     code = (

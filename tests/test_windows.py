@@ -48,7 +48,7 @@ def test_the_same_bytes_are_built_there(project: Path) -> None:
     assert not list(project.glob(".*marpack-tmp"))
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["default", "tgz", "no-archive"])
 def test_an_archive_is_built_looked_into_compared_and_unpacked_there(project: Path, form: str) -> None:
     output = {"default": "a.mar", "tgz": "a.tar.gz", "no-archive": "folder"}[form]
@@ -62,13 +62,13 @@ def test_an_archive_is_built_looked_into_compared_and_unpacked_there(project: Pa
     assert not list(project.glob(".*marpack-tmp"))
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["check", "--help"], ["--version"]])
 def test_help_is_given_there(tmp_path: Path, args: list[str]) -> None:
     assert marpack(tmp_path, *args)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_project_is_begun_there(tmp_path: Path) -> None:
     marpack(tmp_path, "init", "begun", "--template", "function")
     marpack(tmp_path / "begun", "build")

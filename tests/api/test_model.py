@@ -146,7 +146,7 @@ def test_every_public_name_is_there_and_listed() -> None:
         assert name in dir(marpack)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_the_apis_own_examples_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from marpack import api
 

@@ -77,9 +77,7 @@ def found_or_harmless(path, bad, good):
         return True
 
 
-@pytest.mark.parametrize(
-    "third", [0, pytest.param(1, marks=pytest.mark.nightly), pytest.param(2, marks=pytest.mark.nightly)]
-)
+@pytest.mark.parametrize("third", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_any_byte_inverted_is_found_or_does_not_matter(tmp_path, name, third):
     path, whole = tmp_path / name, ARCHIVES[name]

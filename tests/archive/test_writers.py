@@ -169,7 +169,7 @@ def end_of(path: Path) -> bytes:
         return file.read()
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_more_members_than_a_plain_zip_can_count(tmp_path: Path) -> None:
     count = 0xFFFF + 5
     path = write(tmp_path / "x.zip", [(f"{number}", b"", False) for number in range(count)])
@@ -195,7 +195,7 @@ def huge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_member_over_4_gib_is_zip64_and_stays_sparse(huge: Path) -> None:
     assert huge.stat().st_blocks * 512 < 16 << 20
     with zipfile.ZipFile(huge) as zipped:
@@ -228,8 +228,8 @@ public class Members {
 """
 
 
-@pytest.mark.nightly
-@pytest.mark.conformance
+@pytest.mark.slow
+@pytest.mark.peer
 @pytest.mark.skipif(not shutil.which("java"), reason="needs Java 11 or newer")
 def test_the_servers_way_of_reading_sees_every_member(tmp_path: Path, huge: Path) -> None:
     source = tmp_path / "Members.java"

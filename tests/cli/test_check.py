@@ -130,7 +130,7 @@ def test_the_handlers_prints_stay_out_of_the_result(tmp_path: Path):
     assert verdicts(marpack(str(path), "--json"))["samples"] == "passed"
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_times_of_the_config_count_and_those_of_the_command_line_more(tmp_path: Path):
     hangs = HANDLER.replace("return {self", "__import__('time').sleep(2)\n        return {self")
     path = str(archive(tmp_path, hangs, samples={"a.txt": "a"}, config={"responseTimeout": 1}))
@@ -278,7 +278,7 @@ class TestSlower:
         assert "alike" in attested["passedTests"]
         assert "no-slower" not in attested["passedTests"]
 
-    @pytest.mark.nightly
+    @pytest.mark.slow
     def test_answers_that_differ_are_exit_1_and_can_be_meant(self, mar: str, tmp_path: Path):
         other = str(archive(tmp_path / "other", HANDLER.replace('in "aeiou"', 'in "aeiouy"')))
         gate = "--against", other, "--slower", "10", "--slower-time", "0.01", "--only", "samples"

@@ -8,7 +8,7 @@ import pytest
 from invoking import invoke
 from trust import vouched
 
-pytestmark = pytest.mark.nightly  # a check, a registry and a server
+pytestmark = pytest.mark.slow  # a check, a registry and a server
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 
 

@@ -41,7 +41,7 @@ OTHERS |= {"question-answering": {"question": "where?", "context": "paris"}, "te
 @pytest.fixture(scope="session")
 def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a model for each task of the run, which only one process of it makes."""
-    names = (*DAY, "feature-extraction") if request.config.option.markexpr == "not nightly" else TASKS
+    names = (*DAY, "feature-extraction") if request.config.option.markexpr == "not slow" else TASKS
     every = tmp_path_factory.getbasetemp()
     where = (every.parent if "PYTEST_XDIST_WORKER" in os.environ else every) / "hugging-face"
     with Path(f"{where}.lock").open("w") as lock:
@@ -165,7 +165,7 @@ class OwnModel(BertForSequenceClassification):
 """
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 def test_code_of_the_model_runs_only_if_its_author_is_trusted(copied: Callable[[str], Path]):
     folder = copied("text-classification")
@@ -184,7 +184,7 @@ def test_code_of_the_model_runs_only_if_its_author_is_trusted(copied: Callable[[
     assert (answer.status, len(answer.json())) == (200, 3), answer.troubles
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 def test_a_handler_of_inference_endpoints_responds(copied: Callable[[str], Path]):
     folder = copied("text-classification")
@@ -200,7 +200,7 @@ def test_a_handler_of_inference_endpoints_responds(copied: Callable[[str], Path]
     assert answers[0].json()[0].keys() == {"label", "score"}
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 def test_shards_are_loaded(models: Path, copied: Callable[[str], Path]):
     folder = copied("text-classification")
@@ -216,7 +216,7 @@ def test_shards_are_loaded(models: Path, copied: Callable[[str], Path]):
     assert answer.json()[0]["label"] == comparable(expected)[0]["label"]
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 def test_a_missing_file_is_a_finding_of_build_and_a_hint_of_run(copied: Callable[[str], Path]):
     folder = copied("text-classification")

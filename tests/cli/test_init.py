@@ -78,7 +78,7 @@ def test_every_scaffold_is_written_as_its_author_would(name: str, here: Path):
         assert max(map(len, path.read_text().splitlines())) <= 120
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_the_toy_models_are_those_that_their_script_makes(tmp_path: Path):
     done = run("tools.toy_models", tmp_path, cwd=ROOT)
     assert done.returncode == 0, done.stderr
@@ -109,7 +109,7 @@ def test_weights_and_labels_make_a_project(here: Path):
     assert contents(here).items() >= before.items()
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_the_project_of_own_weights_is_built_and_checked_as_it_is(here: Path):
     shutil.copy(WEIGHTS, here / "colors.pt")
     (here / "labels.txt").write_text("a\nb\nc\nd\ne\nf\n")
@@ -145,7 +145,7 @@ def test_nothing_of_torch_or_numpy_is_imported(here: Path):
     assert not set(done.stdout.split()) & {"torch", "numpy", "onnxruntime", "PIL"}
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_safetensors_and_their_class_become_a_project_for_the_server(here: Path):
     from safetensors.torch import save_file
     from torch import ones
@@ -164,7 +164,7 @@ def test_safetensors_and_their_class_become_a_project_for_the_server(here: Path)
     assert "marpack" not in (here / "marpack.yaml").read_text().partition("samples:")[0]
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_handler_with_a_pickle_is_built_checked_and_tested_as_it_is(here: Path):
     load = 'self.names = pickle.load(open(os.path.join(context.system_properties["model_dir"], "names.pkl"), "rb"))'
     methods = f"    def initialize(self, context):\n        {load}\n    def handle(self, data, context):\n"

@@ -22,7 +22,7 @@ from marpack.cli.inputs import InputOptions
 from marpack.cli.interrupts import Interrupts
 from marpack.errors import ExitCode
 
-nightly = pytest.mark.nightly(reason="another command is interrupted in the same way by day")
+at_night = pytest.mark.slow(reason="another command is interrupted in the same way by day")
 SECONDS = 60.0  # in which an interrupted command has ended; each here would go on for longer, or for ever
 MANIFEST = json.dumps({"runtime": "python", "model": {"modelName": "m", "modelVersion": "1.0", "handler": "h.py"}})
 HANDLER = "def handle(data, context):\n    return [str(row) for row in data] if data else None\n"
@@ -157,8 +157,8 @@ def write_key(path: Path) -> None:
     "words",
     [
         ["inspect", "--verify"],
-        pytest.param(["sign", "--key", "signer.pem"], marks=nightly),
-        pytest.param(["push", "oci://localhost:1/x:1"], marks=nightly),
+        pytest.param(["sign", "--key", "signer.pem"], marks=at_night),
+        pytest.param(["push", "oci://localhost:1/x:1"], marks=at_night),
     ],
     ids=lambda words: words[0],
 )
@@ -174,7 +174,7 @@ def test_commands_end_while_they_read_a_large_file(tmp_path: Path, words: list[s
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_reader_that_takes_nothing_does_not_hold_up_the_end(tmp_path: Path):
     path = tmp_path / "many.mar"
     with zipfile.ZipFile(path, "w") as archive:
@@ -200,7 +200,7 @@ def is_full(reader: int) -> bool:
     return int.from_bytes(fcntl.ioctl(reader, termios.FIONREAD, bytes(4)), sys.byteorder) >= 1 << 16
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_main_thread_that_is_stuck_in_c_does_not_hold_up_the_end():
     code = (
         "import ctypes\n"

@@ -266,7 +266,7 @@ def test_an_answer_larger_than_the_server_takes_costs_its_worker_and_its_batch(m
     assert [told["status"] for told in results(mar, *words, "--max-response-size", "7M")] == [200, 200, 200]
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_the_times_of_the_config_count_as_on_the_server(make_mar):
     slow = "import time\ndef handle(data, context):\n    if data: time.sleep(60)\n    return ['late']\n"
     files = {"c.yaml": "responseTimeout: 1\nstartupTimeout: 60\n"}
@@ -351,7 +351,7 @@ def test_a_handlers_message_cannot_steer_the_terminal(make_mar):
     assert "[bold]x[/]" in done.stdout
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_what_takes_its_time_before_an_answer_is_shown(make_mar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MARPACK_CACHE_DIR", str(tmp_path / "cache"))
     slow = "import time\ntime.sleep(3)\ndef handle(data, context): return data and ['answer']\n"

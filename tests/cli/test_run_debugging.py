@@ -181,7 +181,7 @@ def children(pid: int) -> list[int]:
     return found + [inner for child in found for inner in children(child)]
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_change_ends_the_round_that_is_under_way(project: Path):
     text = HANDLER.replace("return [answer", "__import__('time').sleep(1)\n    return [answer")
     (project / "handler.py").write_text(text)
@@ -224,7 +224,7 @@ def test_a_watch_ends_with_whoever_reads_it(mar: str):
         assert b"error" not in watch.stderr.read()
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_each_rounds_worker_has_torch_before_there_is_a_model(project: Path):
     asks = HANDLER.replace("{os.getpid()}", "0 torch {HAD_TORCH}")
     (project / "handler.py").write_text("import sys\nHAD_TORCH = 'torch' in sys.modules\n" + asks)

@@ -56,7 +56,7 @@ def test_unmet_requirements_are_in_the_json_too(make_mar):
     assert [finding["code"] for finding in report["findings"]] == ["requirement-unmet"]
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_an_isolated_environment_has_what_the_archive_asks_for(make_mar, offline: dict[str, str]):
     mar = str(make_mar(HANDLER, files={"requirements.txt": "quibble>=1\n"}, requirementsFile="requirements.txt"))
     told = marpack("run", mar, "--data", "x", "--env", "isolated", env=offline)
@@ -67,7 +67,7 @@ def test_an_isolated_environment_has_what_the_archive_asks_for(make_mar, offline
     assert "installing" not in marpack("run", mar, "--data", "x", "--env", "isolated", env=offline).stderr
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_requirements_of_sagemaker_s_layout_are_installed_only_when_isolated(tmp_path: Path, offline: dict[str, str]):
     (tmp_path / "model/code").mkdir(parents=True)
     script = "import quibble\ndef model_fn(folder): return 1\ndef transform_fn(a, b, c, d): return quibble.VERSION\n"
@@ -82,7 +82,7 @@ def test_requirements_of_sagemaker_s_layout_are_installed_only_when_isolated(tmp
     assert item["body"] == "1.5"
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_what_cannot_be_installed_is_shown_with_the_installers_words(make_mar, offline: dict[str, str]):
     mar = str(make_mar(HANDLER, files={"requirements.txt": "quibble>=7\n"}, requirementsFile="requirements.txt"))
     told = marpack("run", mar, "--data", "x", "--env", "isolated", env=offline, code=4).stderr
@@ -96,7 +96,7 @@ def test_an_archive_without_requirements_needs_no_environment(make_mar, tmp_path
     assert not (tmp_path / "cache" / "environments").exists()
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_check_runs_in_an_isolated_environment(make_mar, offline: dict[str, str]):
     mar = str(make_mar(HANDLER, files={"requirements.txt": "quibble>=1\n"}, requirementsFile="requirements.txt"))
     told = marpack("check", mar, "--data", "x", env=offline, code=1).stdout

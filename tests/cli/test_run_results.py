@@ -202,7 +202,7 @@ def test_an_answer_is_written_while_the_next_is_not_there_yet(
     assert "waits" not in seen
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_long_run_shows_how_far_it_is(mar: str):
     words = [word for _ in range(5) for word in ("--data", "slow")]
     with Terminal("run", mar, *words) as terminal:
@@ -211,7 +211,7 @@ def test_a_long_run_shows_how_far_it_is(mar: str):
     assert "\r" not in marpack("run", mar, *words).stderr
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_many_inputs_need_no_more_memory_than_few(mar: str, tmp_path: Path):
     (tmp_path / "a.txt").write_text("x" * 1000)
 

@@ -34,7 +34,7 @@ HANDLER = textwrap.dedent(
 STATUS = {"raise": 503, "segfault": 500, "hang": 500, "fill": 507, "exit": 500}
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "workers", "size"), [(500, 1, 1), (10_000, 1, 1), (10_000, 2, 8)])
 def test_five_bad_inputs_of_many_do_not_affect_the_others(
     make_mar, tmp_path: Path, count: int, workers: int, size: int

@@ -146,7 +146,7 @@ def started(folder: Path, *args: object) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGKILL, -signal.SIGKILL), pytest.param(signal.SIGINT, 130, marks=pytest.mark.nightly)],
+    [(signal.SIGKILL, -signal.SIGKILL), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
 )
 def test_what_ends_it_leaves_whole_parts_and_the_rest_is_scored_later(
     slow: str, tmp_path: Path, score: Score, number: int, code: int
@@ -290,7 +290,7 @@ def test_a_full_disk_is_said_and_leaves_whole_parts(echo: str, tmp_path: Path):
     assert [each.name for each in (tmp_path / "out").iterdir()] == ["part-00000-000000000000.parquet"]
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_terminal_shows_how_far_it_is(slow: str, tmp_path: Path):
     texts(tmp_path, [*["fine"] * 300, "raise", *["fine"] * 700])
     asked = [slow, "--input", "t.parquet", "--text", "t", "--output", "out", "--batch-size", "25"]

@@ -238,7 +238,7 @@ def test_a_process_without_the_extra_shows_its_help_and_names_the_extra(word, co
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_log_that_cannot_be_written_costs_nobody_an_answer(make_mar, tmp_path, form):
     port = free_port()
     words = [str(make_mar(ECHO)), "--port", port, "--metrics-port", "0", "--log-requests", "--log-format", form]

@@ -8,7 +8,7 @@ from conformance.forking import ForkServer
 from marpack.errors import WorkerError
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_server_that_ends_is_reported_and_ends_its_workers_at_once() -> None:
     """The tests of workers and pools show the rest: they fork their workers."""
     with ForkServer.start() as server:

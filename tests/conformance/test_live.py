@@ -20,7 +20,7 @@ from conformance.test_recorded import expectation
 # asked again with MARPACK_CONFORMANCE=all.
 ASKED = [probe for probe in PROBES if not probe.settled or os.environ.get("MARPACK_CONFORMANCE") == "all"]
 
-pytestmark = [pytest.mark.conformance, pytest.mark.nightly]
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
 
 def is_decided_by_recording(probe: Probe) -> bool:

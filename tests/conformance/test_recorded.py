@@ -20,7 +20,7 @@ def expectation(probe: Probe) -> list[pytest.MarkDecorator]:
 
 def occasion(probe: Probe) -> list[pytest.MarkDecorator]:
     """Return the mark of a probe that only `make test-all` sends."""
-    return [pytest.mark.nightly] if probe.name.startswith("shadow-") and probe.name != _BY_DAY else []
+    return [pytest.mark.slow] if probe.name.startswith("shadow-") and probe.name != _BY_DAY else []
 
 
 ANSWERED = [

@@ -14,7 +14,7 @@ import marpack
 from marpack.archive.sagemaker import SCRIPT
 
 # A server takes seconds to come up.
-pytestmark = [pytest.mark.conformance, pytest.mark.nightly]
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
 DATA = Path(__file__).parents[1] / "data/sagemaker"
 RECORDED = json.loads((DATA / "recorded.json").read_bytes())

@@ -12,7 +12,7 @@ from conformance.wire import Message, exchange
 import marpack
 
 # A server takes seconds to come up, and pip asks an index.
-pytestmark = [pytest.mark.conformance, pytest.mark.nightly]
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
 HANDLER = """
 import six

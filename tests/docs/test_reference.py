@@ -77,7 +77,7 @@ def sentence_patterns() -> Iterator[str]:
                 yield "".join(".+" if text is None else re.escape(str(text)) for text in texts)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_printing_needs_no_more_than_the_package(tmp_path: Path):
     done = subprocess.run(
         [sys.executable, "-c", "from tools.reference import PAGES; print(*(make()[:1] for make in PAGES.values()))"],

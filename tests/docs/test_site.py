@@ -47,7 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.nightly  # it builds the site
+@pytest.mark.slow  # it builds the site
 def test_every_link_of_the_site_leads_somewhere(site: Path):
     pages = {path: parsed(path) for path in site.rglob("*.html") if path.name != "404.html"}
     assert len(pages) > 15
@@ -63,7 +63,7 @@ def test_every_link_of_the_site_leads_somewhere(site: Path):
             assert not name or name in known, f"{path.relative_to(site)}: {link}"
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_the_site_fetches_nothing_from_elsewhere(site: Path):
     fetched = re.compile(
         r"<(?:script|img|iframe)[^>]+src=\"https?:|<link[^>]+rel=\"(?:stylesheet|preconnect)\"[^>]+https?:"
@@ -87,7 +87,7 @@ def served(site: Path) -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.nightly  # two pictures of each page take a quarter of a minute
+@pytest.mark.slow  # two pictures of each page take a quarter of a minute
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])  # no width depends on the colors
 def test_every_page_fits_its_window(site: Path, served: str, browser: Browser, width: int, dark: bool):
     for path in sorted(site.rglob("index.html")):

@@ -14,8 +14,8 @@ from serving.commands import serving
 
 import marpack
 
-# nightly: saves three models, and starts servers.
-pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("uncovered")]
+# slow: saves three models, and starts servers.
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("uncovered")]
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-handler.md"
 NAMES = ("topics", "shades", "months")
@@ -74,7 +74,7 @@ def test_they_answer_as_the_page_says(served: list[Answer]):
     assert served[5].header("content-type") == "text/plain"
 
 
-@pytest.mark.conformance
+@pytest.mark.peer
 def test_a_real_server_answers_the_same(archives: dict[str, Path], served: list[Answer], tmp_path: Path):
     peer = find_peer()
     if isinstance(peer, str):

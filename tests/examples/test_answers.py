@@ -99,7 +99,7 @@ def test_onnx(copy_of, target):
     assert "malic_acid" in refused["body"]
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_safetensors_with_compile(copy_of):
     bodies = parsed(answers(copy_of("safetensors_compile")))
     assert len(bodies) == 3
@@ -108,7 +108,7 @@ def test_safetensors_with_compile(copy_of):
     assert bodies["patient-1"]["progression"] == pytest.approx(264, abs=2)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_torch_export(copy_of):
     bodies = parsed(answers(copy_of("torch_export")))
     assert {stem: body["digit"] for stem, body in bodies.items()} == {

@@ -10,7 +10,7 @@ from command import command
 
 pytestmark = [
     pytest.mark.usefixtures("uncovered"),
-    pytest.mark.nightly,  # each example is checked whole, and one of them compiles
+    pytest.mark.slow,  # each example is checked whole, and one of them compiles
 ]
 EXAMPLES = sorted(path.parent.name for path in (Path(__file__).parents[2] / "examples").glob("*/marpack.yaml"))
 

@@ -27,7 +27,7 @@ def start_training(folder: Path, name: str = "digits") -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_digits_trains_to_97_percent_and_to_the_same_bytes_each_time(tmp_path):
     folders = tmp_path / "first", tmp_path / "second"
     for run in [start_training(folder) for folder in folders]:
@@ -41,7 +41,7 @@ def test_digits_trains_to_97_percent_and_to_the_same_bytes_each_time(tmp_path):
         assert (DIGITS / path).stat().st_size == (folders[0] / path).stat().st_size, path
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_quick_examples_train_to_what_they_demand_and_make_what_is_committed(tmp_path, name):
     run = start_training(tmp_path / name, name)
@@ -52,7 +52,7 @@ def test_quick_examples_train_to_what_they_demand_and_make_what_is_committed(tmp
     assert all((REPOSITORY / "examples" / name / path).is_file() for path in made)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_digits_samples_are_held_out(monkeypatch):
     from sklearn.model_selection import train_test_split
 

@@ -24,7 +24,7 @@ from marpack.exporting.image import make_lock, wheel
 from marpack.exporting.plan import ExportOptions
 
 # A venv gets all that marpack needs, torch among it: a minute or more.
-pytestmark = [pytest.mark.nightly, pytest.mark.independent("image")]
+pytestmark = [pytest.mark.slow, pytest.mark.independent("image")]
 ROOT = Path(__file__).parents[2]
 START = 120  # seconds
 SERVICES = {"v1": "inference-service.yaml", "v2": "inference-service-v2.yaml"}

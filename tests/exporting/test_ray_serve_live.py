@@ -23,7 +23,7 @@ from exporting.exports import MakeMar, free_port
 import marpack
 from marpack.runner.inputs import type_of
 
-pytestmark = [pytest.mark.nightly, pytest.mark.ray]  # a cluster, and an application of Ray Serve for every example
+pytestmark = [pytest.mark.slow, pytest.mark.ray]  # a cluster, and an application of Ray Serve for every example
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = sorted(path.parent.name for path in REPOSITORY.glob("examples/*/marpack.yaml"))

@@ -27,7 +27,7 @@ CHOICE: dict[str, Any] = (
     else {"derandomize": False, "database": DirectoryBasedExampleDatabase(".hypothesis/examples")}
 )
 PHASES = set(Phase) - {Phase.explain}
-pytestmark = pytest.mark.nightly
+pytestmark = pytest.mark.slow
 
 
 def fuzz(target: str, examples: int, phases: Collection[Phase] = PHASES) -> None:

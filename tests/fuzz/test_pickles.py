@@ -76,7 +76,7 @@ def test_the_walk_reports_all_that_unpicklers_do() -> None:
     assert seen["loads that call"] > 500
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_the_walk_reports_all_that_unpicklers_do_in_many_files() -> None:
     command = [sys.executable, "-m", "fuzz.run_oracle", "--bare", "30000", "--wrapped", "300"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1])
@@ -85,7 +85,7 @@ def test_the_walk_reports_all_that_unpicklers_do_in_many_files() -> None:
 
 
 @pytest.mark.parametrize("method", ["import_name", "call", "note_change", "note_iteration", "leave_frame"])
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_walk_that_overlooks_something_is_found(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     monkeypatch.setattr(_Machine, method, lambda *_: None)
     maker = Maker("planted")

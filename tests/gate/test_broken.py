@@ -14,7 +14,7 @@ from marpack.gate.verdicts import Verdict
 
 WAITS = {"a batch that hangs", "it keeps its requests, and has little time"}  # take seconds
 CASES = [
-    pytest.param(check, code, name, id=f"{check}: {name}", marks=[pytest.mark.nightly] if name in WAITS else [])
+    pytest.param(check, code, name, id=f"{check}: {name}", marks=[pytest.mark.slow] if name in WAITS else [])
     for (check, code), faults in FAULTS.items()
     for name in faults
 ]
@@ -97,7 +97,7 @@ def test_only_the_check_that_names_the_fault_of_a_model_fails(case: str, tmp_pat
     assert failed[check][0] == code
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_compiled_model_that_agrees_passes(tmp_path: Path):
     report = examine(modelled(tmp_path / "project", **COMPILED), timeout=120.0)
     assert failures(report) == {}

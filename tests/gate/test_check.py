@@ -173,7 +173,7 @@ def test_an_interrupted_check_tells_what_is_done(tmp_path: Path, name: str):
     assert listener.told == list(report.checks)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_loading_takes_no_longer_than_the_server_would_wait(tmp_path: Path):
     hangs = HANDLER.replace("        folder", "        __import__('time').sleep(60)\n        folder", 1)
     report = examine(archive(tmp_path / "p", hangs, config={"startupTimeout": 1}))

@@ -38,7 +38,7 @@ def packed(payload: Payload, folder: Path) -> Path:
     return pack(folder, "probe.mar", HANDLER, files={payload.member: payload.make(), **payload.files})
 
 
-@pytest.mark.parametrize("step", [40, pytest.param(4, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("step", [40, pytest.param(4, marks=pytest.mark.slow)])
 def test_no_command_accepts_a_payload(tmp_path: Path, step: int) -> None:
     commands = {name: accepting(packed(payloads()[name], tmp_path)) for name in sorted(payloads())[::step]}
     assert {name: accepted for name, accepted in commands.items() if accepted} == {}

@@ -180,7 +180,7 @@ def busy() -> Iterator[None]:
         loop.wait()
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize("pace", [0.0, 0.02])
 def test_a_leak_is_found_however_busy_the_machine_is(tmp_path: Path, pace: float):
@@ -189,7 +189,7 @@ def test_a_leak_is_found_however_busy_the_machine_is(tmp_path: Path, pace: float
     assert [finding.code for finding in checked.findings] == ["memory-grows"]
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("handler", "patience"),
     [

@@ -116,7 +116,7 @@ def test_allowed_gaps_of_the_proof_are_caveats(tmp_path: Path):
     assert re.findall("--allow-unproved ([a-z]+)", " ".join(none.caveats)) == ["inputs", "gpu"]
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize("target", list(Target))
 def test_forms_and_headers_reach_the_handler_in_every_check(tmp_path: Path, target: Target):
     picky = HANDLER.replace(
@@ -145,11 +145,9 @@ class Handler:
 @pytest.mark.parametrize(
     ("answer", "codes"),
     [
-        pytest.param("{'p': 0.5 + 1e-4 * (self.device == 'cpu')}", [], marks=pytest.mark.nightly),
+        pytest.param("{'p': 0.5 + 1e-4 * (self.device == 'cpu')}", [], marks=pytest.mark.slow),
         ("{'p': 0.5 + 1e-2 * (self.device == 'cpu')}", ["cpu-differs", "cpu-differs"]),
-        pytest.param(
-            "{'p': 1.0 if self.device == 'cuda:0' else 1 / 0}", ["cpu-differs"] * 2, marks=pytest.mark.nightly
-        ),
+        pytest.param("{'p': 1.0 if self.device == 'cuda:0' else 1 / 0}", ["cpu-differs"] * 2, marks=pytest.mark.slow),
     ],
 )
 def test_responses_of_a_gpu_are_compared_with_the_cpu(tmp_path: Path, answer: str, codes: list[str]):
@@ -163,7 +161,7 @@ def test_responses_of_a_gpu_are_compared_with_the_cpu(tmp_path: Path, answer: st
     assert all("tolerance 0.001" in each.message for each in report.checks[-1].findings)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_model_that_needs_its_gpu_is_not_compared(tmp_path: Path):
     needs = on_device("'a'").replace('"cpu" if', "1 / 0 if")
     path = archive(tmp_path / "p", needs, samples={"a.txt": "a"}, labels=None)
@@ -235,7 +233,7 @@ def test_a_failed_stand_in_shows_the_handlers_own_traceback(tmp_path: Path):
     assert "JSON" in str(failed.hint)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_stand_in_that_fails_in_a_batch_only(tmp_path: Path):
     first_only = HANDLER.replace("enumerate(self.preprocess(data))]", "enumerate(self.preprocess(data))][:1]")
     report = examine(archive(tmp_path / "p", first_only, samples={}))
@@ -266,7 +264,7 @@ def test_stand_ins_have_a_worker_of_their_own(tmp_path: Path):
     assert sizes[1] > 0
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_stand_in_that_hangs_takes_no_longer_than_a_check_may(tmp_path: Path):
     hangs = HANDLER.replace("return [self.text_of", "import time; time.sleep(600)\n        return [self.text_of")
     report = examine(archive(tmp_path / "p", hangs, samples={}), seconds_per_check=1.0)

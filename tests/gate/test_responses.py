@@ -328,7 +328,7 @@ def test_every_spelling_of_a_config_that_compiles():
 SLOW = HANDLER.replace("return [self.answer", "__import__('time').sleep(0.25 * len(data))\n        return [self.answer")
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_slow_model_costs_no_more_than_was_granted(tmp_path: Path):
     path = archive(tmp_path / "project", SLOW, config={"batchSize": 32})
     report = examine(path, seconds_per_check=1.0)

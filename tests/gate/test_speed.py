@@ -85,7 +85,7 @@ def test_a_handler_that_sleeps_longer_is_slower(tmp_path: Path):
     assert {each.name for each in report.costs.figures} >= {"wall-per-request", "load", "size"}
 
 
-@pytest.mark.nightly  # twelve starts of both, as below
+@pytest.mark.slow  # twelve starts of both, as below
 @pytest.mark.skipif(sys.platform != "linux", reason="another process's CPU clock")
 @pytest.mark.usefixtures("brief")
 def test_cpu_that_nobody_waits_for_is_slower(tmp_path: Path):
@@ -98,7 +98,7 @@ def test_cpu_that_nobody_waits_for_is_slower(tmp_path: Path):
     assert found(report, "no-slower").verdict is Verdict.FAILED
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief")
 def test_one_that_is_not_slower(same: Path, tmp_path: Path):
     report = beside(same, work(tmp_path, turns=200_000), slower=0.1)
@@ -207,7 +207,7 @@ def ratios(chance: random.Random, luck: Luck, memory: float) -> list[float]:
 
 @pytest.mark.parametrize("memory", [0.0, 0.9])
 @pytest.mark.parametrize("luck", LUCK.values(), ids=LUCK)
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_of_all_looks_at_both_measures_99_in_100_are_right_together(luck: Luck, memory: float):
     chance, wrong, runs = random.Random(16), 0, 300
     for _ in range(runs):

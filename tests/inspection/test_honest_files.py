@@ -26,7 +26,7 @@ def test_honest_files_raise_no_alarm(scan: Scan) -> None:
     assert find_alarms(benign(slow=False) | listed(*QUICK), scan) == {}
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_honest_files_that_are_slow_to_make_raise_no_alarm(scan: Scan) -> None:
     files = benign(slow=True) | listed(*SLOW) | listed(*NEED_TRUST, may_need_trust=True)
     assert find_alarms(files, scan) == {}

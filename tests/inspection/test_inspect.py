@@ -153,7 +153,7 @@ def test_a_damaged_member_is_named_and_the_rest_is_shown(build: Build) -> None:
     assert facts.weights[0].tensors == 2
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_any_byte_flipped_is_found_or_changes_nothing(build: Build) -> None:
     """Every fifth byte behind the padding to the first page: `--verify` tells, or refuses to open it."""
     from marpack.errors import ArchiveError

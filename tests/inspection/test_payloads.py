@@ -19,7 +19,7 @@ from marpack.weights.tensors import is_exact_safetensors
 TESTS = Path(__file__).parents[1]
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.independent("payloads")
 def test_every_payload_runs_code() -> None:
     command = [sys.executable, "-m", "inspection.prover"]

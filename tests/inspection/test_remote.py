@@ -45,7 +45,7 @@ def large(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "net.mar").unlink()
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_gibibyte_is_inspected_in_a_quarter_of_a_mebibyte(large: Path, serve: Any) -> None:
     with open_archive(f"{serve.url}/net.mar") as archive:
         facts = inspect(archive)

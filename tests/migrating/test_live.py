@@ -39,7 +39,7 @@ CASES = {
     "kserve-v1": ("text/config/config.properties", {}, [("/v1/models/upper:predict", JSON)]),
 }
 
-pytestmark = [pytest.mark.conformance, pytest.mark.nightly]
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("name", CASES)

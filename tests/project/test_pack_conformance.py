@@ -12,7 +12,7 @@ from conformance.wire import Message, exchange
 from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.project.plan import Format, Plan, PlannedMember, Role, pack
 
-pytestmark = [pytest.mark.conformance, pytest.mark.nightly]
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
 LISTS_ITS_FOLDER = b"""
 import os

@@ -81,7 +81,7 @@ needs_peer = pytest.mark.skipif(
 )
 
 
-@pytest.mark.nightly  # as every run with a peer
+@pytest.mark.slow  # as every run with a peer
 @needs_peer
 @pytest.mark.parametrize("arguments", ARGUMENT_SETS.values(), ids=ARGUMENT_SETS)
 def test_same_arguments_make_the_same_archive(
@@ -99,7 +99,7 @@ def test_same_arguments_make_the_same_archive(
     assert content(ours) == content(theirs)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @needs_peer
 def test_takes_the_spelling_that_only_the_server_takes(workshop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(workshop)

@@ -291,7 +291,7 @@ PEAK = "pack(plan)\nprint(Path('/proc/self/status').read_text().partition('VmHWM
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from Linux's /proc")
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_memory_is_flat_whatever_the_size(tmp_path: Path, form: Format) -> None:
     peaks = []
     for size in (64 << 20, 1 << 30):

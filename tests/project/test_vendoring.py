@@ -91,7 +91,7 @@ def test_wheels_are_chosen_for_the_server_not_for_this_python(wheels: Path, shop
     assert [each["purl"] for each in components] == ["pkg:pypi/bygone@1.0", "pkg:pypi/socks@1.0", "pkg:pypi/till@2.5"]
 
 
-@pytest.mark.nightly  # pip takes a second
+@pytest.mark.slow  # pip takes a second
 def test_the_key_decides_and_a_lock_decides_where_there_is_none(wheels: Path, shop: Callable[..., Path]) -> None:
     folder = shop("bygone\n")
     assert marpack.inspect(marpack.build(folder).path).vendored is None
@@ -128,7 +128,7 @@ UNRESOLVED = {
 
 # These ask pip, which takes a second each.
 SLOW = {"extras of the server's", "nothing of that name", "sources alone"}
-CASES = [pytest.param(case, marks=[pytest.mark.nightly] if case in SLOW else [], id=case) for case in UNRESOLVED]
+CASES = [pytest.param(case, marks=[pytest.mark.slow] if case in SLOW else [], id=case) for case in UNRESOLVED]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -63,7 +63,7 @@ def run(archive: str, folder: Path, *args: str, code: int = 0) -> Path:
     return folder / "out.html"
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_the_page_draws_every_response_and_fetches_nothing(report: Path, browser: Browser):
     browser.open(report)
     assert browser.fetched == [report.as_uri()]
@@ -110,7 +110,7 @@ def test_the_summary_comes_first_times_are_plotted_and_failures_can_be_selected(
         assert browser.value("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_thousand_inputs_open_at_once(make_mar, tmp_path: Path, photo: Path, browser: Browser):
     for number in range(1000):
         (photo.parent / f"{number:04}.jpg").hardlink_to(photo)

@@ -23,7 +23,7 @@ def handle(data, context):
     return [torch.ones(2, 2).sum().item()] * len(data)
 """
 
-pytestmark = [pytest.mark.nightly, pytest.mark.skipif(sys.platform != "linux", reason="Linux refuses these")]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="Linux refuses these")]
 
 
 @pytest.fixture

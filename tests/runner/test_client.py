@@ -285,7 +285,7 @@ def test_a_handler_that_writes_into_the_socket_while_it_loads_is_told(make_folde
     assert time.monotonic() - start < 55  # the handler sleeps for 60
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_as_much_is_taken_as_the_answers_may_have(make_folder):
     size = MAX_MESSAGE + 1
     source = f"def handle(data, context): return [b'x' * {size}]"

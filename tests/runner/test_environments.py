@@ -92,7 +92,7 @@ def asked(python: str, code: str) -> str:
     return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, timeout=60).stdout.strip()
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_requirements_are_installed_once_and_torch_is_borrowed(requirements: Path, environ: dict[str, str]):
     # Modules of the archive are none of pip's.
     (requirements.parent / "json.py").write_text("raise SystemExit(3)\n")
@@ -134,7 +134,7 @@ def test_the_index_is_asked_for_sizes_and_nothing_is_downloaded_without_a_yes(
     assert left_behind(requirements) == [".lock"]
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_what_is_confirmed_is_downloaded(requirements: Path, environ: dict[str, str], wheels: Path):
     size = (wheels / QUIBBLE).stat().st_size
     download: list[Download] = []

@@ -131,7 +131,7 @@ def test_an_interpreter_that_is_not_there_is_said_and_leaves_nothing_open(tmp_pa
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_safetensors_that_cannot_be_converted_are_named(tmp_path):
     damaged = tmp_path / "damaged.safetensors"
     damaged.write_bytes(b"\x08\0\0\0\0\0\0\0{}")
@@ -275,14 +275,14 @@ COMPUTED = (
 )
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_what_libraries_do_with_threads_and_processes_works_in_a_fork(zygote: Zygote, folder: str):
     assert Path(f"/proc/{zygote._process.pid}/task").stat().st_nlink == 3  # one thread: no lock is held by another
     assert ask(folder, f"[{', '.join(COMPUTED)}]", zygote=zygote) == [600**3, 600**3, 4, 0, 3]
     assert ask(folder, "len(os.listdir('/proc/self/task'))", zygote=zygote) == 1
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_onnxruntime_works_in_a_fork(zygote: Zygote, folder: str):
     pytest.importorskip("onnxruntime")
     model = str(next((Path(__file__).parents[2] / "examples" / "onnx").rglob("*.onnx")))
@@ -307,14 +307,14 @@ def test_how_a_forked_worker_ended_is_known(zygote: Zygote, folder: str, word: s
         os.waitpid(worker.process.pid, os.WNOHANG)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_what_the_handler_detached_ends_with_a_forked_worker(zygote: Zygote, folder: str):
     environment = "{'PATH': os.environ['PATH']}"
     sleep = f"subprocess.Popen(['sleep', '90'], start_new_session=True, env={environment}).pid"
     wait_for_end(ask(folder, sleep, zygote=zygote))
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_zygote_and_workers_end_with_a_parent_that_is_killed(folder: str):
     with subprocess.Popen([sys.executable, "-c", KILLED, folder], stdout=subprocess.PIPE, text=True) as parent:
         pids = [int(word) for word in parent.stdout.readline().split()]
@@ -324,7 +324,7 @@ def test_zygote_and_workers_end_with_a_parent_that_is_killed(folder: str):
     wait_for_end(*pids)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_zygote_outlives_the_thread_that_started_it_and_its_workers_outlive_it(folder: str):
     zygote = Zygote(ENVIRONMENT)
     thread = threading.Thread(target=zygote.start)
@@ -339,7 +339,7 @@ def test_a_zygote_outlives_the_thread_that_started_it_and_its_workers_outlive_it
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_worker_starts_by_itself_without_its_zygote(zygote: Zygote, number: int):
     process = zygote._process
     os.kill(process.pid, number)
@@ -394,7 +394,7 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {  # what m
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_worker_starts_by_itself_where_it_would_inherit_something_else(zygote: Zygote, change: str):
     make, undo = CHANGES[change]
     before = make()
@@ -407,14 +407,14 @@ def test_a_worker_starts_by_itself_where_it_would_inherit_something_else(zygote:
         assert is_forked(worker)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_worker_starts_by_itself_in_another_environment(zygote: Zygote):
     for name in ("OMP_NUM_THREADS", "PYTHONHASHSEED", "LD_LIBRARY_PATH", "ANY_OTHER"):
         with Worker.spawn(environment=ENVIRONMENT | {name: "3"}, zygote=zygote) as worker:
             assert not is_forked(worker)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_zygote_that_prints_forks_nothing(tmp_path: Path):
     (tmp_path / "sitecustomize.py").write_text("print('a warning that workers print')")
     zygote = Zygote({**os.environ, "PYTHONPATH": str(tmp_path)})
@@ -431,7 +431,7 @@ def test_no_zygote_starts_beside_a_gpu_unless_it_is_hidden(monkeypatch: pytest.M
         assert Zygote(hidden)._is_usable is can_fork
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_forked_worker_can_leave_the_network(zygote: Zygote, folder: str):
     with (
         Worker.spawn(offline=True) as new,
@@ -443,7 +443,7 @@ def test_a_forked_worker_can_leave_the_network(zygote: Zygote, folder: str):
         assert forked.process.is_offline() == new.process.is_offline()
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_memory_is_bounded_alike(zygote: Zygote, folder: str):
     data = "[int(line.split()[1]) >> 10 for line in open('/proc/self/status') if line.startswith('VmData')][0]"
     new, forked = ask(folder, data, max_memory=2 << 30), ask(folder, data, max_memory=2 << 30, zygote=zygote)
@@ -462,7 +462,7 @@ def test_further_workers_of_a_pool_are_forked(folder: str):
     assert not runs(process.pid)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_the_second_restart_of_a_pool_is_forked(folder: str):
     with LocalPool(Load(model_dir=folder), PoolSettings()) as pool:
         pool.start()

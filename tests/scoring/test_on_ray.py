@@ -28,7 +28,7 @@ from marpack.scoring.local import RowRange, score_range
 from marpack.scoring.parts import OutputFolder
 
 pytestmark = [
-    pytest.mark.nightly,
+    pytest.mark.slow,
     pytest.mark.ray,  # a cluster, and a dozen actors that import torch each
     pytest.mark.filterwarnings("default::DeprecationWarning"),  # of Ray Data about itself
 ]

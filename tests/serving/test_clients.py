@@ -146,7 +146,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-@pytest.mark.nightly  # it has 40 dependencies, so it needs a Python of its own
+@pytest.mark.slow  # it has 40 dependencies, so it needs a Python of its own
 @pytest.mark.skipif("MARPACK_KSERVE" not in os.environ, reason="MARPACK_KSERVE names no Python with kserve==0.21.0")
 @pytest.mark.parametrize(
     ("doubling", "protocol", "said"),

@@ -11,7 +11,7 @@ from tools.reference.server_differences import ServerDifference
 
 def _marks(scene: Scene, exchange: Exchange) -> list[pytest.MarkDecorator]:
     known = ServerDifference[exchange.difference] if exchange.difference else None
-    occasion = [] if scene.name in {"server", "settings"} else [pytest.mark.nightly]  # the others take their time
+    occasion = [] if scene.name in {"server", "settings"} else [pytest.mark.slow]  # the others take their time
     return [*occasion, *([pytest.mark.xfail(reason=known.behavior, strict=True)] if known else [])]
 
 
@@ -32,8 +32,8 @@ def test_answers_as_the_server_did(scene, exchange, ours):
     assert ours.have(scene, exchange) == load()[scene.name][exchange.name]
 
 
-@pytest.mark.nightly  # TorchServe takes seconds to start
-@pytest.mark.conformance
+@pytest.mark.slow  # TorchServe takes seconds to start
+@pytest.mark.peer
 @pytest.mark.independent("recordings")
 @pytest.mark.parametrize(("scene", "exchange"), EXCHANGES, ids=NAMES)
 def test_the_server_still_answers_so(scene, exchange, theirs):

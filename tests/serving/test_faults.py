@@ -14,7 +14,7 @@ from serving.commands import SECONDS, Serving, wait_until
 from serving.faulty import Load, served, write_archive
 
 KILLS = 8
-nightly = pytest.mark.nightly(reason="seconds of load, or of waiting")
+slow = pytest.mark.slow(reason="seconds of load, or of waiting")
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         ("error", 503, "Prediction failed"),
         ("killed", 507, "Worker died."),
         ("exit", 500, "Worker died."),
-        pytest.param("hang", 500, "Worker died.", marks=nightly),
+        pytest.param("hang", 500, "Worker died.", marks=slow),
         ("closes", 500, "Worker died."),
         ("large 7000000", 500, "Worker died."),
     ],
@@ -55,7 +55,7 @@ def test_a_handler_may_print_20_megabytes(archive: Path):
 
 
 @pytest.mark.parametrize(
-    "does", ["stream_dies", pytest.param("stream_fails", marks=nightly), pytest.param("stream_hangs", marks=nightly)]
+    "does", ["stream_dies", pytest.param("stream_fails", marks=slow), pytest.param("stream_hangs", marks=slow)]
 )
 def test_a_stream_that_fails_after_its_first_piece_is_broken_off(shared: Serving, does: str):
     with shared.sending("/predictions/probe", does.encode()) as response:
@@ -72,7 +72,7 @@ def test_a_stream_under_the_status_of_an_error_is_reset(shared: Serving):
     assert shared.ask("streams 3") == (200, "0,1,2,end")
 
 
-@nightly
+@slow
 def test_a_handler_that_leaks_meets_its_bound(archive: Path):
     with served(archive, max_memory=300 << 20) as server:
         statuses = [server.ask("leak 60000000")[0] for _ in range(6)]
@@ -81,7 +81,7 @@ def test_a_handler_that_leaks_meets_its_bound(archive: Path):
         assert server.ask("next") == (200, "next")
 
 
-@nightly
+@slow
 def test_a_client_that_leaves_a_stream_ends_nothing_else(archive: Path):
     with served(archive, response_timeout=1, min_workers=2) as server:
         server.wait_for("loaded", times=2)
@@ -98,7 +98,7 @@ def kill_workers(server: Serving, times: int, every: float) -> None:
         os.kill(server.workers()[0], signal.SIGKILL)
 
 
-@nightly
+@slow
 @pytest.mark.parametrize(("workers", "batch_size"), [(1, 1), (2, 1), (1, 4), (2, 4)])
 def test_only_the_batch_of_a_killed_worker_fails(archive: Path, workers: int, batch_size: int):
     settings = {"min_workers": workers, "max_workers": workers, "batch_size": batch_size, "max_batch_delay": 5}
@@ -173,7 +173,7 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
-@nightly
+@slow
 def test_beside_1500_idle_and_slow_clients_all_others_are_answered(archive: Path):
     starts = (
         b"",
@@ -200,7 +200,7 @@ def test_beside_1500_idle_and_slow_clients_all_others_are_answered(archive: Path
         assert server.other == []
 
 
-@nightly
+@slow
 def test_a_worker_whose_files_do_not_fit_the_disk_waits_until_they_do(archive: Path):
     with served(archive) as server:
         _, most = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
@@ -212,7 +212,7 @@ def test_a_worker_whose_files_do_not_fit_the_disk_waits_until_they_do(archive: P
         assert server.ask("file data.txt") == (200, "old")
 
 
-@pytest.mark.parametrize("renamed", [True, pytest.param(False, marks=nightly)])
+@pytest.mark.parametrize("renamed", [True, pytest.param(False, marks=slow)])
 def test_a_replaced_archive_is_served_as_before_and_extracted_again_if_possible(archive: Path, renamed: bool):
     with served(archive) as server:
         new = write_archive(archive.with_name("new.mar"), "new")
@@ -241,7 +241,7 @@ def test_a_second_server_on_the_same_port_is_an_error(archive: Path, shared: Ser
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=nightly), pytest.param(signal.SIGHUP, marks=nightly)]
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=slow), pytest.param(signal.SIGHUP, marks=slow)]
 )
 def test_every_request_that_was_accepted_is_answered(archive: Path, number: int):
     with served(archive) as server:
@@ -280,7 +280,7 @@ def test_a_second_signal_ends_it_at_once(archive: Path):
         assert server.other == []
 
 
-@nightly
+@slow
 def test_a_stream_that_outlasts_the_drain_is_cut(archive: Path):
     with served(archive, front={"drain": 0.5}) as server:
         with server.sending("/predictions/probe", b"stream_for_ever") as response:
@@ -291,7 +291,7 @@ def test_a_stream_that_outlasts_the_drain_is_cut(archive: Path):
         assert server.other == []
 
 
-@nightly
+@slow
 def test_its_workers_end_with_it_and_idle_connections_do_not_hold_it_up(archive: Path):
     with served(archive, min_workers=2, forks=False) as server:
         server.wait_for("loaded", times=2)

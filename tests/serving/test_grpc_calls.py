@@ -18,7 +18,7 @@ CALLS = {f"{scene.name}: {rpc.name}": (scene, rpc) for scene in GRPC_SCENES for 
 
 def _marks(name: str) -> list[pytest.MarkDecorator]:
     known = GRPC_DIFFERENCES.get(name)
-    occasion = [] if name.startswith("server: ") else [pytest.mark.nightly]  # the others take their time
+    occasion = [] if name.startswith("server: ") else [pytest.mark.slow]  # the others take their time
     return [*occasion, *([pytest.mark.xfail(reason=ServerDifference[known].behavior, strict=True)] if known else [])]
 
 
@@ -41,8 +41,8 @@ def test_answers_as_the_server_did(scene: Scene, rpc: Rpc, ours: SceneServers):
     assert have(rpc, ours.server_of(scene)) == load()[scene.name][rpc.name]
 
 
-@pytest.mark.nightly  # TorchServe takes seconds to start
-@pytest.mark.conformance
+@pytest.mark.slow  # TorchServe takes seconds to start
+@pytest.mark.peer
 @pytest.mark.parametrize(("scene", "rpc"), _live_calls())
 def test_the_server_still_answers_so(scene: Scene, rpc: Rpc, theirs: SceneServers):
     assert have(rpc, theirs.server_of(scene)) == load()[scene.name][rpc.name]

@@ -24,7 +24,7 @@ from serving.served import ANYWHERE, LOADER, STREAM, Served, pack, served
 
 from marpack.serving.settings import GrpcSettings
 
-pytestmark = pytest.mark.nightly
+pytestmark = pytest.mark.slow
 
 _ECHO = """
 def handle(data, context):

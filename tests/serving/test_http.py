@@ -18,7 +18,7 @@ from marpack.serving.settings import Address
 from marpack.torchserve.http import Response
 
 CHUNKED = "transfer-encoding: chunked"
-nightly = pytest.mark.nightly(reason="a second of a slow client each")
+slow = pytest.mark.slow(reason="a second of a slow client each")
 PATIENCE = 0.2  # seconds, of servers that lose it soon
 
 
@@ -82,7 +82,7 @@ async def test_a_client_that_does_not_read_its_response_is_disconnected():
         await eventually(lambda: at.http.connection_count == 0)
 
 
-@nightly
+@slow
 @in_loop
 async def test_a_client_that_reads_slowly_gets_the_whole_response_and_may_send_another_request():
     async with listening(write_grace=3 * PATIENCE) as at, await at.connect() as client:
@@ -324,7 +324,7 @@ async def test_slow_clients_are_disconnected_in_time_and_do_not_block_others():
         assert at.http.connection_count == 0
 
 
-@nightly
+@slow
 @in_loop
 async def test_a_slow_but_honest_upload_is_taken():
     async with listening(max_request_size=1 << 20, body_grace=PATIENCE) as at, await at.connect() as client:
@@ -556,7 +556,7 @@ MALFORMED: dict[str, tuple[bytes, tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("halves", [False, pytest.param(True, marks=nightly)], ids=["at once", "in halves"])
+@pytest.mark.parametrize("halves", [False, pytest.param(True, marks=slow)], ids=["at once", "in halves"])
 def test_what_is_malformed_is_refused_and_the_next_client_is_answered(halves: bool):
     async def statuses(at: Listening, sent: bytes) -> tuple[int, ...]:
         middle = len(sent) // 2 if halves else len(sent)

@@ -239,7 +239,7 @@ def test_pages_of_models(fresh: Served) -> None:
     assert page("next_page_token=9") == ([], None)
 
 
-@pytest.mark.nightly  # registers a hundred
+@pytest.mark.slow  # registers a hundred
 def test_a_page_has_a_hundred_models_at_most(fresh: Served) -> None:
     for number in range(102):
         assert fresh.manage("POST", f"/models?url=probe.mar&model_name=m{number}")[0] == 200
@@ -322,7 +322,7 @@ def test_a_model_that_does_not_start_is_gone(fresh: Served) -> None:
         assert fresh.request("GET", "/ping")[0] == 200
 
 
-@pytest.mark.nightly  # a start takes whole seconds of time
+@pytest.mark.slow  # a start takes whole seconds of time
 def test_a_model_that_hangs_is_gone_when_its_time_is_up(fresh: Served) -> None:
     assert fresh.manage("POST", "/models?url=hangs.mar&initial_workers=1&synchronous=false")[0] == 202
     assert fresh.manage("GET", "/models/hangs")[1][0]["workers"][0]["status"] == "UNLOADING"
@@ -347,7 +347,7 @@ def test_registered_without_waiting(fresh: Served) -> None:
     wait_until(lambda: len(fresh.manage("GET", "/models/probe")[1][0]["workers"]) == 2)
 
 
-@pytest.mark.nightly  # a worker is tried again for whole seconds
+@pytest.mark.slow  # a worker is tried again for whole seconds
 def test_workers_that_were_given_up_are_started_anew(tmp_path: Path) -> None:
     fault = tmp_path / "fault"
     fault.touch()

@@ -25,7 +25,7 @@ def got(server, path, body=None, headers=None):
     return json.loads(data)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_browser_gets_the_page_and_everything_it_is_made_of(server):
     status, headers, body = server.request("/", headers=HTML)
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")

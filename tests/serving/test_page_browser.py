@@ -15,7 +15,7 @@ from serving.page_server import HOSTILE, MODELS, SAMPLES, PageServer, model, pic
 
 from marpack.serving.models import ModelState
 
-pytestmark = pytest.mark.nightly  # a browser costs more than most of the day's tests
+pytestmark = pytest.mark.slow  # a browser costs more than most of the day's tests
 
 ANSWERED = "!document.querySelector('#answer').hidden && document.querySelector('#send').textContent === 'Send'"
 LOOKED_AT = "document.dispatchEvent(new Event('visibilitychange')) && true"

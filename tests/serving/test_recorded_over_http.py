@@ -30,7 +30,7 @@ _DIFFERENT = {
 
 
 def _marks(probe: Probe) -> list[pytest.MarkDecorator]:
-    by_night = [] if probe.name in _BY_DAY else [pytest.mark.nightly]
+    by_night = [] if probe.name in _BY_DAY else [pytest.mark.slow]
     return [*expectation(probe), *by_night]
 
 

@@ -127,7 +127,7 @@ async def traffic(address: str, *paths: str) -> AsyncIterator[Traffic]:
             await asyncio.gather(*sending._tasks)
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(4, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_new_version_replaces_the_old_one_under_load(tmp_path: Path, rounds: int):
     gate, names = tmp_path / "gate", [f"{number}.0" for number in range(1, rounds + 2)]
     archives = [pack_version(tmp_path, name) for name in names]
@@ -186,7 +186,7 @@ def test_a_new_version_replaces_the_old_one_under_load(tmp_path: Path, rounds: i
             assert load.versions(phase) == load.versions(phase, by_version(new)) == {new}
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(4, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_changed_file_is_loaded_again_under_load(tmp_path: Path, rounds: int):
     ready, begun, gate = (tmp_path / name for name in ("ready", "begun", "gate"))
     slow = f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\n"

@@ -158,7 +158,7 @@ def processes(server: Served) -> list[object]:
     return [each._worker.process._process for each in model.workers if each._worker is not None]
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @on_linux
 def test_a_killed_worker_is_replaced_by_a_fork(tmp_path: Path, zygote: Zygote):
     with served(pack(tmp_path, "probe.mar", WITH_TORCH), loader=loader(zygote, 1)) as server:

@@ -56,7 +56,7 @@ def test_a_seed_picks_the_same_mutants_and_one_a_line(project: Path):
     assert sorted(mutant.line for mutant in chosen) == [2, 3]
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_verdicts_are_reported_and_kept(project: Path, monkeypatch, capsys):
     monkeypatch.setattr(mutate, "ROOT", project)
     results = project.parent / "results.jsonl"

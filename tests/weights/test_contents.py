@@ -307,7 +307,7 @@ def test_a_legacy_whole_model_needs_trust(net: torch.nn.Module, tmp_path: Path) 
     assert kind_of(path) is WeightsFormat.PICKLED_MODULE
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")  # of torch's own making
 def test_aot_inductor_libraries_and_packages(net: torch.nn.Module, tmp_path: Path) -> None:

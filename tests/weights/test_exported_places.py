@@ -53,7 +53,7 @@ def variants(program: dict[str, Any], hostile: str) -> Iterator[tuple[Place, dic
             yield changed_place, evil
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize("hostile", HOSTILE, ids=["as it is", "behind '", 'behind "'])
 def test_a_hostile_text_is_reported_or_does_not_run(hostile: str, small_program: Path, tmp_path: Path) -> None:
     marker = tmp_path / "ran"

@@ -69,7 +69,7 @@ def folder(make_folder):
 @pytest.mark.parametrize(
     ("word", "dies"),
     [*((word, False) for word in ("cancelled", "header")), *((word, True) for word in ("leaves", "exits", "line")),
-     pytest.param("hangs", True, marks=pytest.mark.nightly)],
+     pytest.param("hangs", True, marks=pytest.mark.slow)],
 )  # fmt: skip
 def test_a_task_that_fails_is_forgotten_and_a_worker_that_ends_takes_its_request_with_it(folder, word, dies: bool):
     first, second = ask(folder, [word, "count_"])

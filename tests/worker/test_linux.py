@@ -198,7 +198,7 @@ def test_nothing_outside_is_reached_and_its_own_loopback_is(make_folder):
     assert json.loads(outcome.responses[0].body) == {"refused": -1, "interfaces": ["lo"]}
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_it_ends_with_its_parent_all_the_same(make_folder):
     folder = make_folder("import time\n\ndef handle(data, context):\n    time.sleep(60 if data else 0)\n")
     command = [sys.executable, "-c", ORPHAN, str(folder)]

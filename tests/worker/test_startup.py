@@ -80,7 +80,7 @@ def test_packages_know_torchs_modules_and_a_module_of_the_archive_replaces_a_loa
     assert (found is fractions, found.whose) == (False, "mine")
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_module_that_no_worker_comes_up_with_is_told(make_folder):
     with pytest.raises(ShadowingError, match=r"\brandom\b.* ImportError"):
         prepare(str(make_folder("x = 1\n", files={"random.py": "x = 1\n"})), "handler.py", with_ts=False)

@@ -12,7 +12,7 @@ from inspection.lint.verdicts import CASES, Verdicts, ask, recorded
 from marpack.torchserve import server_modules
 from marpack.torchserve.server_modules import LOADED, SERVER_LOADED, UNREACHABLE
 
-pytestmark = [pytest.mark.conformance, pytest.mark.nightly]
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

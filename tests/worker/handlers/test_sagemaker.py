@@ -1,6 +1,6 @@
 """The handler for SageMaker's layout gives the responses of AWS's toolkit, case by case.
 
-`tests/data/sagemaker/recorded.json` has the toolkit's. `make toolkit` installs it for the nightly comparison, and to
+`tests/data/sagemaker/recorded.json` has the toolkit's. `make toolkit` installs it for the slow comparison, and to
 record again: `cd tests/data/sagemaker && ../../../.venvs/sagemaker/bin/python play.py toolkit recorded.json`.
 """
 
@@ -59,7 +59,7 @@ def test_responses_are_those_of_the_toolkit(tmp_path, mode):
     assert json.loads(base64.b64decode(json_object["body"])) == ["text"]
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_the_recorded_responses_are_those_of_the_toolkit(tmp_path):
     if not TOOLKIT.is_file():
         pytest.skip("the toolkit is missing in .venvs/sagemaker: make toolkit")

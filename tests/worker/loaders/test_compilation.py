@@ -101,7 +101,7 @@ def test_compiling_is_timed_apart_and_graph_breaks_are_told(net, notes):
     assert "compile" not in messages.drain_timings()
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_inductor_answers_as_eager_does(net):
     torch._dynamo.reset()
     model = compile_model(net, {"backend": "inductor"}, strict=True)

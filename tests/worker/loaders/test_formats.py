@@ -201,7 +201,7 @@ def test_trust_loads_text_that_torch_runs(net, model_dir, monkeypatch):
 
 
 @COMPILERS_OWN
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_aotinductor_package(net, model_dir):
     torch._inductor.aoti_compile_and_package(torch.export.export(net, (BATCH,)), package_path=str(model_dir / "w.pt2"))
     assert kind_of(model_dir / "w.pt2") is WeightsFormat.AOTI_PACKAGE
