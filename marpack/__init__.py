@@ -17,8 +17,6 @@ if TYPE_CHECKING:
         inspect,
         open,  # noqa: A004 - `marpack.open` reads best
         plan_build,
-        pull,
-        push,
         run,
         sign,
         unpack,
@@ -45,8 +43,6 @@ __all__ = [
     "load",
     "open",
     "plan_build",
-    "pull",
-    "push",
     "run",
     "sign",
     "unpack",
@@ -64,6 +60,10 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:  # Any: whichever name of the API
     if name not in __all__:
+        from marpack.removed import removed_function  # noqa: PLC0415 - modules are imported on first use
+
+        if gone := removed_function(name):
+            return gone
         raise AttributeError(f"module 'marpack' has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - as above
 
