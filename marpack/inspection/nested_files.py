@@ -18,13 +18,10 @@ from marpack.archive.zip_format import (
     TAIL,
     LargeZipError,
     NotZipError,
-    ZipEntry,
     open_entry,
 )
 from marpack.inspection.pickles import (
-    HostileExpression,
     PickleFacts,
-    PickleVerdict,
     StrayImports,
     Unscanned,
     is_dangerous,
@@ -49,7 +46,7 @@ from marpack.weights.kind import (
     package_kind,
     program_kind,
 )
-from marpack.weights.pickle import OPCODE_LIMIT, OPCODES, Arrays, OpcodeBudget, Stream
+from marpack.weights.pickle import OPCODE_LIMIT, OPCODES, OpcodeBudget, Stream
 from marpack.weights.tensors import is_exact_safetensors
 
 HEAD = 512  # first bytes of a file, which show whether it wraps others
@@ -335,7 +332,7 @@ def _count(shape: object) -> int:
     return prod(sizes)
 
 
-Part = PickleFacts | HostileExpression | StrayImports | Program | Unscanned
+Part = PickleFacts | StrayImports | Program | Unscanned
 Found = Iterator[Part]
 Unwrapping = Generator[Part, None, bool]
 
@@ -450,8 +447,8 @@ class NestedScan:
 
     def _scan_zip(self, where: str, file: BinaryIO, archive: TorchZip, depth: int) -> Found:
         is_script = archive.kind is WeightsFormat.TORCHSCRIPT and not archive.is_ambiguous
-        numbers, pickled = yield from self._judge_zip(where, archive)
-        plain = plain_members(archive) | numbers
+        yield from self._judge_zip(where, archive)
+        plain = plain_members(archive)
         self.unfetched += 0 if self._thorough else len(plain)
         for entry in archive.entries:
             is_plain = entry in plain
@@ -479,11 +476,10 @@ class NestedScan:
                 yield from self._scan_torch(inside, inner, pickles, depth, script=is_script)
             else:
                 claim = Claim.NUMBERS if is_plain else Claim.NONE
-                claim = Claim.UNPICKLED if entry in pickled else claim
                 yield from self.file(inside, inner, depth=depth + 1, claim=claim)
 
-    def _judge_zip(self, where: str, archive: TorchZip) -> Generator[Part, None, tuple[frozenset[ZipEntry], ...]]:
-        """Judge a zip as a whole; return which members torch.export.load reads as numbers, and which it unpickles."""
+    def _judge_zip(self, where: str, archive: TorchZip) -> Found:
+        """Judge a zip as a whole."""
         if archive.is_ambiguous:
             yield Unscanned(where, "it has several directories, and readers take different ones")
         if kind := package_kind(archive.entries):
@@ -492,16 +488,6 @@ class NestedScan:
                 yield Unscanned(where, "it is a torch.package: its own modules can take the place of installed ones")
         for name, reason in script_problems(archive):
             yield Unscanned(f"{where}!{name}", reason)
-        if not archive.is_exported:
-            return frozenset(), frozenset()
-        from marpack.weights.exported_scan import scan_exported  # noqa: PLC0415 - many types that few archives need
-
-        exported = scan_exported(archive, self.budget, min(EXPANDED_LIMIT, self._bytes_left))
-        self._bytes_left -= exported.expanded
-        for problem in exported.problems:
-            reported = HostileExpression if problem.is_dangerous else Unscanned
-            yield reported(f"{where}!{problem.member}", problem.reason)
-        return exported.numbers, exported.pickles
 
     def _scan_torch(
         self, where: str, file: BinaryIO, pickles: list[Stream], depth: int, *, script: bool = False
@@ -527,9 +513,6 @@ class NestedScan:
                 yield Unscanned(where, f"it has over {MAX_STREAMS:,} pickles in a row")
                 return
             stream = self.budget.read(file, at)
-            if stream.has_arrays:
-                stream = self.budget.read(file, at, arrays=Arrays.SKIPPED)
-                yield from self._scan_with_arrays(where, file, stream, at)
             is_marked = first in _PROTOCOLS
             at, first = (stream.end, b"") if stream.problem else self._next_pickle(file, stream.end)
             wrapped = bool(first) and is_wrapping(read_at(file, at, HEAD))
@@ -548,24 +531,6 @@ class NestedScan:
                 return
         if self._bytes_left < 0:
             yield Unscanned(where, "it is padded with more bytes than are read")
-
-    def _scan_with_arrays(self, where: str, file: BinaryIO, stream: Stream, at: int) -> Found:
-        """Judge the file as pickle.load reads it, if that does more than joblib.load."""
-        plain = [self.budget.read(file, at, arrays=Arrays.AS_OPCODES)]
-        while plain[-1].problem is None and plain[-1].end < stream.end:  # it stops at an array's pickle
-            plain.append(self.budget.read(file, plain[-1].end, arrays=Arrays.AS_OPCODES))
-        more = {item: None for reading in plain for item in reading.imports if item not in stream.imports}
-        if any(map(is_dangerous, more)):
-            for reading in plain:
-                yield from self._judge_pickle(where, reading)
-            return
-        if more:
-            yield StrayImports(where, tuple(item.path for item in more))
-        ends_beyond = plain[-1].problem is None and plain[-1].end != stream.end
-        is_safe = judge(stream, where, packed=self._packed).verdict is PickleVerdict.SAFE
-        differs = any(reading.unfollowed or not reading.does_no_more_than(stream) for reading in plain)
-        if ends_beyond or (is_safe and differs):
-            yield Unscanned(where, "joblib.load and pickle.load read it differently")
 
     def _is_pickle(self, stream: Stream, claim: Claim, *, is_marked: bool, is_whole: bool) -> bool:
         """Return whether a stream is judged as a pickle; otherwise it is data, and no unpickler calls anything."""

@@ -92,19 +92,11 @@ class Unscanned(Struct, frozen=True):
     reason: str
 
 
-class HostileExpression(Struct, frozen=True):
-    """A text in a torch.export program that loading it would turn into code, and that no honest program has."""
-
-    where: str
-    reason: str
-
-
 class PickleScan(Struct, frozen=True, kw_only=True):
     """All pickles of an archive."""
 
     verdict: PickleVerdict = PickleVerdict.SAFE  # the worst of all; unscanned parts need trust
     pickles: tuple[PickleFacts, ...] = ()
-    expressions: tuple[HostileExpression, ...] = ()  # each is dangerous
     unscanned: tuple[Unscanned, ...] = ()
     stray_imports: tuple[StrayImports, ...] = ()  # of files that are not pickles; importing alone runs no packed code
     unfetched: int = 0  # members of torch's files elsewhere, numbers and code that torch never unpickles
@@ -149,15 +141,11 @@ def scan_of(seen: Sequence[object], *, unfetched: int = 0, unknown_weights: str 
     found = tuple(item for item in seen if isinstance(item, PickleFacts))
     worst = max((pickle.verdict for pickle in found), key=list(PickleVerdict).index, default=PickleVerdict.SAFE)
     unscanned = tuple(item for item in seen if isinstance(item, Unscanned))
-    expressions = tuple(item for item in seen if isinstance(item, HostileExpression))
     if unscanned and worst is PickleVerdict.SAFE:
         worst = PickleVerdict.NEEDS_TRUST
-    if expressions:
-        worst = PickleVerdict.DANGEROUS
     return PickleScan(
         verdict=worst,
         pickles=found,
-        expressions=expressions,
         unscanned=unscanned,
         stray_imports=tuple(item for item in seen if isinstance(item, StrayImports)),
         unfetched=unfetched,
@@ -178,7 +166,5 @@ def pickle_findings(scan: PickleScan, source: str) -> Iterator[Finding]:
             causes = "; ".join([*([f"it imports {names}"] if names else ()), *pickle.reasons])
             harmless = ", although it runs no code" if pickle.runs_no_code else ""
             yield codes.UNTRUSTED_PICKLE.at(where, harmless=harmless, causes=causes)
-    for expression in scan.expressions:
-        yield codes.DANGEROUS_EXPRESSION.at(f"{source}!{expression.where}", reason=expression.reason)
     for part in scan.unscanned:
         yield codes.UNSCANNED.at(f"{source}!{part.where}", reason=part.reason)

@@ -31,7 +31,7 @@ T = TypeVar("T")
 Tone = Literal["", "good", "warn", "bad", "dim"]
 Kind = Literal["text", "name", "number", "code"]
 
-SAFE_COVERS = "Safe covers the weights. The handler is code and always runs."
+SAFE_COVERS = "Safe covers the pickles. Programs and the handler are code, and run."
 _RISKS: dict[str, Tone] = {"safe": "good", "needs trust": "warn", "dangerous": "bad"}
 _SIGNS: dict[str, tuple[str, Tone]] = {"added": ("+", "good"), "removed": ("-", "bad")}
 _SEVERITIES = ("error", "warning", "note")
@@ -243,12 +243,10 @@ def _weights_table(weights: WeightsFacts) -> Table:
 
 def _pickles_table(scan: PickleScan) -> Table:
     seen = "none"
-    if scan.pickles or scan.unscanned or scan.expressions:
-        count = len(scan.expressions)
-        hostile = f", {pluralize(count, 'dangerous expression')}" if count else ""
+    if scan.pickles or scan.unscanned:
         unread = f", {len(scan.unscanned):,} not scanned" if scan.unscanned else ""
         rest = f"; {scan.unfetched:,} members of numbers and code, which torch never unpickles, not fetched"
-        seen = f"{scan.verdict}, {len(scan.pickles):,} read{hostile}{unread}{rest if scan.unfetched else ''}"
+        seen = f"{scan.verdict}, {len(scan.pickles):,} read{unread}{rest if scan.unfetched else ''}"
 
     def show_pickle(pickle: PickleFacts) -> Row:
         # its imports, otherwise why it is not safe

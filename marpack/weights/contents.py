@@ -47,8 +47,7 @@ _User = dict[str, object]  # "arg": one of a dozen kinds, by its name
 _AOT_LIBRARY = re.compile(r"(?:^|/)data/aotinductor/[^/]+/.+\.(?:so|pyd|dll|dylib)$")
 _STORAGES = {"data.pkl": "data/", "constants.pkl": "constants/", "traced_inputs.pkl": "traced_inputs/"}
 _EXPORTED = re.compile(r"(?:^|/)models/[^/]+\.json$")
-# torch looks members up without regard to case, under the folder of the first one.
-_EXPORT_MARK = re.compile(r"(?:[^/]*/archive_format|serialized_exported_program\.json)", re.IGNORECASE)
+_EXPORTED_NUMBERS = re.compile(r"data/(?:weights/weight|constants/tensor)_\d+")
 _CODE_LIMIT = 8 * 1024 * 1024  # bytes of one file of code
 _CODE_TOTAL = 64 * 1024 * 1024  # bytes of all of it
 # torch.jit.load looks members up without regard to case, under the folder of the first one.
@@ -133,11 +132,6 @@ class TorchZip:
         except NotZipError:
             return WeightsFormat.UNKNOWN
 
-    @property
-    def is_exported(self) -> bool:
-        """Return whether torch.export.load accepts it as a program, whatever else it is."""
-        return any(_EXPORT_MARK.fullmatch(entry.name) for entry in self.entries)
-
 
 def saved_kind(stream: Stream) -> WeightsFormat:
     """Return what torch.save wrote, by its pickle."""
@@ -154,6 +148,8 @@ def plain_members(file: TorchZip) -> frozenset[ZipEntry]:
             names.update(f"{folder}{key}" for key in file.pickle(pickle).storages)
     if file.kind is WeightsFormat.TORCHSCRIPT:
         names.update(name for name in file.members if name.startswith("code/"))
+    if file.kind is WeightsFormat.TORCH_EXPORT:
+        names.update(filter(_EXPORTED_NUMBERS.fullmatch, file.members))
     return frozenset(file.members[name] for name in names if name in file.members)
 
 

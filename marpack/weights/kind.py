@@ -39,6 +39,7 @@ _PYTHON_NAMES = re.compile(r"\.py[co]\Z", re.IGNORECASE)
 _AOTI = re.compile(r"(?:^|/)data/aotinductor/.", re.IGNORECASE)
 _GENERATED = re.compile(r"\.(?:py|c|cc|cpp|cxx|h|hpp|cu|cuh|s|ptx|ll|metal|spv)\Z", re.IGNORECASE)
 _PACKAGE = re.compile(r"(?:^|/)\.data/extern_modules\Z", re.IGNORECASE)
+_EXPORTED = re.compile(r"(?:^|/)(?:archive_format|serialized_exported_program\.json)\Z", re.IGNORECASE)
 FIRST_BYTES = frozenset(magic[:1] for magic in _NATIVE) | {b"M"}  # with which native code may begin
 
 
@@ -152,6 +153,7 @@ class ProgramKind(StrEnum):
     GENERATED = "generated code"
     AOTI_PACKAGE = "AOTInductor package"
     TORCH_PACKAGE = "torch.package"
+    TORCH_EXPORT = "torch.export program"  # loading it evaluates texts as code
 
 
 class Program(Struct, frozen=True):
@@ -186,4 +188,6 @@ def package_kind(entries: "tuple[ZipEntry, ...]") -> ProgramKind | None:
     names = [entry.name for entry in entries]
     if any(map(_PACKAGE.search, names)):  # PackageImporter reads it first; TorchScript also has `.data/version`
         return ProgramKind.TORCH_PACKAGE
-    return ProgramKind.AOTI_PACKAGE if any(map(_AOTI.search, names)) else None
+    if any(map(_AOTI.search, names)):
+        return ProgramKind.AOTI_PACKAGE
+    return ProgramKind.TORCH_EXPORT if any(map(_EXPORTED.search, names)) else None

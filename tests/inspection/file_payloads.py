@@ -4,7 +4,6 @@ import base64
 import bz2
 import gzip
 import io
-import json
 import lzma
 import pickle
 import struct
@@ -12,7 +11,7 @@ import tarfile
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import joblib
@@ -27,7 +26,6 @@ from inspection.loaders import (
     expanding,
     first_of,
     from_tar,
-    load_export,
     load_npz,
     load_numpy,
     load_numpy_then_pickle,
@@ -454,47 +452,3 @@ def zips() -> Found:
         "x/.data/version": b"6\n",
     }
     yield "torch.package, a module of its own", Payload(zipped(code), "model.pt", load_package)
-
-
-EXPORT = "archive/data/"
-
-
-PARTS = ("inputs", "outputs", "nodes"), ("tensor_values", "sym_int_values", "sym_bool_values")
-GRAPH = {name: kind() for kind, names in zip((list, dict), PARTS, strict=True) for name in names}
-SIGNATURE: dict[str, object] = {"input_specs": [], "output_specs": []}
-PROGRAM = {
-    "graph_module": {"graph": GRAPH, "signature": SIGNATURE, "module_call_graph": []},
-    "schema_version": {"major": 8, "minor": 0}, "opset_version": {}, "range_constraints": {},
-}  # fmt: skip
-EXPORTED = {
-    "archive/archive_format": b"pt2", "archive/archive_version": b"0",
-    "archive/models/model.json": json.dumps(PROGRAM).encode(),
-    "archive/data/weights/model_weights_config.json": b'{"config": {}}',
-    "archive/data/constants/model_constants_config.json": b'{"config": {}}',
-    "archive/data/sample_inputs/model.pt": b"", "archive/byteorder": b"little", "archive/.data/version": b"3\n",
-}  # fmt: skip
-
-
-def export_with(changed: Mapping[str, bytes]) -> bytes:
-    return zipped({**EXPORTED, **{EXPORT + name: content for name, content in changed.items()}})
-
-
-def constants(name: str, *, pickled: bool) -> bytes:
-    entry = {"path_name": name, "is_param": False, "use_pickle": pickled, "tensor_meta": None}
-    return json.dumps({"config": {"c": entry}}).encode()
-
-
-def exports() -> Found:
-    """torch.export's archives: weights and constants that say so are unpickled, whatever they import."""
-    weights, others = "weights/model_weights_config.json", "constants/model_constants_config.json"
-    pickled = json.dumps(
-        {"config": {"weight": json.loads(constants("weight_0", pickled=True))["config"]["c"]}}
-    ).encode()
-    for name, members in {
-        "a pickled weight": {weights: pickled, "weights/weight_0": EVIL},
-        "a pickled weight behind hex": {weights: pickled, "weights/weight_0": before(b"I0x1\n")},
-        "a pickled weight as a zip": {weights: pickled, "weights/weight_0": torched()},
-        "a pickled constant": {others: constants("tensor_0", pickled=True), "constants/tensor_0": EVIL},
-        "an opaque constant": {others: constants("opaque_obj_0", pickled=True), "constants/opaque_obj_0": EVIL},
-    }.items():
-        yield f"torch.export, {name}", Payload(partial(export_with, members), "model.pt2", load_export)

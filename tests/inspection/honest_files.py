@@ -430,9 +430,9 @@ def quantized() -> nn.Module:
         return torch.ao.quantization.quantize_dynamic(Net(), {nn.Linear}, dtype=torch.qint8)
 
 
-QUICK = (state_dicts, numpy_files, joblib_files, tokenizers, pictures, sounds, safetensors_files)
+QUICK = (state_dicts, numpy_files, tokenizers, pictures, sounds, safetensors_files)
 SLOW = (optimizers, weights_files)  # seconds, of imports most of all
-NEED_TRUST = (estimators,)
+NEED_TRUST = (estimators, joblib_files)
 
 
 def listed(*families: Callable[[], Files], may_need_trust: bool = False) -> dict[str, Honest]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from inspection.array_payloads import array_rows, joblib_arrays, z_files
 from inspection.call_payloads import CALLS
 from inspection.containers import zipped
-from inspection.file_payloads import exports, npy, numpys, tars, wrappings, zips
+from inspection.file_payloads import npy, numpys, tars, wrappings, zips
 from inspection.import_payloads import imported_names, legacy, polyglots, unusual_names
 from inspection.loaders import (
     HELD,
@@ -374,7 +374,7 @@ def distances() -> Found:
 
 
 FAMILIES = (
-    numbers, texts, machines, names, streams, nested, wrappings, tars, numpys, zips, exports, calls, distances,
+    numbers, texts, machines, names, streams, nested, wrappings, tars, numpys, zips, calls, distances,
     imported_names, unusual_names, polyglots, other_arguments, differences, helpers, joblib_arrays, z_files, array_rows,
     second_streams, places, programs, packages, disguises,
 )  # fmt: skip

@@ -14,7 +14,7 @@ from inspection.containers import zipped
 from inspection.file_payloads import torched
 from inspection.import_payloads import DAMAGE, HIDDEN
 from inspection.loaders import Found, Payload, load_export, load_package, load_torch, torch_bytes, unzipped
-from inspection.opcodes import CODE, EVIL, MKDIR, MODULE, push, ref
+from inspection.opcodes import CODE, EVIL, MODULE, push, ref
 
 SYMBOL = "Symbol('s77', positive=True, integer=True)"
 SIZE = {"as_expr": {"expr_str": SYMBOL, "hint": {"as_int": 6}}}
@@ -105,25 +105,6 @@ def run_module(path: Path) -> object:
 
 
 MAKE = "__import__('os').mkdir('canary')"
-EXPRESSIONS: dict[str, str] = {
-    "import": MAKE,
-    "within a Symbol": f"Symbol('s77', {MAKE})",
-    "within Max": f"Max(1, {MAKE} or 1)",
-    "behind a symbol": f"s77 + ({MAKE} or 1)",
-    "open": "open('canary', 'w')",
-    "exec": "exec(\"open('canary', 'w')\")",
-    "eval in hex": r"eval('\x6fpen(\x27canary\x27, \x27w\x27)')",
-    "a lambda": f"(lambda: {MAKE})()",
-    "a condition": f"s77 if {MAKE} else 1",
-    "subscripts": f"(1, {MAKE})[0]",
-    "an f-string": f"f'{{{MAKE}}}'".replace("'os'", '"os"').replace("'canary'", '"canary"'),
-    "a text for a number": "Integer(S(\"open('canary', 'w')\"))",
-    "sympify of a text": f'sympify("{MAKE}")',
-    "a function of a text": f'Max("{MAKE}", 1)',
-    "spaces": f"   Symbol('s77')  +  ({MAKE}  or  1)",
-    "two lines": f"(1 +\n({MAKE} or 1))",
-    "a comment": f"{MAKE} # Symbol('s77')",
-}
 
 
 def put(*path: str | int, value: object) -> Change:
@@ -142,45 +123,10 @@ def expression(text: str, hint: object = {"as_int": 6}) -> dict[str, object]:
     return {"as_expr": {"expr_str": text, "hint": hint}}
 
 
-GRAPH = ("graph_module", "graph")
-X_META, RELU_META = (*GRAPH, "tensor_values", "x"), (*GRAPH, "tensor_values", "relu")
+X_META = ("graph_module", "graph", "tensor_values", "x")
 MADE = expression(f"Symbol('s77', {MAKE})")
-PLACES: dict[str, Change] = {
-    "size of an input": put(*X_META, "sizes", 0, value=MADE),
-    "second size": put(*X_META, "sizes", 1, value=expression(MAKE, None)),
-    "stride": put(*X_META, "strides", 0, value=MADE),
-    "size of a result": put(*RELU_META, "sizes", 0, value=MADE),
-    "stride of a result": put(*RELU_META, "strides", 0, value=MADE),
-    "number": put(*GRAPH, "sym_int_values", "rows", value=MADE),
-    "number without a hint": put(*GRAPH, "sym_int_values", "rows", value=expression(MAKE, None)),
-}
-NAME = f"x={MAKE}"
-# The name is written twice, as a parameter and as a value: the second one ends a text that the first one begins.
-ARGUMENT = f'x={MAKE}):\n    """#'
-GUARD = f"{MAKE} is None"
-
-
-def renamed(program: dict[str, Any]) -> None:
-    """Change the input's name everywhere: it becomes a parameter in Python code, and this one has a default value."""
-    text = json.dumps(program).replace('"x"', json.dumps(NAME))
-    program.update(json.loads(text))
-
-
-OTHERS: dict[str, tuple[Change, Callable[[Path], object]]] = {
-    "an input's name": (renamed, load_export),
-    "a guard": (put("guards_code", value=[GUARD]), run_module),
-    "a guard that ends the call": (put("guards_code", value=[f"({MAKE}) is None, ''"]), run_module),
-    "an argument's name": (
-        put("graph_module", "module_call_graph", 0, "signature", "forward_arg_names", value=[ARGUMENT]), load_module,
-    ),
-}  # fmt: skip
-PICKLES: dict[str, bytes] = {
-    "a call": EVIL,
-    "an imported name": HIDDEN + b".",
-    "an imported name, damaged": HIDDEN + DAMAGE,
-    "a call, damaged": MKDIR + DAMAGE,
-    "a zip": torched(),
-}
+STRIDE = put(*X_META, "strides", 0, value=MADE)
+PICKLES: dict[str, bytes] = {"a call": EVIL, "an imported name, damaged": HIDDEN + DAMAGE, "a zip": torched()}
 
 
 def entry(path_name: str) -> bytes:
@@ -188,36 +134,30 @@ def entry(path_name: str) -> bytes:
     return json.dumps({"config": {"c": described}}).encode()
 
 
+def load_zipped(path: Path) -> object:
+    """Load a program from the member of a zip."""
+    return torch.export.load(io.BytesIO(unzipped(path.read_bytes())))
+
+
 def programs() -> Found:
-    """Programs of torch.export whose description or members run code."""
-    for name, text in EXPRESSIONS.items():
-        change = put(*X_META, "sizes", 0, value=expression(text))
-        yield f".pt2, expression: {name}", Payload(exported(change), "model.pt2", load_export)
-    for name, change in PLACES.items():
-        yield f".pt2, place: {name}", Payload(exported(change), "model.pt2", load_export)
-    escaped = json.dumps(changed(PLACES["stride"])).replace("__import__", r"\u005f_import__")
-    members = {"models/model.json": escaped.encode()}
-    yield ".pt2, escaped in JSON", Payload(exported(members=members), "model.pt2", load_export)
-    for name, (change, load) in OTHERS.items():
-        yield f".pt2, {name}", Payload(exported(change), "model.pt2", load)
+    """Programs of torch.export whose description or members run code: any that torch accepts is a program."""
+    yield ".pt2, a stride", Payload(exported(STRIDE), "model.pt2", load_export)
+    yield ".pt2, a guard", Payload(exported(put("guards_code", value=[f"{MAKE} is None"])), "model.pt2", run_module)
     for name, content in PICKLES.items():
-        for folder, member in (("weights", "weight_0"), ("constants", "tensor_0"), ("constants", "opaque_obj_0")):
-            if member.startswith("opaque") and name == "a zip":
-                continue
-            members = {f"data/{folder}/model_{folder}_config.json": entry(member), f"data/{folder}/{member}": content}
-            title = f".pt2, {member} pickled: {name}"
-            yield title, Payload(exported(members=members), "model.pt2", load_export)
-        members = {"data/weights/model.pt": content}
-        yield f".pt2, weights of old: {name}", Payload(exported(members=members), "model.pt2", load_export)
+        members = {"data/weights/model_weights_config.json": entry("weight_0"), "data/weights/weight_0": content}
+        yield f".pt2, weight_0 pickled: {name}", Payload(exported(members=members), "model.pt2", load_export)
         members = {"data/sample_inputs/model.pt": content}
         yield f".pt2, sample inputs: {name}", Payload(exported(members=members), "model.pt2", load_export)
-    second = {"models/other.json": json.dumps(changed(PLACES["stride"])).encode()}
-    rest = {f"data/{folder}/other_{folder}_config.json": NOTHING for folder in ("weights", "constants")}
-    second |= rest | {"data/sample_inputs/other.pt": SAMPLE}
+    second = {"models/other.json": json.dumps(changed(STRIDE)).encode()}
+    second |= {f"data/{kind}/other_{kind}_config.json": NOTHING for kind in ("weights", "constants")}
+    second |= {"data/sample_inputs/other.pt": SAMPLE}
     yield ".pt2, the second of two programs", Payload(exported(members=second), "model.pt2", load_export)
     for member in ("model.bin", "model.pt", "weights"):
-        yield f".pt2 as {member}", Payload(exported(PLACES["stride"]), member, load_export_file)
-    yield ".pt2 of torch 2.7", Payload(exported_before(PLACES["stride"]), "model.pt2", load_export)
+        yield f".pt2 as {member}", Payload(exported(STRIDE), member, load_export_file)
+    yield ".pt2 in a zip", Payload(zipped({"a/model.pt2": exported(STRIDE)}), "assets.zip", load_zipped)
+    capitals = exported(STRIDE).replace(b"m/archive_format", b"m/ARCHIVE_FORMAT")
+    yield ".pt2, its mark in capitals", Payload(capitals, "model.pt2", load_export)
+    yield ".pt2 of torch 2.7", Payload(exported_before(STRIDE), "model.pt2", load_export)
     old = exported_before(None, serialized_state_dict=HIDDEN + b".")
     yield ".pt2 of torch 2.7, state_dict pickled", Payload(old, "model.pt2", load_export)
 
@@ -253,7 +193,7 @@ def end_record(records: list[bytes], place: int) -> bytes:
 
 
 def disguises() -> Found:
-    """Files that look like TorchScript or like an honest program to one reader, and not to the one that loads them."""
+    """Files that look like TorchScript to one reader, and not to the one that loads them."""
     files = {"__torch__.py": MODULE}
     folder = {"__torch__/net.py": MODULE}
     script = {"m/constants.pkl": b").", "m/code/__torch__.py": b"class Net(Module):\n"}
@@ -265,20 +205,6 @@ def disguises() -> Found:
         for constants in ("CONSTANTS.PKL", "Constants.pkl", "./constants.pkl"):
             members = {**torched_members, f"m/{constants}": b")."}
             yield f"torch, {constants}: {name}", Payload(zipped(members), "model.pt", load_torch, beside)
-    honest = json.dumps(changed(None))
-    symbol = f'"expr_str": {json.dumps(SYMBOL)}'
-    twice = honest.replace(symbol, f'{symbol}, "expr_str": {json.dumps(MAKE)}')
-    members = {"models/model.json": twice.encode()}
-    yield ".pt2, an expression twice", Payload(exported(members=members), "model.pt2", load_export)
-    pickled = entry("weight_0").replace(b'"use_pickle": true', b'"use_pickle": false, "use_pickle": true')
-    members = {"data/weights/model_weights_config.json": pickled, "data/weights/weight_0": HIDDEN + b"."}
-    yield ".pt2, use_pickle twice", Payload(exported(members=members), "model.pt2", load_export)
-    for name in ("other.yaml", "otherXjson", "other.JSON", "sub/other.json"):
-        stem = name[: -len(".json")]
-        second = {f"models/{name}": json.dumps(changed(PLACES["stride"])).encode()}
-        second |= {f"data/{kind}/{stem}_{kind}_config.json": NOTHING for kind in ("weights", "constants")}
-        second |= {f"data/sample_inputs/{stem}.pt": SAMPLE}
-        yield f".pt2, a second program, models/{name}", Payload(exported(members=second), "model.pt2", load_export)
 
 
 def changed(change: Change | None) -> dict[str, Any]:

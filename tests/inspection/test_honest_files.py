@@ -11,6 +11,9 @@ from marpack.inspection.pickles import PickleScan, PickleVerdict
 Scan = Callable[..., PickleScan]
 
 
+RAW_ARRAY = "a raw array of joblib's follows"
+
+
 def find_alarms(files: dict[str, Honest], scan: Scan) -> dict[str, PickleScan]:
     """Return the scans of the files that are judged worse than they are."""
     found = {name: scan(honest.make(), honest.member) for name, honest in files.items()}
@@ -18,7 +21,8 @@ def find_alarms(files: dict[str, Honest], scan: Scan) -> dict[str, PickleScan]:
     return {
         name: each
         for name, each in found.items()
-        if each.unscanned or each.verdict not in allowed[files[name].may_need_trust]
+        if any(RAW_ARRAY not in part.reason for part in each.unscanned)
+        or each.verdict not in allowed[files[name].may_need_trust]
     }
 
 

@@ -1,9 +1,8 @@
-"""Programs are found wherever they are, and what torch.export.load runs is not called safe."""
+"""Programs are found wherever they are, torch.export's among them."""
 
 import bz2
 import gzip
 import io
-import json
 import pickle
 import zipfile
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from inspection.containers import tarred, written, zipped
 from inspection.test_remote import HANDLER
 from isal import isal_zlib
 from lazy import torch
-from weights.exports import changed, with_guard, with_node, write_small
+from weights.exports import changed, with_guard, write_small
 
 from marpack.archive.reader import open_archive
 from marpack.findings import Severity
@@ -112,26 +111,19 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_small(tmp_path_factory.mktemp("program") / "net.pt2")
 
 
-def test_an_honest_program_is_safe(program: Path, scan: Callable[..., Any]) -> None:
-    found = scan(program.read_bytes(), "net.pt2")
-    assert (found.verdict, found.expressions, found.unscanned) == (PickleVerdict.SAFE, (), ())
-    assert not programs(program.read_bytes())
-
-
 @pytest.mark.parametrize("wrap", [bytes, gzip.compress, in_tar, in_zip])
-def test_a_hostile_expression_is_dangerous_wherever_it_is(
+def test_an_exported_program_is_a_program_wherever_it_is(
     wrap: Callable[[bytes], bytes], program: Path, tmp_path: Path, scan: Callable[..., Any]
 ) -> None:
     evil = changed(program, tmp_path / "evil.pt2", with_guard("print()"))
-    found = scan(wrap(evil.read_bytes()))
-    assert found.verdict is PickleVerdict.DANGEROUS
-    assert found.expressions[0].where.endswith("models/model.json")
+    for content in (program.read_bytes(), evil.read_bytes()):
+        assert {part.kind for part in programs(wrap(content))} == {ProgramKind.TORCH_EXPORT}
+        assert (scan(wrap(content)).verdict, scan(wrap(content)).unscanned) == (PickleVerdict.SAFE, ())
 
 
-def test_an_unknown_operator_needs_trust(program: Path, tmp_path: Path, scan: Callable[..., Any]) -> None:
-    odd = changed(program, tmp_path / "odd.pt2", with_node(target="torch.ops.torchvision.nms.default"))
-    found = scan(odd.read_bytes())
-    assert (found.verdict, found.expressions) == (PickleVerdict.NEEDS_TRUST, ())
+@pytest.mark.parametrize("mark", ["net/archive_format", "net/ARCHIVE_FORMAT", "Serialized_exported_program.json"])
+def test_each_mark_that_torch_accepts_makes_a_program(mark: str) -> None:
+    assert [part.kind for part in programs(zipped({mark: b"pt2"}))] == [ProgramKind.TORCH_EXPORT]
 
 
 class Runs:
@@ -139,36 +131,10 @@ class Runs:
         return print, ("x",)
 
 
-@pytest.mark.parametrize(
-    ("folder", "name", "use_pickle"),
-    [("weights", "weight_0", True), ("constants", "tensor_0", True), ("constants", "opaque_obj_0", False)],
-)
-def test_what_torch_unpickles_is_read_as_a_pickle(
-    folder: str, name: str, use_pickle: bool, program: Path, tmp_path: Path, scan: Callable[..., Any]
-) -> None:
-    meta = {"path_name": name, "is_param": False, "use_pickle": use_pickle, "tensor_meta": None}
-    files = {
-        f"data/{folder}/model_{folder}_config.json": json.dumps({"config": {"w": meta}}).encode(),
-        f"data/{folder}/{name}": b"1" + pickle.dumps(Runs(), 0),  # its first byte says nothing
-    }
-    evil = changed(program, tmp_path / "evil.pt2", lambda _: None, **files)
+@pytest.mark.parametrize("name", ["weights/weight_0", "constants/opaque_obj_0", "sample_inputs/model.pt"])
+def test_a_pickle_in_a_program_is_judged(name: str, program: Path, tmp_path: Path, scan: Callable[..., Any]) -> None:
+    evil = changed(program, tmp_path / "evil.pt2", lambda _: None, **{f"data/{name}": pickle.dumps(Runs())})
     assert scan(evil.read_bytes()).verdict is not PickleVerdict.SAFE
-
-
-def test_a_remote_look_fetches_what_it_judges(program: Path, tmp_path: Path, serve: Any) -> None:
-    evil = changed(
-        program, tmp_path / "evil.pt2", with_guard("print()"), **{"data/constants/opaque_obj_0": b"cos\nx\n."}
-    )
-    packed(tmp_path / "net.mar", evil, HANDLER)
-    with open_archive(f"{serve.url}/net.mar") as archive:
-        remote = inspect(archive)
-    with open_archive(tmp_path / "net.mar") as archive:
-        local = inspect(archive)
-    assert remote.pickles.verdict is PickleVerdict.DANGEROUS
-    assert remote.pickles.expressions == local.pickles.expressions
-    assert [each.where for each in remote.pickles.pickles] == [each.where for each in local.pickles.pickles]
-    assert {"dangerous-expression", "dangerous-pickle"} <= {finding.code for finding in remote.findings}
-    assert remote.weights[0].inputs == local.weights[0].inputs != ()
 
 
 def test_numbers_stay_unfetched(tmp_path: Path, serve: Any) -> None:
@@ -194,6 +160,7 @@ def test_an_inspection_names_them_in_one_finding(tmp_path: Path, program: Path) 
     with open_archive(packed(tmp_path / "net.mar", program, HANDLER, *members)) as archive:
         found, quick = inspect(archive), list(find_programs(archive))
     names = {Program("notes.txt", ProgramKind.NATIVE), Program("wheel.zip!a.so", ProgramKind.NATIVE)}
+    names.add(Program("net.pt2", ProgramKind.TORCH_EXPORT))
     assert set(found.programs) == set(quick) == names
     (finding,) = (each for each in found.findings if each.code == "program")
     assert finding.severity is Severity.NOTE

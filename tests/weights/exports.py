@@ -71,24 +71,6 @@ def members_of(path: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def description_of(path: Path) -> dict[str, Any]:
-    """Return the JSON of a program."""
-    found: dict[str, Any] = json.loads(next(data for name, data in members_of(path).items() if "/models/" in name))
-    return found
-
-
-def texts_of(value: object, key: str) -> set[str]:
-    """Return every text under a key, at any depth."""
-    if isinstance(value, list):
-        return {text for item in value for text in texts_of(item, key)}
-    if not isinstance(value, dict):
-        return set()
-    own = value.get(key, [])
-    own = [own] if isinstance(own, str) else own
-    here = {text for text in own if isinstance(text, str)} if isinstance(own, list) else set()
-    return here | {text for item in value.values() for text in texts_of(item, key)}
-
-
 def changed(source: Path, target: Path, change: Change, **files: bytes) -> Path:
     """Write a program again with another description; `files` are further members by their paths in it."""
     members = members_of(source)
@@ -106,27 +88,6 @@ def changed(source: Path, target: Path, change: Change, **files: bytes) -> Path:
     return target
 
 
-def with_size(text: str) -> Change:
-    """Return a change that puts a text in the place of the first symbolic size."""
-
-    def change(program: dict[str, Any]) -> None:
-        values = program["graph_module"]["graph"]["tensor_values"].values()
-        size = next(size for meta in values for size in meta["sizes"] if "as_expr" in size)
-        size["as_expr"]["expr_str"] = text
-
-    return change
-
-
 def with_guard(text: str) -> Change:
     """Return a change that adds a guard."""
     return lambda program: program["guards_code"].append(text)
-
-
-def with_signature(**fields: object) -> Change:
-    """Return a change of the signature of the whole program."""
-    return lambda program: program["graph_module"]["module_call_graph"][0]["signature"].update(fields)
-
-
-def with_node(**fields: object) -> Change:
-    """Return a change of the last node of the graph."""
-    return lambda program: program["graph_module"]["graph"]["nodes"][-1].update(fields)
