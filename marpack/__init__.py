@@ -17,8 +17,6 @@ if TYPE_CHECKING:
         inspect,
         open,  # noqa: A004 - `marpack.open` reads best
         plan_build,
-        pull,
-        push,
         run,
         sign,
         unpack,
@@ -45,8 +43,6 @@ __all__ = [
     "load",
     "open",
     "plan_build",
-    "pull",
-    "push",
     "run",
     "sign",
     "unpack",
