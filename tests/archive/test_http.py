@@ -5,12 +5,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
 
 import pytest
+from archive.site import Site, respond
 from refusals import has_code
 
 from marpack.archive import http
@@ -25,55 +25,6 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
-
-
-class Site:
-    """A server that keeps connections, and the requests that it got."""
-
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self.requests: list[tuple[str, dict[str, str]]] = []  # target, headers
-        self.connections = 0
-        self.closing = False  # close each connection after its response, without saying so
-        self.headers: dict[str, str] = {}
-        self.status = 200
-        site = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def setup(self) -> None:
-                super().setup()
-                site.connections += 1
-
-            def do_GET(self) -> None:
-                site.requests.append((self.path, dict(self.headers.items())))
-                self.send_response(200 if self.path == "/here" else site.status)
-                for name, value in {"Content-Length": "5", **site.headers}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(b"hello")
-                self.close_connection = site.closing
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        if tls is not None:
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self.host = f"127.0.0.1:{self._server.server_port}"
-        self.url = f"{'https' if tls else 'http'}://{self.host}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
 
 @pytest.fixture
@@ -103,12 +54,12 @@ def test_a_connection_is_kept(site: Site, client: HttpClient):
 
 
 def test_a_kept_connection_that_the_server_has_closed_is_replaced(site: Site, client: HttpClient):
-    site.closing = True
+    site.default = respond(Content_Length=5)
     assert [got(client, site.url) for _ in range(5)] == [b"hello"] * 5
 
 
 def test_compressed_bytes_stay_compressed_and_the_path_is_quoted(site: Site, client: HttpClient):
-    site.headers = {"Content-Encoding": "gzip"}
+    site.default = respond(Content_Encoding="gzip")
     assert got(client, f"{site.url}/a b/%20ü?q=ä&x=%2F#part") == b"hello"
     assert site.requests[0][0] == "/a%20b/%20%C3%BC?q=%C3%A4&x=%2F"
 
@@ -124,7 +75,7 @@ REDIRECTS = [
     ("https://a.example/x", "data:,secret", "insecure-redirect"),
     ("https://a.example/x", "file:///etc/secret", "insecure-redirect"),
     ("https://a.example/x", "https://me:secret@a.example/x", "insecure-redirect"),
-    ("https://a.example/x", "https://[secret/", "invalid-address"),
+    ("https://a.example/x", "https://[bad/", "invalid-address"),
 ]
 
 
@@ -135,7 +86,7 @@ def test_a_redirect_never_leads_to_a_weaker_place(source: str, target: str, code
         return
     with pytest.raises(HttpError, check=has_code(code)) as caught:
         check_redirect(source, target, 302)
-    assert code == "invalid-address" or "secret" not in str(caught.value)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -143,10 +94,10 @@ def test_a_redirect_keeps_the_login_at_the_same_port_and_loses_it_for_good_elsew
     status: int, site: Site, client: HttpClient
 ):
     with Site() as other:
-        site.status, site.headers = status, {"Location": "/here"}
+        site.answers["/x"] = respond(status, Location="/here")
         assert got(client, f"{site.url}/x", "Basic abc") == b"hello"
-        site.headers = {"Location": f"{other.url}/there"}
-        other.status, other.headers = status, {"Location": f"{site.url}/here"}
+        site.answers["/x"] = respond(status, Location=f"{other.url}/there")
+        other.default = respond(status, Location=f"{site.url}/here")
         assert got(client, f"{site.url}/x", "Basic abc") == b"hello"
         sent = [(path, headers.get("Authorization")) for path, headers in site.requests]
         assert sent == [("/x", "Basic abc"), ("/here", "Basic abc"), ("/x", "Basic abc"), ("/here", None)]
@@ -200,7 +151,7 @@ class Moved(NamedTuple):
 
 
 def test_redirects_end(site: Site, client: HttpClient):
-    site.status, site.headers = 302, {"Location": "/again"}
+    site.default = respond(302, Location="/again")
     with pytest.raises(HttpError, check=has_code("too-many-redirects", "302", "5 times")):
         got(client, site.url)
     assert len(site.requests) == 6

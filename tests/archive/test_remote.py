@@ -1,18 +1,16 @@
 import base64
 import importlib.util
 import re
-import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import fsspec
 import pytest
+from archive.site import Answer, Site, respond
 from fsspec.implementations.memory import MemoryFileSystem
 from refusals import has_code
 
@@ -35,71 +33,34 @@ from marpack.runner.inputs import RequestDefaults, check_sources, file_inputs
 DATA = bytes(range(256)) * 400
 
 
-def part(start: int, stop: int, size: int = len(DATA), **headers: str) -> tuple[int, dict[str, Any], bytes]:
-    return 206, {"Content-Range": f"bytes {start}-{stop - 1}/{size}", **headers}, DATA[start:stop]
+def part(start: int, stop: int, size: int = len(DATA), **headers: str) -> Answer:
+    return respond(206, DATA[start:stop], Content_Range=f"bytes {start}-{stop - 1}/{size}", **headers)
 
 
-def beginning(wanted: str) -> tuple[int, dict[str, Any], bytes]:
-    """Give the end, and of everything else the beginning."""
-    return part(len(DATA) - 100, len(DATA)) if wanted.startswith("-") else part(0, 50)
-
-
-# What is answered to a request for a range, by address: status, headers, body.
-RANGES = {
-    "/beginning": beginning,
-    "/nowhere": lambda _: (206, {}, DATA[:10]),
-    "/whole": lambda _: (200, {}, DATA),
-    "/large": lambda _: (200, {"Content-Length": (32 << 20) + 1}, b""),
-    "/endless": lambda _: (206, {"Content-Range": "bytes 0-99/100", "Content-Length": 1 << 40}, DATA[:101]),
-    "/exact": lambda _: part(len(DATA) - 100, len(DATA)),
-    "/torn": lambda _: (200, {"Content-Length": 32 << 20}, b""),
-    "/etag": lambda _: part(0, 10, 10, ETag="1"),
-    "/date": lambda _: part(0, 10, 10, **{"Last-Modified": "1"}),
-}
-
-
-class Answers(BaseHTTPRequestHandler):
-    asked: ClassVar[list[tuple[str, str | None]]] = []  # path and credentials
-
-    def do_GET(self) -> None:
-        self.asked.append((self.path, self.headers.get("Authorization")))
-        if self.path == "/moved.png":
-            self.send_response(302)
-            self.send_header("Location", "/a.png")
-            self.end_headers()
-            return
-        if self.path.startswith("/gone.png"):
-            self.send_error(404)
-            return
-        if self.path in RANGES:
-            status, headers, body = RANGES[self.path](self.headers["Range"].removeprefix("bytes="))
-            self.send_response(status)
-            for name, value in {"Content-Length": len(body), **headers}.items():
-                self.send_header(name, str(value))
-            self.end_headers()
-            with suppress(BrokenPipeError):
-                self.wfile.write(body)
-            return
-        self.send_response(200)
-        self.send_header("Content-Length", "999" if self.path == "/torn.png" else "5")
-        self.end_headers()
-        self.wfile.write(b"hello")
-
-    def log_message(self, *_: object) -> None:
-        pass
+END = part(len(DATA) - 100, len(DATA))
 
 
 @pytest.fixture
-def site() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Answers) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+def site() -> Iterator[Site]:
+    with Site() as site:
+        site.answers = {
+            "/moved.png": respond(302, Location="/a.png"),
+            "/gone.png": respond(404),
+            "/torn.png": respond(Content_Length=999),
+            "/beginning": lambda asked: (END if "=-" in asked.headers["Range"] else part(0, 50))(asked),
+            "/nowhere": respond(206, DATA[:10]),
+            "/whole": respond(200, DATA),
+            "/large": respond(200, b"", Content_Length=(32 << 20) + 1),
+            "/endless": respond(206, DATA[:101], Content_Range="bytes 0-99/100", Content_Length=1 << 40),
+            "/exact": END,
+            "/torn": respond(200, b"", Content_Length=32 << 20),
+            "/etag": part(0, 10, 10, ETag="1"),
+            "/date": part(0, 10, 10, Last_Modified="1"),
+        }
+        yield site
 
 
-def test_inputs_are_fetched_over_http(site: str):
+def test_inputs_are_fetched_over_http(site: Site):
     there, gone, torn = file_inputs(
         [f"{site}/a.png?size=2.5", f"{site}/gone.png?key=secret", f"{site}/torn.png"], RequestDefaults()
     )
@@ -112,11 +73,11 @@ def test_inputs_are_fetched_over_http(site: str):
     assert gone.why.kind == torn.why.kind == "unreadable-input"
 
 
-def test_a_redirect_on_the_same_server_keeps_the_login(site: str):
-    Answers.asked.clear()
-    assert fetch(f"{site.replace('//', '//user:se%40cret@')}/moved.png") == b"hello"
+def test_a_redirect_on_the_same_server_keeps_the_login(site: Site):
+    assert fetch(f"{site.url.replace('//', '//user:se%40cret@')}/moved.png") == b"hello"
     login = f"Basic {base64.b64encode(b'user:se@cret').decode()}"
-    assert Answers.asked == [("/moved.png", login), ("/a.png", login)]
+    asked = [(path, headers["Authorization"]) for path, headers in site.requests]
+    assert asked == [("/moved.png", login), ("/a.png", login)]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +94,7 @@ def test_an_input_that_cannot_be_fetched_is_told_without_secrets(address: str, c
     assert "secret" not in str(caught.value)
 
 
-def test_an_input_has_a_largest_size_and_may_be_of_fsspec(site: str):
+def test_an_input_has_a_largest_size_and_may_be_of_fsspec(site: Site):
     with fsspec.open("memory://inputs/five.txt", "wb") as file:
         file.write(b"hello")
     for address in (f"{site}/a.png", "memory://inputs/five.txt"):
@@ -247,14 +208,14 @@ def test_archives_that_only_the_query_tells_apart_are_not_mixed_up(
             assert (archive.materialize() / "handler.py").read_text() == f"x = {number}\n"
 
 
-def test_a_server_that_sends_another_part_is_told(site: str):
+def test_a_server_that_sends_another_part_is_told(site: Site):
     file = open_remote(f"{site}/beginning")
     for offset, count in ((10, 5), (0, 600)):
         with pytest.raises(DamagedArchiveError, check=has_code("wrong-range")):
             file.read_at(offset, count)
 
 
-def test_of_a_server_that_sends_more_than_it_was_asked_for_no_more_is_read(site: str):
+def test_of_a_server_that_sends_more_than_it_was_asked_for_no_more_is_read(site: Site):
     with pytest.raises(DamagedArchiveError, check=has_code("wrong-range")):
         HttpFetch(f"{site}/endless").last(100)
     assert HttpFetch(f"{site}/exact").last(100).data == DATA[-100:]
@@ -263,17 +224,17 @@ def test_of_a_server_that_sends_more_than_it_was_asked_for_no_more_is_read(site:
 
 
 def test_all_requests_together_have_one_time_which_stands_still_between_them(
-    site: str, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ):
     now = 0.0
 
-    def slow(_: str) -> tuple[int, dict[str, Any], bytes]:
+    def slow(asked: Any) -> None:
         nonlocal now
         now += 50
-        return part(0, 10, 10)
+        part(0, 10, 10)(asked)
 
     monkeypatch.setattr("marpack.archive.http.time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setitem(RANGES, "/slow", slow)
+    site.default = slow
     fetch = HttpFetch(f"{site}/slow", 120)
     for _ in range(2):
         fetch.last(10)
@@ -282,7 +243,7 @@ def test_all_requests_together_have_one_time_which_stands_still_between_them(
         deque(iter(partial(fetch.last, 10), None), maxlen=0)  # requests without an end
 
 
-def test_a_server_that_knows_no_ranges_sends_all_of_it_if_that_is_not_too_much(site: str):
+def test_a_server_that_knows_no_ranges_sends_all_of_it_if_that_is_not_too_much(site: Site):
     assert open_remote(f"{site}/whole").read_at(7, 50) == DATA[7:57]
     with pytest.raises(NotAnArchiveError, check=has_code("no-ranges", "Download")):
         open_remote(f"{site}/large")
@@ -292,10 +253,9 @@ def test_a_server_that_knows_no_ranges_sends_all_of_it_if_that_is_not_too_much(s
         open_remote(f"{site}/nowhere")
 
 
-def test_versions_are_told_by_tag_or_date(site: str, monkeypatch: pytest.MonkeyPatch):
+def test_versions_are_told_by_tag_or_date(site: Site):
     first = open_remote(f"{site}/etag").identity, open_remote(f"{site}/date").identity
-    monkeypatch.setitem(RANGES, "/etag", lambda _: part(0, 10, 10, ETag="2"))
-    monkeypatch.setitem(RANGES, "/date", lambda _: part(0, 10, 10, **{"Last-Modified": "2"}))
+    site.answers |= {"/etag": part(0, 10, 10, ETag="2"), "/date": part(0, 10, 10, Last_Modified="2")}
     assert not {open_remote(f"{site}/etag").identity, open_remote(f"{site}/date").identity} & set(first)
 
 

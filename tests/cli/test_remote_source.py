@@ -1,16 +1,14 @@
 """SOURCE at an address: looked at as it lies, run only by its digest or on its user's word."""
 
-import functools
 import hashlib
 import json
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import fsspec
 import pytest
+from archive.site import Site, respond
 from cli import running
 
 import marpack as api
@@ -30,25 +28,13 @@ def sha256(mar: Path) -> str:
     return hashlib.sha256(mar.read_bytes()).hexdigest()
 
 
-class Server(ThreadingHTTPServer):
-    def handle_error(self, *_: object) -> None:
-        pass  # the other side has had enough
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def site(mar: Path) -> Iterator[str]:
-    make = functools.partial(Quiet, directory=str(mar.parent))
-    with Server(("127.0.0.1", 0), make) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with Site() as site:
+        site.default = respond(404)
+        site.answers["/loud.mar"] = respond(body=mar.read_bytes())
+        site.answers |= {"/text.mar": respond(body=b"no archive"), "/": respond(body=b"<html>")}
+        yield site.url
 
 
 def kept() -> list[str]:
@@ -127,7 +113,6 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_said_and_nothing_is_kept(name: str, marpack: Marpack, site: str, mar: Path):
     words, expected, message = WRONG[name]
-    mar.with_name("text.mar").write_text("no archive")
     Path("x.json").write_text("{}")
     code, out, err = marpack(*(word.replace("SITE", site) for word in words))
     assert code == expected, err
