@@ -210,13 +210,6 @@ class OutputError(MarpackError):
     fix = "Check the disk space and the permissions, or name another file or folder."
 
 
-class RegistryError(MarpackError):
-    """A registry could not be reached, ended the connection, or denied access."""
-
-    code = "registry"
-    fix = "Check the address and the login (docker login HOST), and try again."
-
-
 class TableError(MarpackError):
     """A table could not be read to its end (truncated, changed, missing)."""
 

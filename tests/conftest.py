@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["independent", "left_out", "registries", "render.browser"]
+pytest_plugins = ["independent", "left_out", "render.browser"]
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of commands would each compile marpack anew
 
 MakeMar = Callable[..., Path]

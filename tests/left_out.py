@@ -15,7 +15,6 @@ _PEER = "Java" if shutil.which("java") is None else "TorchServe 0.12 in MARPACK_
 _TOOLS = (
     (r"TorchServe|MARPACK_PEER|Java", _PEER, "comparisons with a real TorchServe"),
     (r"Chromium", "Chromium", "tests of pages in a browser"),
-    (r"docker-registry", "docker-registry", "tests with a real registry"),
     (r"notebook", "Jupyter kernel", "runs of the notebook"),
     (r"MARPACK_KSERVE", "KServe in MARPACK_KSERVE", "tests with KServe's client"),
     (r"C\+\+ compiler", "C++ compiler", "tests of AOTInductor"),

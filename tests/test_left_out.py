@@ -45,7 +45,6 @@ def test_a_run_ends_with_the_tools_that_were_missing(tmp_path: Path, further: tu
     ("reason", "tool"),
     [
         ("no real TorchServe to compare with: there is no java on PATH", ("Java", "TorchServe")),
-        ("no docker-registry here: nothing is pushed to a real one", ("docker-registry",)),
         ("could not import 'transformers': No module named 'transformers'", ("transformers",)),
         ("explanations need marpack[explain]", ("marpack[explain]",)),
     ],

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from marpack.archive.oci import PullReport, PushReport
 from marpack.archive.reader import Unpacked
 from marpack.exporting.export import Exported
 from marpack.gate.compare import Comparison
@@ -34,8 +33,6 @@ REPORTS: dict[str, tuple[type, ...]] = {
     "init": (InitReport, Failure),
     "inspect": (Inspection, Failure),
     "migrate": (Migration, Failure),
-    "pull": (PullReport, Failure),
-    "push": (PushReport, Failure),
     "run": (RunReport, Failure),
     "run-jsonl": (Result, Failure),  # of each line
     "run-repeat": (BenchmarkReport, Failure),

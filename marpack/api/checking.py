@@ -106,7 +106,7 @@ def check(
 ) -> GateReport:
     """Return the verdict on an archive; its problems are in the report.
 
-    Raises UsageError, ProjectError, ArchiveError and RegistryError for the source and the options.
+    Raises UsageError, ProjectError and ArchiveError for the source and the options.
     """
     check_combinations(options)
     notes = notes or CheckNotes()

@@ -15,8 +15,6 @@ from marpack.api.options import (
     ExportOptions,
     InitOptions,
     InspectOptions,
-    PullOptions,
-    PushOptions,
     SignOptions,
     UnpackOptions,
     VerifyOptions,
@@ -157,26 +155,6 @@ def verify(options: VerifyOptions) -> results.Verification:
     that do not exist or options that do not go together; MissingExtraError without the extra `sign`.
     """
     return results.Verification.of(operations.verify(options, no_progress))
-
-
-@operation(PushOptions)
-def push(options: PushOptions) -> results.PushReport:
-    """Send an archive to an OCI registry, with the signature, attestation and SBOM beside it.
-
-    Raises UsageError for the file, the address or a file to attach, ArchiveError for a file that is not an archive,
-    RegistryError for a registry that cannot be reached, refuses, or ends the connection.
-    """
-    return results.PushReport.of(operations.push(options, no_progress))
-
-
-@operation(PullOptions)
-def pull(options: PullOptions) -> results.PullReport:
-    """Fetch an archive from an OCI registry with its signatures, attestations and SBOMs, and verify every digest.
-
-    Raises UsageError for the address, ArchiveError for a file that is not an archive or has another digest,
-    RegistryError as `push` does, OutputExistsError and OutputError if the files cannot be written.
-    """
-    return results.PullReport.of(operations.pull(options, no_progress))
 
 
 @operation(DoctorOptions)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from marpack.archive.protocol import Limits, is_in_registry, no_progress, total_size
+from marpack.archive.protocol import Limits, no_progress, total_size
 from marpack.errors import UsageError, shortened
 
 if TYPE_CHECKING:
@@ -24,13 +24,10 @@ if TYPE_CHECKING:
         InitOptions,
         InspectOptions,
         LimitOptions,
-        PullOptions,
-        PushOptions,
         SignOptions,
         UnpackOptions,
         VerifyOptions,
     )
-    from marpack.archive import oci
     from marpack.archive.cache import Cache
     from marpack.archive.protocol import Archive, Bar
     from marpack.archive.reader import Unpacked
@@ -94,13 +91,13 @@ def archive_of(source: Name | None, bar: Bar, *, allow_outside: bool = False) ->
     return resolve(source, bar=bar, cache=cache_of(bar), allow_outside=allow_outside).path
 
 
-def _open(source: Name | None, options: LimitOptions, bar: Bar, *, whole: bool) -> Archive:
-    """Open the archive of a SOURCE; `whole` downloads an archive in a registry to check every byte."""
+def _open(source: Name | None, options: LimitOptions, bar: Bar) -> Archive:
+    """Open the archive of a SOURCE."""
     from marpack.archive.reader import open_archive
 
     path = archive_of(source, bar, allow_outside=options.allow_outside)
     limits = limits_of(max_members=options.max_members, max_size=options.max_size, max_ratio=options.max_ratio)
-    return open_archive(path, limits=limits, cache=cache_of(bar), whole=whole, bar=bar)
+    return open_archive(path, limits=limits, cache=cache_of(bar), bar=bar)
 
 
 def inspect(options: InspectOptions, bar: Bar, *, parse_config: bool) -> Inspection:
@@ -111,7 +108,7 @@ def inspect(options: InspectOptions, bar: Bar, *, parse_config: bool) -> Inspect
 
     sbom = text_of(options.sbom)
     expect_writable(sbom, option="--sbom")
-    with _open(options.source, options, bar, whole=options.verify or sbom is not None) as archive:
+    with _open(options.source, options, bar) as archive:
         # An SBOM states hashes, which are computed if the archive is on this machine.
         verify = options.verify or (sbom is not None and not is_remote(archive))
         with bar("verifying", total_size(archive) if verify else 0) as progress:
@@ -157,8 +154,8 @@ def diff(options: DiffOptions, bar: Bar) -> Diff:
     from marpack.inspection import diff as differences
 
     with (
-        _open(options.before, options, bar, whole=options.verify) as old,
-        _open(options.after, options, bar, whole=options.verify) as new,
+        _open(options.before, options, bar) as old,
+        _open(options.after, options, bar) as new,
         bar("comparing", total_size(old) + total_size(new) if options.verify else 0) as progress,
     ):
         found = differences.diff(old, new, verify=options.verify, progress=progress)
@@ -171,8 +168,6 @@ def unpack(options: UnpackOptions, bar: Bar) -> Unpacked:
 
     source = os.fspath(options.source)
     name = (source.partition("#")[0] if "://" in source else source).partition("?")[0].rstrip("/").rpartition("/")[2]
-    if is_in_registry(source):  # not every file system takes a tag in a name
-        name = name.partition("@")[0].partition(":")[0]
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
     if options.directory is None and name in ("", ".", ".."):
@@ -181,7 +176,7 @@ def unpack(options: UnpackOptions, bar: Bar) -> Unpacked:
     if "://" not in source and not os.path.lexists(source):
         hint = "Name a .mar, a .tar.gz or a model folder."
         raise UsageError("this file or folder does not exist", where=source, hint=hint, code="source-not-found")
-    with _open(source, options, bar, whole=True) as archive:
+    with _open(source, options, bar) as archive:
         report = reader.unpack(
             archive, Path(options.directory or name), only=tuple(options.only), replace=options.force, bar=bar
         )
@@ -226,31 +221,6 @@ def export(options: ExportOptions, bar: Bar) -> Exported:
     shown, made = str(found.project.folder / found.path.name), str(found.path)
     findings = (replace(each, where=shown) if each.where == made else each for each in exported.findings)
     return replace(exported, archive=shown, findings=tuple(findings))
-
-
-def push(options: PushOptions, bar: Bar) -> oci.PushReport:
-    """Send an archive to a registry. Both sides are examined before anything is sent."""
-    from marpack.archive.addresses import Reference
-    from marpack.archive.oci import transfer
-    from marpack.archive.oci.session import RegistrySession
-
-    with RegistrySession(Reference.parse(options.reference), plain_http=options.plain_http) as session:
-        transfer.check_tag(session.reference)
-        attach = tuple(map(Path, options.attach))
-        plan = transfer.plan_push(Path(options.source), attach, beside=not options.no_attach, bar=bar)
-        return transfer.push(session, plan, bar=bar)
-
-
-def pull(options: PullOptions, bar: Bar) -> oci.PullReport:
-    """Fetch an archive from a registry."""
-    from marpack.archive.addresses import Reference
-    from marpack.archive.oci import transfer
-    from marpack.archive.oci.session import RegistrySession
-
-    output, attached = text_of(options.output), not options.no_attached
-    maximum = limits_of(max_size=options.max_size).total
-    with RegistrySession(Reference.parse(options.reference), plain_http=options.plain_http) as session:
-        return transfer.pull(session, output, replace=options.force, attached=attached, maximum=maximum, bar=bar)
 
 
 # --- Build archives -----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from marpack.weights.hugging_face import Task
 
 Above0 = Annotated[int, Meta(ge=1)]
 Platform = Literal["docker", "kserve", "sagemaker", "ray-serve"]
-SOURCE = "A .mar, .tar.gz, model folder, project or address (https, s3, oci)."
+SOURCE = "A .mar, .tar.gz, model folder, project or address (https, s3)."
 OptionalSource = Annotated[Name | None, Option(SOURCE, complete="sources", default="the project in this folder")]
 MaxMembers = Annotated[Above0 | None, Option("Maximum number of members in an archive.", default="65536")]
 MaxSize = Annotated[Above0 | None, Option("Maximum unpacked size of an archive.", parse="size", default="256G")]
@@ -20,7 +20,6 @@ MaxRatio = Annotated[Above0 | None, Option("Maximum compression ratio.", default
 MaxOpcodes = Annotated[Above0 | None, Option("Maximum number of pickle opcodes to read.", default="2500000")]
 _Handler = Annotated[str | None, Option("Built-in handler, file.py or file.py:function.", metavar="NAME|FILE")]
 _ModelFile = Annotated[Name | None, Option("Python file with the model's class, for a state_dict.")]
-_PlainHttp = Annotated[bool, Option("Use HTTP without TLS. Registries on this machine need no option.")]
 
 
 class OutsideOption(Struct, frozen=True, kw_only=True):
@@ -173,7 +172,7 @@ class DiffOptions(_DiffArguments, frozen=True, kw_only=True):
 
 
 class _UnpackArguments(LimitOptions, frozen=True):
-    source: Annotated[Name, Option("A .mar, .tar.gz, model folder or address (https, s3, oci).", complete="sources")]
+    source: Annotated[Name, Option("A .mar, .tar.gz, model folder or address (https, s3).", complete="sources")]
     directory: Annotated[
         Name | None,
         Option(
@@ -268,37 +267,3 @@ class VerifyOptions(_ArchiveArgument, frozen=True, kw_only=True):
         ),
     ] = None
     allow_unsigned: Annotated[bool, Option("Accept an unsigned attestation.")] = False
-
-
-class _PushArguments(Struct, frozen=True):
-    source: Annotated[Name, Option("A .mar or .tar.gz file.", metavar="FILE", complete="sources")]
-    reference: Annotated[str, Option("Address in the registry.", metavar="oci://HOST/REPOSITORY:TAG")]
-
-
-class PushOptions(_PushArguments, frozen=True, kw_only=True):
-    """The options of `marpack push`."""
-
-    attach: Annotated[
-        Sequence[Name], Option("Signature, attestation or SBOM to attach.", metavar="FILE", complete="sources")
-    ] = ()
-    no_attach: Annotated[bool, Option("Do not attach FILE.sig, FILE.intoto.json and FILE.cdx.json.")] = False
-    plain_http: _PlainHttp = False
-
-
-class _PullArguments(Struct, frozen=True):
-    reference: Annotated[
-        str, Option("Address in the registry; @sha256:… names one manifest.", metavar="oci://HOST/REPOSITORY:TAG")
-    ]
-
-
-class PullOptions(_PullArguments, frozen=True, kw_only=True):
-    """The options of `marpack pull`."""
-
-    output: Annotated[
-        Name | None,
-        Option("File or folder to write to.", ("-o", "--output"), "FILE|DIR", default="the archive's name"),
-    ] = None
-    force: Annotated[bool, Option("Replace existing files.")] = False
-    no_attached: Annotated[bool, Option("Do not fetch signatures, attestations and SBOMs.")] = False
-    plain_http: _PlainHttp = False
-    max_size: Annotated[Above0 | None, Option("Maximum size of the archive.", parse="size", default="256G")] = None

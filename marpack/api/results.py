@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from rich.filesize import decimal
 
 from marpack import trust
-from marpack.archive import oci, reader
+from marpack.archive import reader
 from marpack.errors import pluralize, printable, shortened
 from marpack.exporting import export
 from marpack.gate import verdicts
@@ -75,14 +75,6 @@ class Unpacked(Shown, reader.Unpacked, frozen=True, kw_only=True):
 
 class Exported(Shown, export.Exported, frozen=True, kw_only=True):
     """The result of `export`, with the fields of `marpack export --json`."""
-
-
-class PushReport(Shown, oci.PushReport, frozen=True, kw_only=True):
-    """The result of `push`, with the fields of `marpack push --json`."""
-
-
-class PullReport(Shown, oci.PullReport, frozen=True, kw_only=True):
-    """The result of `pull`, with the fields of `marpack pull --json`."""
 
 
 class GateReport(Shown, verdicts.GateReport, frozen=True, kw_only=True):
@@ -151,8 +143,6 @@ _SUMMARIES: dict[type, Callable[[Any], tuple[str, ...]]] = {  # Any: a result of
     Diff: _summarize_diff,
     Unpacked: lambda it: (_quote(it.folder), pluralize(len(it.files), "file"), decimal(it.bytes)),
     Exported: lambda it: (_quote(it.folder), pluralize(len(it.files), "file"), pluralize(len(it.findings), "finding")),
-    PushReport: lambda it: (_quote(it.reference), decimal(it.size), f"{len(it.attached)} attached"),
-    PullReport: lambda it: (_quote(it.file), decimal(it.size), f"{len(it.attached)} attached"),
     GateReport: lambda it: (
         _quote(it.archive),
         shortened(printable(check.describe_verdict(it)), 2 * _SHOWN),

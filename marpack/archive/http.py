@@ -6,48 +6,38 @@ from the environment, as other HTTP clients take them. Nothing is decompressed, 
 
 import base64
 import http.client
-import io
 import ipaddress
 import os
 import re
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
 import urllib3
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, ProxyManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import (
-    ConnectTimeoutError,
-    HTTPError,
-    NewConnectionError,
-    ProtocolError,
-    ProxyError,
-    ReadTimeoutError,
-    SSLError,
-)
+from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError, ProxyError, ReadTimeoutError, SSLError
+from urllib3.util import parse_url
 
 from marpack.archive.addresses import is_exposed, is_http, public_address
 from marpack.errors import MarpackError, describe_os_error, shortened
 from marpack.version import __version__
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
 CONNECT = 10  # seconds to reach a host
 TIMEOUT = 30  # seconds without a byte
-MAX_WAIT = 120  # seconds of waiting for a server in all, beside the time its bytes take…
+MAX_WAIT = 120  # seconds for a response, beside the time its bytes take…
 _SLOWEST = 16 * 1024  # …at this many bytes a second, the slowest useful connection
 MAX_REDIRECTS = 5
 _REDIRECTS = {301, 302, 303, 307, 308}
+_PORTS = {"http": 80, "https": 443}
 _BLOCK = 1 << 20  # bytes that are read at once
 _DRAINED = 1 << 16  # bytes of a rest that is read to keep the connection
 _CONNECTIONS, _HOSTS = 16, 32  # kept to each host, and hosts
@@ -63,113 +53,95 @@ IsAllowed = Callable[[str], bool]  # an IP address, or the address of a redirect
 class HttpError(MarpackError):
     """A request failed. Its sender replaces it with an error of its own kind.
 
-    The codes: unreachable, tls-failed, timed-out (idle), too-slow (budget spent),
-    connection-failed, invalid-address, forbidden-address, https-downgrade, insecure-redirect, too-many-redirects.
+    The codes: unreachable, tls-failed, timed-out (idle), too-slow (deadline), connection-failed,
+    invalid-address, forbidden-address, https-downgrade, insecure-redirect, too-many-redirects.
     """
 
     code = "connection-failed"
     fix = "Check the address and the network, then try again."
 
 
-class WaitBudget:
-    """The time that requests may wait for their servers in all, however little arrives at a time."""
+class Deadline:
+    """The end of a request, redirects included; it moves with the bytes of the body, but not by a byte now and then."""
 
-    def __init__(self, seconds: float = MAX_WAIT, *, idle: float | None = None, slowest: float = _SLOWEST) -> None:
-        """Take the seconds in all, the seconds without a byte, and the bytes a second that cost nothing."""
-        self.left = self._seconds = seconds
-        self._idle = idle
+    def __init__(self, seconds: float = MAX_WAIT, *, slowest: float = _SLOWEST) -> None:
+        """Take the seconds from now, and the bytes a second that cost nothing."""
+        self._end = time.monotonic() + seconds
         self._slowest = slowest
 
     @property
-    def spent(self) -> float:
-        """Seconds of waiting so far."""
-        return self._seconds - self.left
+    def left(self) -> float:
+        """Seconds from now."""
+        return self._end - time.monotonic()
 
-    @property
-    def timeout(self) -> float:
-        """Seconds that the next byte may take."""
-        return max(0.001, min(TIMEOUT if self._idle is None else self._idle, self.left))
+    def timeout(self, most: float) -> float:
+        """Return the seconds to wait for the next bytes; raise TimeoutError if none are left."""
+        left = self.left
+        if left <= 0:
+            raise TimeoutError
+        return min(most, left)
+
+    def extend(self, count: int) -> None:
+        """Add the time that the received bytes may take."""
+        self._end += count / self._slowest
 
     @contextmanager
-    def waiting(self, received: Callable[[], int] = lambda: 0) -> Iterator[None]:
-        """Count the time spent within, less what the received bytes may take; raise TimeoutError if none is left."""
-        if self.left <= 0:
-            raise TimeoutError
-        started = time.monotonic()
+    def applied(self) -> Iterator[None]:
+        """Let sockets wait only until this deadline."""
+        token = _DEADLINE.set(self)
         try:
             yield
         finally:
-            self.left -= max(0.0, time.monotonic() - started - received() / self._slowest)
+            _DEADLINE.reset(token)
 
 
-_BUDGET: ContextVar[WaitBudget] = ContextVar("budget")  # of the request that is being sent
+_DEADLINE: ContextVar[Deadline] = ContextVar("deadline")  # of the request that is being sent or read
 
 
-class _TimedReader(io.RawIOBase):
-    def __init__(self, sock: socket.socket, budget: WaitBudget) -> None:
-        self._raw = sock.makefile("rb", buffering=0)
-        self._sock = sock
-        self._budget = budget
-        self._count = 0
+class _Socket(socket.socket):
+    """A socket whose every read ends at the deadline: a timeout alone never ends a slow drip of headers."""
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "WriteableBuffer", /) -> int | None:
-        self._count = 0
-        with self._budget.waiting(lambda: self._count):
-            self._sock.settimeout(self._budget.timeout)
-            self._count = self._raw.readinto(buffer) or 0
-        return self._count
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
+    def recv_into(self, *arguments: Any, **options: Any) -> int:  # Any: socket's
+        self.settimeout(_DEADLINE.get().timeout(TIMEOUT))
+        return super().recv_into(*arguments, **options)
 
 
-class _TimedResponse(http.client.HTTPResponse):
-    def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:  # Any: http.client's
-        super().__init__(sock, *args, **options)
-        self.fp.close()
-        self.fp = io.BufferedReader(_TimedReader(sock, _BUDGET.get()))
+class _SecureSocket(ssl.SSLSocket):
+    """As `_Socket`, with TLS."""
+
+    def read(self, *arguments: Any) -> Any:  # Any: ssl's
+        self.settimeout(_DEADLINE.get().timeout(TIMEOUT))
+        return super().read(*arguments)
 
 
 class _Connection(HTTPConnection):
-    """A connection that is made within the budget of its first request, to allowed addresses only."""
-
-    response_class = _TimedResponse
+    """A connection to allowed addresses only."""
 
     def __init__(self, *args: Any, is_allowed: IsAllowed | None = None, **options: Any) -> None:  # Any: urllib3's
         super().__init__(*args, **options)
         self._is_allowed = is_allowed
 
-    def connect(self) -> None:
-        budget = _BUDGET.get()
-        with budget.waiting():
-            self.timeout = min(CONNECT, budget.timeout)
-            super().connect()
-
     def _new_conn(self) -> socket.socket:
         """Connect to the first address of the host that responds; each is checked before it is connected to."""
-        if self._is_allowed is None:
-            return super()._new_conn()
         problem = OSError("the host has no address")
         try:
-            for family, kind, protocol, _, place in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
-                if not self._is_allowed(str(place[0])):
-                    what = "the address is in a private network, on this machine or reserved"
-                    raise HttpError(what, hint="Use the address of a public server.", code="forbidden-address")
-                sock = socket.socket(family, kind, protocol)
-                try:
-                    sock.settimeout(self.timeout)
-                    sock.connect(place)
-                except OSError as error:
-                    sock.close()
-                    problem = error
-                else:
-                    return sock
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         except OSError as error:
-            problem = error
+            problem, found = error, []
+        for family, kind, protocol, _, place in found:
+            if self._is_allowed is not None and not self._is_allowed(str(place[0])):
+                what = "the address is in a private network, on this machine or reserved"
+                raise HttpError(what, hint="Use the address of a public server.", code="forbidden-address")
+            try:
+                with ExitStack() as undo:
+                    sock = undo.enter_context(_Socket(family, kind, protocol))
+                    sock.settimeout(_DEADLINE.get().timeout(CONNECT))  # of the TLS handshake also
+                    sock.connect(place)
+                    undo.pop_all()
+            except OSError as error:
+                problem = error
+            else:
+                return sock
         raise NewConnectionError(self, str(problem)) from problem
 
 
@@ -188,9 +160,9 @@ class _SecurePool(HTTPSConnectionPool):
 class HttpResponse(AbstractContextManager["HttpResponse"]):
     """A response whose body is still to be read. Use it in a `with`."""
 
-    def __init__(self, raw: urllib3.HTTPResponse, url: str, budget: WaitBudget) -> None:
+    def __init__(self, raw: urllib3.HTTPResponse, url: str, deadline: Deadline) -> None:
         self._raw = raw
-        self._budget = budget
+        self._deadline = deadline
         self.url = url
         self.status: int = raw.status
         self.reason: str = raw.reason or ""
@@ -208,24 +180,15 @@ class HttpResponse(AbstractContextManager["HttpResponse"]):
         found = _CONTENT_RANGE.fullmatch(self.headers.get("Content-Range", ""))
         return (int(found[1]), int(found[3])) if found else None
 
-    @property
-    def redirect(self) -> str | None:
-        """The address that a redirect leads to; None: not a redirect."""
-        location = self.headers.get("Location")
-        if not location or self.status not in _REDIRECTS:
-            return None
-        try:
-            return urljoin(self.url, location)
-        except ValueError:
-            what = f"the server redirects to an invalid address: {shortened(public_address(location))}"
-            raise HttpError(what, hint=_FINAL, code="invalid-address") from None
-
     def read(self, count: int) -> bytes:
         """Return up to `count` of the next bytes, none at the end. Raises HttpError."""
         try:
-            return self._raw.read1(min(count, _BLOCK), decode_content=False)
+            with self._deadline.applied():
+                data = self._raw.read1(min(count, _BLOCK), decode_content=False)
         except _BROKEN as error:
-            raise _failure(error, self.url, self._budget) from None
+            raise _failure(error, self.url, self._deadline) from None
+        self._deadline.extend(len(data))
+        return data
 
     def read_up_to(self, count: int) -> bytes:
         """Return the next `count` bytes, or all if there are fewer. Raises HttpError for a body that ends early."""
@@ -239,7 +202,7 @@ class HttpResponse(AbstractContextManager["HttpResponse"]):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # A connection is kept for the next request only when all of its response was read.
         left = self._raw.length_remaining
-        with suppress(*_BROKEN):
+        with suppress(*_BROKEN), self._deadline.applied():
             if kind is None and left is not None and left <= _DRAINED:
                 self._raw.drain_conn()
         self._raw.close()
@@ -264,76 +227,63 @@ class HttpClient(AbstractContextManager["HttpClient"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str] | None = None,
-        body: bytes | Callable[[], Iterable[bytes]] | None = None,
-        budget: WaitBudget,
-    ) -> HttpResponse:
-        """Send one request, and return its response whatever its status; redirects are not followed.
-
-        The URL has no user and password. A body in pieces has its Content-Length in `headers`. Raises HttpError.
-        """
-        token, url = _BUDGET.set(budget), url.partition("#")[0]
-        repeatable = method in ("GET", "HEAD")
-        try:
-            if not is_http(url):
-                raise HttpError("not an http or https address", code="invalid-address")
-            if not (netloc := urlsplit(url).netloc).isascii():
-                url = url.replace(netloc, netloc.encode("idna").decode(), 1)
-            while True:
-                try:
-                    raw = self._manager(url).urlopen(
-                        method,
-                        url,
-                        headers={**_HEADERS, **(headers or {})},
-                        body=body() if callable(body) else body,
-                        redirect=False,
-                        retries=False,
-                        preload_content=False,
-                        decode_content=False,
-                        enforce_content_length=False,
-                        timeout=urllib3.Timeout(connect=CONNECT, read=budget.timeout),
-                    )
-                    return HttpResponse(
-                        cast("urllib3.HTTPResponse", raw), url, budget
-                    )  # urllib3 returns only this kind
-                except ProtocolError:  # the server may have closed a kept connection
-                    if not repeatable:
-                        raise
-                    repeatable = False
-        except _BROKEN as error:
-            raise _failure(error, url, budget) from None
-        finally:
-            _BUDGET.reset(token)
-
     def get(
         self,
         url: str,
         *,
         headers: Mapping[str, str] | None = None,
         authorization: str | None = None,
-        budget: WaitBudget,
+        deadline: Deadline,
     ) -> HttpResponse:
-        """Get an address, and follow redirects. The authorization goes to the first host only. Raises HttpError."""
+        """Get an address without user and password, follow redirects, and return the response whatever its status.
+
+        The authorization is for the scheme, host and port of the address: a redirect to another one, or back from
+        there, is followed without it. Raises HttpError.
+        """
         own = {"Authorization": authorization} if authorization else {}
         for _ in range(MAX_REDIRECTS + 1):
             with ExitStack() as undo:
-                response = undo.enter_context(
-                    self.request("GET", url, headers={**(headers or {}), **own}, budget=budget)
-                )
-                if (target := response.redirect) is None:
+                response = undo.enter_context(self._send(url, {**(headers or {}), **own}, deadline))
+                location = response.headers.get("Location")
+                if not location or response.status not in _REDIRECTS:
                     undo.pop_all()
                     return response
-                url, own = check_redirect(response, target), {}
+                url = check_redirect(response.url, location, response.status)
+                if _origin(url) != _origin(response.url):
+                    own = {}
                 if self._may_redirect is not None and not self._may_redirect(url):
                     what = f"the server redirects to {public_address(url)}, which is not allowed"
                     raise HttpError(what, hint=_FINAL, code="forbidden-address")
         what = f"the server redirects ({response.status}) more than {MAX_REDIRECTS} times"
         raise HttpError(what, hint=_FINAL, code="too-many-redirects")
+
+    def _send(self, url: str, headers: Mapping[str, str], deadline: Deadline) -> HttpResponse:
+        url = url.partition("#")[0]
+        try:
+            if not is_http(url):
+                raise HttpError("not an http or https address", code="invalid-address")
+            if not (netloc := urlsplit(url).netloc).isascii():
+                url = url.replace(netloc, netloc.encode("idna").decode(), 1)
+            send = partial(
+                self._manager(url).urlopen,
+                "GET",
+                url,
+                headers={**_HEADERS, **headers},
+                redirect=False,
+                retries=False,
+                preload_content=False,
+                decode_content=False,
+                enforce_content_length=False,
+                timeout=urllib3.Timeout(connect=CONNECT, read=TIMEOUT),
+            )
+            with deadline.applied():
+                try:
+                    raw = send()
+                except ProtocolError:  # the server may have closed a kept connection
+                    raw = send()
+        except _BROKEN as error:
+            raise _failure(error, url, deadline) from None
+        return HttpResponse(cast("urllib3.HTTPResponse", raw), url, deadline)  # urllib3 returns only this kind
 
     def _manager(self, url: str) -> urllib3.PoolManager:
         """Return the connections for an address; certificates are read when the first one of https is used."""
@@ -362,13 +312,18 @@ class HttpClient(AbstractContextManager["HttpClient"]):
         return manager
 
 
-def check_redirect(response: HttpResponse, target: str) -> str:
+def check_redirect(url: str, location: str, status: int) -> str:
     """Return the target of a redirect. Raise HttpError for another scheme, and for plain http after a safe address."""
-    before, after = urlsplit(response.url), urlsplit(target)
-    what = f"the server redirects ({response.status}) from {before.scheme}: to a {after.scheme}: address"
-    if after.scheme == "http" and (before.scheme == "https" or (is_exposed(target) and not is_exposed(response.url))):
+    try:
+        target = urljoin(url, location)
+        before, after = urlsplit(url), urlsplit(target)
+    except ValueError:
+        what = f"the server redirects to an invalid address: {shortened(public_address(location))}"
+        raise HttpError(what, hint=_FINAL, code="invalid-address") from None
+    what = f"the server redirects ({status}) from {before.scheme}: to a {after.scheme}: address"
+    if after.scheme == "http" and (before.scheme == "https" or (is_exposed(target) and not is_exposed(url))):
         raise HttpError(what, hint=_FINAL, code="https-downgrade")
-    if after.scheme not in ("http", "https"):
+    if after.scheme not in _PORTS:
         raise HttpError(what, hint=_FINAL, code="insecure-redirect")
     if "@" in after.netloc:
         what = "the server redirects to an address with a user or password"
@@ -376,17 +331,25 @@ def check_redirect(response: HttpResponse, target: str) -> str:
     return target
 
 
+def _origin(url: str) -> tuple[str | None, str | None, int | None] | None:
+    """Return the scheme, host and port of an address as urllib3 connects to them; None: it does not."""
+    with suppress(HTTPError):
+        parts = parse_url(url)
+        return parts.scheme, parts.host, parts.port or _PORTS.get(parts.scheme or "")
+    return None
+
+
 @cache
 def trusted_certificates(bundle: str | None) -> ssl.SSLContext:
     """Return the certificates of a file or folder, or the system's; reading them takes longer than many a request."""
-    if bundle is None:
-        return ssl.create_default_context()
+    is_folder = bundle is not None and Path(bundle).is_dir()
     try:
-        is_folder = Path(bundle).is_dir()
-        return ssl.create_default_context(cafile=None if is_folder else bundle, capath=bundle if is_folder else None)
+        context = ssl.create_default_context(cafile=None if is_folder else bundle, capath=bundle if is_folder else None)
     except OSError as error:
         what = f"cannot read the certificates in {bundle}: {describe_os_error(error)}"
         raise HttpError(what, hint=_CERTIFICATES, code="tls-failed") from None
+    context.sslsocket_class = _SecureSocket
+    return context
 
 
 def _proxy_for(url: str) -> str | None:
@@ -416,11 +379,11 @@ def split_credentials(address: str) -> tuple[str, str | None]:
     return urlunsplit(parts._replace(netloc=host)), f"Basic {token}"
 
 
-def _failure(error: BaseException, url: str, budget: WaitBudget) -> HttpError:
+def _failure(error: BaseException, url: str, deadline: Deadline) -> HttpError:
     """Return the error for a failed request, without the secrets of its address."""
     host = url.partition("://")[2].partition("/")[0].rpartition("@")[2]
-    if budget.left <= 0:
-        return HttpError(f"{host} is too slow: waited {budget.spent:.1f} s", code="too-slow")
+    if deadline.left <= 0:
+        return HttpError(f"{host} is too slow: the response did not arrive in time", code="too-slow")
     inner: BaseException = error
     while nested := inner.__cause__ or next((each for each in inner.args if isinstance(each, Exception)), None):
         inner = nested
@@ -432,8 +395,6 @@ def _failure(error: BaseException, url: str, budget: WaitBudget) -> HttpError:
             return HttpError(f"no secure connection to {host}: {reason}", hint=_CERTIFICATES, code="tls-failed")
         case NewConnectionError() | ProxyError():
             return HttpError(f"cannot reach {host}: {reason}", code="unreachable")
-        case ConnectTimeoutError():
-            return HttpError(f"cannot reach {host}: no response in {CONNECT} s", code="unreachable")
         case ReadTimeoutError():
             return HttpError(f"{host} sent nothing for a while", code="timed-out")
     return HttpError(f"the connection to {host} broke off: {reason}")

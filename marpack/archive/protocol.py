@@ -20,7 +20,6 @@ Progress = Callable[[int], object]  # takes the number of bytes just read or wri
 Bar = Callable[[str, int], AbstractContextManager[Progress | None]]
 MANIFEST_NAME = "MAR-INF/MANIFEST.json"
 INDEX_NAME = "MAR-INF/marpack.json"
-REGISTRY = "oci://"  # what the address of an archive in a registry begins with
 _MIB = 1 << 20
 _GIB = 1 << 30
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-.]*")  # contract §1; match it whole
@@ -129,11 +128,6 @@ def folded(name: str) -> str:
 def no_progress(_what: str, _total: int) -> AbstractContextManager[None]:
     """Show nothing: the bar without a terminal."""
     return nullcontext()
-
-
-def is_in_registry(source: str) -> bool:
-    """Return whether a SOURCE is the address of an archive in a registry."""
-    return source[: len(REGISTRY)].lower() == REGISTRY
 
 
 class ArchiveForm(StrEnum):

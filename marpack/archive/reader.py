@@ -26,7 +26,6 @@ from marpack.archive.protocol import (
     Method,
     Progress,
     check_member_name,
-    is_in_registry,
     no_progress,
     quoted,
     require_files,
@@ -55,32 +54,24 @@ def open_archive(
     *,
     limits: Limits | None = None,
     cache: Cache | None = None,
-    whole: bool = False,
     bar: Bar = no_progress,
 ) -> Archive:
     """Open a .mar, a .tar.gz or a model folder, and check its contents; nothing in it is run or written.
 
-    The source is a path, or an address (https, s3, oci, …), read by range if possible. With a digest at the address's
-    end, as `#sha256=…`, and with `whole` for a registry, the whole archive is fetched and verified. The cache is for
-    `materialize` and for fetched archives, by default this user's.
+    The source is a path, or an address (https, s3, …), read by range if possible. With a digest at the address's
+    end, as `#sha256=…`, the whole archive is fetched and verified. The cache is for `materialize` and for fetched
+    archives, by default this user's.
 
     Raises NotAnArchiveError, DamagedArchiveError, UnsafeArchiveError or LimitExceededError, naming source and member.
     """
     limits, cache = limits or Limits(), cache or Cache()
-    if isinstance(source, str) and is_in_registry(source):
-        from marpack.archive.oci.repository import find_readable  # noqa: PLC0415 - as for other addresses
-
-        found = find_readable(source, limits=limits, cache=cache, whole=whole, bar=bar)
-        if not isinstance(found, Path):
-            return found
-        source = found
     if isinstance(source, str) and "://" in source:
-        from marpack.archive.addresses import split_digest  # noqa: PLC0415 - as above
+        from marpack.archive.addresses import parse_address  # noqa: PLC0415 - local archives need no network
         from marpack.archive.cache import fetch_whole  # noqa: PLC0415 - as above
 
-        address, sha256 = split_digest(source)
+        address, sha256 = parse_address(source)
         if sha256 is None:
-            from marpack.archive.remote import open_remote  # noqa: PLC0415 - local archives need no network
+            from marpack.archive.remote import open_remote  # noqa: PLC0415 - as above
 
             remote = open_remote(address)
             with located(remote.where):

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from marpack.archive.addresses import is_http, public_address
 from marpack.archive.bytesource import ByteSource
-from marpack.archive.http import MAX_WAIT, HttpClient, HttpError, HttpResponse, WaitBudget, split_credentials
+from marpack.archive.http import MAX_WAIT, Deadline, HttpClient, HttpError, HttpResponse, split_credentials
 from marpack.errors import DamagedArchiveError, MarpackError, MissingExtraError, NotAnArchiveError, UsageError
 
 _TAIL = 16 * 1024  # bytes of the first request: the directory and the small files are at an archive's end
@@ -61,7 +61,7 @@ class Download(Struct, frozen=True):
 
 
 class Fetch(Protocol):
-    """A source of ranges: http, fsspec, or a registry."""
+    """A source of ranges: http or fsspec."""
 
     def last(self, count: int) -> FetchedRange:
         """Return the last `count` bytes of the file, or all of a shorter one."""
@@ -138,7 +138,7 @@ def open_remote(address: str, *, max_wait: float = MAX_WAIT) -> RemoteFile:
     Raises NotAnArchiveError for a file that cannot be read, MissingExtraError for a missing package.
     """
     with ExitStack() as undo:
-        ranges = HttpFetch(address, WaitBudget(max_wait)) if is_http(address) else _FileSystemFetch(address)
+        ranges = HttpFetch(address, max_wait) if is_http(address) else _FileSystemFetch(address)
         undo.callback(ranges.close)
         file = RemoteFile(address, ranges)
         undo.pop_all()
@@ -151,7 +151,7 @@ def open_whole(address: str, client: HttpClient | None = None) -> Iterator[Downl
 
     Over http, a `client` may restrict connections and redirects; it is closed afterwards.
     """
-    source = HttpFetch(address, WaitBudget(), client) if is_http(address) else _FileSystemFetch(address)
+    source = HttpFetch(address, client=client) if is_http(address) else _FileSystemFetch(address)
     with closing(source), source.whole() as download:
         yield download
 
@@ -257,9 +257,9 @@ class _FileSystemFetch:
 class HttpFetch:
     """Ranges over http and https; see `Fetch`. Its methods raise NotAnArchiveError and DamagedArchiveError."""
 
-    def __init__(self, address: str, budget: WaitBudget, client: HttpClient | None = None) -> None:
+    def __init__(self, address: str, max_wait: float = MAX_WAIT, client: HttpClient | None = None) -> None:
         self._where = public_address(address)
-        self._budget = budget
+        self._left = max_wait  # seconds for all requests together, without the time between them
         self._client = client or HttpClient()
         with self._errors():
             self._url, self._authorization = split_credentials(address)
@@ -278,26 +278,32 @@ class HttpFetch:
     @contextmanager
     def whole(self) -> Iterator[Download]:
         """Open the whole file."""
-        with self._response() as response, self._errors():
+        with self._response() as response:
             yield Download(self._where, response.size, response.version, response.read)
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
-    def _response(self, **headers: str) -> HttpResponse:
-        with self._errors():
-            response = self._client.get(
-                self._url, headers=headers, authorization=self._authorization, budget=self._budget
-            )
-            if response.status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
-                with response:
+    @contextmanager
+    def _response(self, **headers: str) -> Iterator[HttpResponse]:
+        deadline = Deadline(self._left)
+        try:
+            with (
+                self._errors(),
+                self._client.get(
+                    self._url, headers=headers, authorization=self._authorization, deadline=deadline
+                ) as response,
+            ):
+                if response.status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
                     what = f"the server responds {response.status} {response.reason}"
                     raise HttpError(what, code="unexpected-status")
-        return response
+                yield response
+        finally:
+            self._left = min(self._left, deadline.left)
 
     def _range(self, wanted: str, most: int) -> FetchedRange:
-        with self._response(Range=wanted) as response, self._errors():
+        with self._response(Range=wanted) as response:
             if response.status == HTTPStatus.PARTIAL_CONTENT:
                 if response.content_range is None:
                     what = "the server does not state which part of the file it sends"

@@ -24,7 +24,6 @@ from marpack.archive.protocol import (
     Method,
     Progress,
     common_root,
-    is_in_registry,
     quoted,
     total_size,
 )
@@ -59,7 +58,7 @@ class ZipArchive(Archive):
         if root:
             findings.append(MAR_ROOT_FOLDER.at(source, folder=quoted(root)))
         # Addresses are shown without their query.
-        if not is_in_registry(source) and not source.removesuffix("?…").endswith(".mar"):
+        if not source.removesuffix("?…").endswith(".mar"):
             findings.append(ARCHIVE_SUFFIX.at(source, form="a zip"))
         if directory.streamed_zip64:
             names = ", ".join(map(quoted, directory.streamed_zip64[:3]))

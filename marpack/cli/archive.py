@@ -19,8 +19,6 @@ from marpack.api.options import (
     InitOptions,
     InspectOptions,
     MigrateOptions,
-    PullOptions,
-    PushOptions,
     SignOptions,
     UnpackOptions,
     VerifyOptions,
@@ -170,7 +168,7 @@ def inspect(options: InspectOptions, *, as_json: bool) -> None:
       marpack inspect https://host/digits.mar --json    fetch only what is needed
       marpack inspect digits.mar --sbom digits.json     also write an SBOM
 
-    SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci), or a project folder. Without it, marpack
+    SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3), or a project folder. Without it, marpack
     inspects the project in this folder. The static checks of a build run, too. The exit code is 1 if a finding is an
     error, and 3 if the archive is damaged, unsafe or changed.
     """
@@ -202,7 +200,7 @@ def diff(options: DiffOptions, *, as_json: bool) -> None:
       marpack diff digits-1.0.mar digits-1.1.mar       changes of a release
       marpack diff https://host/digits.mar . --json    against this project
 
-    A and B are each a .mar, a .tar.gz, a model folder, an address (https, s3, oci), or a project folder. The exit code
+    A and B are each a .mar, a .tar.gz, a model folder, an address (https, s3), or a project folder. The exit code
     is 0 if they are the same, and 1 if they differ.
     """
     from marpack.render.console import byte_bar
@@ -223,7 +221,7 @@ def unpack(options: UnpackOptions, *, as_json: bool) -> None:
       marpack unpack digits.mar                            into digits/
       marpack unpack digits.mar -o look --only '*.py' --only MAR-INF
 
-    SOURCE is a .mar, a .tar.gz, a model folder or an address (https, s3, oci). Unsafe names, links, decompression bombs
+    SOURCE is a .mar, a .tar.gz, a model folder or an address (https, s3). Unsafe names, links, decompression bombs
     and damaged bytes are refused with exit code 3 before the folder appears. Existing files are not overwritten.
     """
     from marpack.render.console import byte_bar
@@ -252,47 +250,6 @@ def export(options: ExportOptions, *, as_json: bool) -> None:
 
     page = partial(exported_page, dry_run=options.dry_run)
     print_result(operations.export(options, progress_bar), page, as_json=as_json)
-
-
-@command(PushOptions)
-@json_option
-def push(options: PushOptions, *, as_json: bool) -> None:
-    """Send an archive to an OCI registry, with its signature, attestation and SBOM.
-
-    \b
-    Examples:
-      marpack push digits.mar oci://registry.example.com/team/digits:1.0
-      marpack push digits.mar oci://localhost:5000/digits:1.0 --attach audit.json
-
-    FILE is a .mar or a .tar.gz. The files FILE.sig, FILE.intoto.json and FILE.cdx.json beside it are attached. The same
-    archive has the same digest in every registry, and bytes that a registry has are not sent again. marpack uses the
-    credentials of docker login and oras login, and sends them only to the registry's own host.
-    """
-    from marpack.render.console import byte_bar
-    from marpack.render.pages import push_page
-
-    print_result(operations.push(options, byte_bar), push_page, as_json=as_json)
-
-
-@command(PullOptions)
-@json_option
-def pull(options: PullOptions, *, as_json: bool) -> None:
-    """Fetch an archive from an OCI registry, with its signatures, attestations and SBOMs.
-
-    \b
-    Examples:
-      marpack pull oci://registry.example.com/team/digits:1.0
-      marpack pull oci://registry.example.com/team/digits@sha256:… -o models/
-
-    A reference with @sha256:… instead of a tag names one manifest for good. Signatures, attestations and SBOMs are
-    written beside the file: FILE.sig, FILE.intoto.json and FILE.cdx.json, and further ones as FILE.2.sig and so on.
-    Every byte is compared with its digest. Either all files are written or none. To check the signer, use marpack
-    verify.
-    """
-    from marpack.render.console import byte_bar
-    from marpack.render.pages import pull_page
-
-    print_result(operations.pull(options, byte_bar), pull_page, as_json=as_json)
 
 
 @command(SignOptions)

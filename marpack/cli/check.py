@@ -35,7 +35,7 @@ Examples:
   marpack check new.mar --against old.mar    also compare responses
   marpack check new.mar --against old.mar --slower 10%
 
-SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci) or a project. marpack builds the archive of a
+SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3) or a project. marpack builds the archive of a
 project first if it is missing or stale. Integrity, static findings and pickles come first; only an archive that passes
 them is loaded. Then marpack sends its packed samples and the inputs given: alone, in batches, in other forms and
 orders. Without a successful response (2xx), the archive is not proved. The exit code is 0 if the archive is ready to

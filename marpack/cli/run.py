@@ -42,7 +42,7 @@ Examples:
   marpack run --input samples/*.png          the project in this folder
   marpack run digits.mar -i seven.png --json
 
-SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci) or a project. marpack builds the archive of a
+SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3) or a project. marpack builds the archive of a
 project first if it is missing or stale. The handler runs in a separate process, which is initialized once.
 """
 _Model = partial(Option, group="Model")

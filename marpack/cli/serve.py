@@ -21,7 +21,7 @@ Examples:
   marpack serve digits.mar other=o.tar.gz      several models
   marpack serve --model-store store --models all --ts-config config.properties
 
-Each SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci) or a project. The model has the name in
+Each SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3) or a project. The model has the name in
 its archive, or NAME in NAME=SOURCE. To try a model, open http://127.0.0.1:8080 in a browser. Start lines of torchserve
 work unchanged; options without an effect are accepted. Ctrl-C or SIGTERM ends the server after it has answered all
 accepted requests.

@@ -48,7 +48,7 @@ def print_aside(text: str) -> None:
 
 
 def show_origin(resolved: ResolvedSource) -> None:
-    """Print on stderr that the archive was built, or its address in a registry."""
+    """Print on stderr that the archive was built, or the address that it was fetched from."""
     if resolved.built is None and resolved.reference is None:
         return
     from marpack.render.console import plain, talk

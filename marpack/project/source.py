@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.archive.index import index_of
-from marpack.archive.protocol import MANIFEST_NAME, Limits, is_in_registry, no_progress
+from marpack.archive.protocol import MANIFEST_NAME, Limits, no_progress
 from marpack.archive.reader import open_archive
 from marpack.archive.sagemaker import SCRIPT, is_sagemaker_folder
 from marpack.archive.staging import temporary_folder
@@ -61,27 +61,21 @@ def resolve(  # noqa: PLR0913 - each has a default
     """Return the archive of a SOURCE, building a project's archive first if it is missing or stale.
 
     Args:
-        source: A .mar, a .tar.gz, a model folder, a project folder, or an address (https, s3, oci), which is fetched
-            into the cache; None for the project in the current folder.
+        source: A .mar, a .tar.gz, a model folder, a project folder, or an address (https, s3), which is fetched into
+            the cache; None for the project in the current folder.
         maximum: Bytes of a fetched archive; None: the general limit.
         digest: "sha256:<hex>" of the file at an address.
         trust_url: Whether to accept an https or s3 address without a digest; None: the caller has no such option.
         allow_outside: Whether a project may pack files from outside its folder.
         build_in: The folder for a built archive; None: as the project says.
 
-    Raises UsageError, ProjectError if the project cannot be built, RegistryError and ArchiveError for fetched files.
+    Raises UsageError, ProjectError if the project cannot be built, ArchiveError for a fetched file.
     """
     most = Limits().total if maximum is None else maximum
     if digest is not None:
         from marpack.archive.addresses import with_digest  # noqa: PLC0415 - as the docstring says
 
         source = with_digest(source, digest)
-    if source is not None and is_in_registry(source):
-        from marpack.archive.cache import Cache  # noqa: PLC0415 - as above
-        from marpack.archive.oci.repository import fetch_archive  # noqa: PLC0415 - as above
-
-        fetched, reference = fetch_archive(source, cache or Cache(), maximum=most, bar=bar)
-        return ResolvedSource(path=fetched, reference=reference)
     path = Path(source if source is not None else ".")
     if source is not None and "://" in source and not path.exists():
         return _resolve_address(source, bar, cache, most, trusted=trust_url)
@@ -131,13 +125,13 @@ def _is_own(path: Path) -> bool:
 def _resolve_address(
     source: str, bar: Bar, cache: Cache | None, maximum: int, *, trusted: bool | None
 ) -> ResolvedSource:
-    from marpack.archive.addresses import is_exposed, public_address, split_digest  # noqa: PLC0415 - as above
+    from marpack.archive.addresses import is_exposed, parse_address, public_address  # noqa: PLC0415 - as above
     from marpack.archive.cache import Cache, fetch_whole  # noqa: PLC0415 - as the docstring says
 
-    address, sha256 = split_digest(source)
+    address, sha256 = parse_address(source)
     where, scheme = public_address(address), address.partition("://")[0].lower()
     if scheme not in _SCHEMES:
-        what = f"archives are run from https, s3 and oci addresses, not from {shortened(scheme, 20)}:"
+        what = f"archives are run from https and s3 addresses, not from {shortened(scheme, 20)}:"
         raise UsageError(what, where=where, hint="Download it, and name the file.")
     hint = f"Name the file's SHA-256: {where}#sha256=…"
     if sha256 is None and is_exposed(address):

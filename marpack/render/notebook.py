@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from marpack.archive.oci import PullReport, PushReport
 from marpack.archive.reader import Unpacked
 from marpack.exporting.export import Exported
 from marpack.gate.verdicts import GateReport
@@ -48,8 +47,6 @@ _PAGES: dict[type, Callable[[Any], Page]] = {  # Any: a result of that type
     Diff: pages.diff_page,
     Unpacked: pages.unpacked_page,
     Exported: pages.exported_page,
-    PushReport: pages.push_page,
-    PullReport: pages.pull_page,
     Signed: pages.signed_page,
     Verification: pages.verification_page,
     DoctorReport: doctor_page,

@@ -16,7 +16,6 @@ from marpack.json_text import to_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from marpack.archive.oci import Attachment, PullReport, PushReport
     from marpack.archive.reader import Unpacked
     from marpack.exporting.export import Exported
     from marpack.gate.verdicts import GateReport
@@ -331,27 +330,6 @@ def exported_page(written: Exported, *, dry_run: bool = False) -> Page:
     then = (Fact("" if at else "then", command, kind="name") for at, command in enumerate(commands))
     facts = (Fact("size", size), *then)
     return Page(title=written.folder, verdict=Cell("exported", "good"), facts=facts, findings=written.findings)
-
-
-def push_page(report: PushReport) -> Page:
-    """Return the page of `marpack push`."""
-    sent = f"{decimal(report.sent)} sent" if report.sent else "the registry had all of it"
-    facts = [Fact("source", report.source, kind="name"), Fact("archive", report.archive)]
-    facts += [Fact("size", f"{decimal(report.size)}, {sent}"), *map(_attachment, report.attached)]
-    return Page(title=report.reference, verdict=Cell("pushed", "good"), facts=tuple(facts))
-
-
-def pull_page(report: PullReport) -> Page:
-    """Return the page of `marpack pull`."""
-    facts = [Fact("from", report.reference, kind="name"), Fact("archive", report.archive)]
-    facts += [Fact("size", decimal(report.size)), *map(_attachment, report.attached)]
-    if report.left:
-        facts.append(Fact("left", ", ".join(sorted(set(report.left)))))
-    return Page(title=report.file, verdict=Cell("pulled", "good"), facts=tuple(facts))
-
-
-def _attachment(attached: Attachment) -> Fact:
-    return Fact("beside", attached.file, f"({attached.kind.name.lower()})", kind="name")
 
 
 def signed_page(signed: Signed) -> Page:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from msgspec import Struct
 
 from marpack.archive.addresses import is_http, is_public, public_address
-from marpack.archive.http import HttpClient, HttpError, WaitBudget, split_credentials
+from marpack.archive.http import Deadline, HttpClient, HttpError, split_credentials
 from marpack.archive.remote import check_address, from_file_system
 from marpack.errors import UsageError, convert_os_errors, describe_os_error, nearest
 from marpack.torchserve.http import TooLargeError
@@ -212,7 +212,7 @@ class UrlFetcher:
                 raise HttpError("only http:// and https:// addresses are fetched", code="invalid-address")
             if split_credentials(url)[1]:
                 raise HttpError("an address with a user or password is not fetched", code="invalid-address")
-            with self._client.get(url, budget=WaitBudget(self._seconds, slowest=math.inf)) as response:
+            with self._client.get(url, deadline=Deadline(self._seconds, slowest=math.inf)) as response:
                 if not 200 <= response.status < 300:
                     raise HttpError(f"the server responds {response.status} {response.reason}")
                 if response.headers.get("Content-Encoding", "identity").lower() != "identity":

@@ -1,18 +1,20 @@
+import math
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import pytest
+from archive.site import Site, respond
 from refusals import has_code
 
 from marpack.archive import http
-from marpack.archive.http import HttpClient, HttpError, WaitBudget, check_redirect, split_credentials
+from marpack.archive.http import Deadline, HttpClient, HttpError, check_redirect, split_credentials
 
 CERTIFICATE = Path(__file__).parents[1] / "data" / "loopback.pem"
 VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
@@ -23,58 +25,6 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
-
-
-class Site:
-    """A server that keeps connections, and the requests that it got."""
-
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self.requests: list[tuple[str, str, dict[str, str], bytes]] = []  # method, target, headers, body
-        self.connections = 0
-        self.closing = False  # close each connection after its response, without saying so
-        self.headers: dict[str, str] = {}
-        self.status = 200
-        site = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def setup(self) -> None:
-                super().setup()
-                site.connections += 1
-
-            def do_GET(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                site.requests.append((self.command, self.path, dict(self.headers.items()), body))
-                self.send_response(site.status)
-                for name, value in {"Content-Length": "5", **site.headers}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(b"hello")
-                self.close_connection = site.closing
-
-            do_HEAD = do_PUT = do_GET
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        if tls is not None:
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self.host = f"127.0.0.1:{self._server.server_port}"
-        self.url = f"{'https' if tls else 'http'}://{self.host}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
 
 @pytest.fixture
@@ -89,44 +39,29 @@ def client() -> Iterator[HttpClient]:
         yield client
 
 
-def got(client: HttpClient, url: str, method: str = "GET", **options: Any) -> bytes:
-    with client.request(method, url, budget=WaitBudget(5), **options) as response:
+def got(client: HttpClient, url: str, login: str | None = None) -> bytes:
+    with client.get(url, authorization=login, deadline=Deadline(5)) as response:
         return response.read_up_to(1000)
 
 
 def test_a_connection_is_kept(site: Site, client: HttpClient):
     assert [got(client, f"{site.url}/{number}") for number in range(3)] == [b"hello"] * 3
-    got(client, site.url, "HEAD")
-    with client.request("GET", site.url, budget=WaitBudget(5)):
+    with client.get(site.url, deadline=Deadline(5)):
         pass  # a small rest is read
     assert got(client, site.url) == b"hello"
     assert site.connections == 1
-    assert [headers["Accept-Encoding"] for _, _, headers, _ in site.requests] == ["identity"] * 6
+    assert [headers["Accept-Encoding"] for _, headers in site.requests] == ["identity"] * 5
 
 
 def test_a_kept_connection_that_the_server_has_closed_is_replaced(site: Site, client: HttpClient):
-    site.closing = True
+    site.default = respond(Content_Length=5)
     assert [got(client, site.url) for _ in range(5)] == [b"hello"] * 5
 
 
-def test_compressed_bytes_stay_compressed(site: Site, client: HttpClient):
-    site.headers = {"Content-Encoding": "gzip"}
-    assert got(client, site.url) == b"hello"
-
-
-def test_a_body_is_sent_in_pieces_of_known_length(site: Site, client: HttpClient):
-    def pieces() -> Iterator[bytes]:
-        return iter([b"ab", b"", b"c"])
-
-    got(client, site.url, "PUT", headers={"Content-Length": "3"}, body=pieces)
-    got(client, site.url, "PUT", body=b"")
-    assert [body for _, _, _, body in site.requests] == [b"abc", b""]
-    assert all("Transfer-Encoding" not in headers for _, _, headers, _ in site.requests)
-
-
-def test_the_fragment_and_the_path_are_sent_as_http_spells_them(site: Site, client: HttpClient):
-    got(client, f"{site.url}/a b/%20ü?q=ä&x=%2F#part")
-    assert site.requests[0][1] == "/a%20b/%20%C3%BC?q=%C3%A4&x=%2F"
+def test_compressed_bytes_stay_compressed_and_the_path_is_quoted(site: Site, client: HttpClient):
+    site.default = respond(Content_Encoding="gzip")
+    assert got(client, f"{site.url}/a b/%20ü?q=ä&x=%2F#part") == b"hello"
+    assert site.requests[0][0] == "/a%20b/%20%C3%BC?q=%C3%A4&x=%2F"
 
 
 REDIRECTS = [
@@ -140,48 +75,151 @@ REDIRECTS = [
     ("https://a.example/x", "data:,secret", "insecure-redirect"),
     ("https://a.example/x", "file:///etc/secret", "insecure-redirect"),
     ("https://a.example/x", "https://me:secret@a.example/x", "insecure-redirect"),
+    ("https://a.example/x", "https://[bad/", "invalid-address"),
 ]
 
 
 @pytest.mark.parametrize(("source", "target", "code"), REDIRECTS)
 def test_a_redirect_never_leads_to_a_weaker_place(source: str, target: str, code: str | None):
-    response: Any = SimpleNamespace(url=source, status=302)
     if code is None:
-        assert check_redirect(response, target) == target
+        assert check_redirect(source, target, 302) == target
         return
     with pytest.raises(HttpError, check=has_code(code)) as caught:
-        check_redirect(response, target)
+        check_redirect(source, target, 302)
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_redirects_are_followed_without_the_credentials(status: int, site: Site, client: HttpClient):
+def test_a_redirect_keeps_the_login_at_the_same_port_and_loses_it_for_good_elsewhere(
+    status: int, site: Site, client: HttpClient
+):
     with Site() as other:
-        site.status, site.headers = status, {"Location": f"{other.url}/there"}
-        with client.get(f"{site.url}/x", authorization="Basic abc", budget=WaitBudget(5)) as response:
-            assert response.read_up_to(10) == b"hello"
-        assert "Authorization" in site.requests[0][2]
-        assert "Authorization" not in other.requests[0][2]
+        site.answers["/x"] = respond(status, Location="/here")
+        assert got(client, f"{site.url}/x", "Basic abc") == b"hello"
+        site.answers["/x"] = respond(status, Location=f"{other.url}/there")
+        other.default = respond(status, Location=f"{site.url}/here")
+        assert got(client, f"{site.url}/x", "Basic abc") == b"hello"
+        sent = [(path, headers.get("Authorization")) for path, headers in site.requests]
+        assert sent == [("/x", "Basic abc"), ("/here", "Basic abc"), ("/x", "Basic abc"), ("/here", None)]
+        assert [headers.get("Authorization") for _, headers in other.requests] == [None]
 
 
-def test_a_redirect_to_an_invalid_address_is_refused(site: Site, client: HttpClient):
-    site.status, site.headers = 302, {"Location": "http://[bad/"}
-    with pytest.raises(HttpError, check=has_code("invalid-address")):
-        client.get(site.url, budget=WaitBudget(5))
+@pytest.mark.parametrize(
+    ("source", "location", "is_kept"),
+    [
+        ("https://a.example/x", "//a.example/y?z", True),
+        ("https://a.example/x", "HTTPS://A.example:443/y", True),
+        ("http://a.example:80/x", "http://a.example/y", True),
+        ("https://a.example/x", "https://a.example:444/y", False),
+        ("http://a.example/x", "https://a.example/y", False),
+        ("http://a.example:8080/x", "https://a.example:8080/y", False),
+        ("https://a.example/x", "https://b.example/y", False),
+        ("https://a.example/x", "https://sub.a.example/y", False),
+        ("https://a.example/x", "https://a.example.evil/y", False),
+        ("https://a.example/x", "https://a.example\\.evil/y", True),  # the path begins at the backslash
+        ("https://a.example\\.evil/x", "https://a.example.evil/y", False),
+        ("http://127.0.0.1/x", "http://localhost/y", False),
+        ("http://127.0.0.1/x", "http://127.0.0.2/y", False),
+    ],
+)
+def test_the_login_is_for_one_scheme_host_and_port(
+    source: str, location: str, is_kept: bool, client: HttpClient, monkeypatch: pytest.MonkeyPatch
+):
+    sent: list[dict[str, str]] = []
+
+    def send(url: str, headers: dict[str, str], _: Deadline) -> Any:
+        sent.append(headers)
+        return Moved(url, {"Location": location} if url == source else {})
+
+    monkeypatch.setattr(client, "_send", send)
+    client.get(source, authorization="Basic abc", deadline=Deadline(5))
+    assert [headers.get("Authorization") for headers in sent] == ["Basic abc", "Basic abc" if is_kept else None]
+
+
+class Moved(NamedTuple):
+    """A response without a body."""
+
+    url: str
+    headers: dict[str, str]
+    status: int = 302
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 def test_redirects_end(site: Site, client: HttpClient):
-    site.status, site.headers = 302, {"Location": "/again"}
+    site.default = respond(302, Location="/again")
     with pytest.raises(HttpError, check=has_code("too-many-redirects", "302", "5 times")):
-        client.get(site.url, budget=WaitBudget(5))
+        got(client, site.url)
     assert len(site.requests) == 6
+
+
+# Is it TLS, what is sent at once, and what is then sent byte by byte, without an end.
+DRIPS = {
+    "status": (False, b"HTTP/1.1 206 Partial Content", b"x"),
+    "headers": (False, b"HTTP/1.1 200 OK\r\n", b"x"),
+    "headers over TLS": (True, b"HTTP/1.1 200 OK\r\n", b"x"),
+    "body": (False, b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n", b"x"),
+    "size of a chunk": (False, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0"),
+}
+
+
+@pytest.mark.parametrize("drip", DRIPS)
+def test_a_server_that_sends_a_byte_now_and_then_is_not_waited_for(drip: str, monkeypatch: pytest.MonkeyPatch):
+    is_secure, beginning, rest = DRIPS[drip]
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(CERTIFICATE))
+
+    def serve() -> None:
+        plain, _ = listener.accept()
+        with suppress(OSError), tls().wrap_socket(plain, server_side=True) if is_secure else plain as connection:
+            connection.recv(1 << 16)
+            connection.sendall(beginning)
+            for _ in range(500):
+                connection.sendall(rest)
+                time.sleep(0.01)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"{'https' if is_secure else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
+        with HttpClient() as client, pytest.raises(HttpError, check=has_code("too-slow")):
+            client.get(url, deadline=Deadline(0.15)).read_up_to(1000)
+        thread.join()
+
+
+def test_the_bytes_of_a_body_move_the_deadline(site: Site, client: HttpClient, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(http, "time", SimpleNamespace(monotonic=lambda: 7.0))
+    for slowest, more in ((5.0, 1.0), (math.inf, 0.0)):
+        deadline = Deadline(5, slowest=slowest)
+        with client.get(site.url, deadline=deadline) as response:
+            assert response.read_up_to(1000) == b"hello"
+        assert deadline.left == 5 + more
+
+
+def test_connecting_ends_at_the_deadline(client: HttpClient, monkeypatch: pytest.MonkeyPatch):
+    waits: list[float | None] = []
+
+    def connect(made: socket.socket, _: object) -> None:
+        waits.append(made.gettimeout())
+        raise TimeoutError
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    for seconds, code in ((60, "unreachable"), (0.5, "unreachable"), (0, "too-slow")):
+        with pytest.raises(HttpError, check=has_code(code)):
+            client.get("http://127.0.0.1:1/", deadline=Deadline(seconds))
+    assert waits[0] == http.CONNECT
+    assert 0 < (waits[1] or 0) <= 0.5
+    assert len(waits) == 2
 
 
 def test_a_proxy_of_the_environment_is_used(site: Site, client: HttpClient, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HTTP_PROXY", site.url.replace("//", "//me:p%40ss@"))
     assert got(client, "http://far.example/x?y=1#z") == b"hello"
-    method, target, headers, _ = site.requests[0]
-    assert (method, target, headers["Host"]) == ("GET", "http://far.example/x?y=1", "far.example")
+    target, headers = site.requests[0]
+    assert (target, headers["Host"]) == ("http://far.example/x?y=1", "far.example")
     assert headers["Proxy-Authorization"] == split_credentials("http://me:p%40ss@h")[1]
 
 
@@ -204,18 +242,13 @@ def test_https_goes_through_a_tunnel_of_the_proxy(client: HttpClient, monkeypatc
     assert b"secret" not in asked[0]
 
 
-@pytest.mark.parametrize(
-    ("excluded", "is_direct"),
-    [("127.0.0.1", True), ("10.0.0.0/8, 127.0.0.0/8", True), ("*", True), ("example.com", False), ("", False)],
-)
-def test_no_proxy_excludes_hosts_and_networks(
-    excluded: str, is_direct: bool, site: Site, client: HttpClient, monkeypatch: pytest.MonkeyPatch
-):
+def test_no_proxy_excludes_hosts_and_networks(site: Site, client: HttpClient, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    monkeypatch.setenv("NO_PROXY", excluded)
-    if is_direct:
+    for excluded in ("127.0.0.1", "10.0.0.0/8, 127.0.0.0/8", "*"):
+        monkeypatch.setenv("NO_PROXY", excluded)
         assert got(client, site.url) == b"hello"
-    else:
+    for other in ("example.com", ""):
+        monkeypatch.setenv("NO_PROXY", other)
         with pytest.raises(HttpError, check=has_code("unreachable")):
             got(client, site.url)
 
@@ -227,23 +260,22 @@ def test_a_proxy_of_another_kind_is_refused(client: HttpClient, monkeypatch: pyt
     assert "secret" not in str(caught.value)
 
 
-@contextmanager
-def secure_site() -> Iterator[Site]:
+def tls() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATE)
-    with Site(context) as site:
-        yield site
+    return context
 
 
-@pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"])
-def test_certificates_come_from_the_environment(variable: str, monkeypatch: pytest.MonkeyPatch):
-    with secure_site() as site:
+def test_certificates_come_from_the_environment(monkeypatch: pytest.MonkeyPatch):
+    with Site(tls()) as site:
         with HttpClient() as client, pytest.raises(HttpError, check=has_code("tls-failed", "CERTIFICATE_VERIFY")):
             got(client, site.url)
-        monkeypatch.setenv(variable, str(CERTIFICATE))
-        http.trusted_certificates.cache_clear()
-        with HttpClient() as client:
-            assert got(client, site.url) == b"hello"
+        for variable in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
+            monkeypatch.setenv(variable, str(CERTIFICATE))
+            http.trusted_certificates.cache_clear()
+            with HttpClient() as client:
+                assert got(client, site.url) == b"hello"
+            monkeypatch.delenv(variable)
     http.trusted_certificates.cache_clear()
 
 

@@ -158,7 +158,6 @@ def write_key(path: Path) -> None:
     [
         ["inspect", "--verify"],
         pytest.param(["sign", "--key", "signer.pem"], marks=at_night),
-        pytest.param(["push", "oci://localhost:1/x:1"], marks=at_night),
     ],
     ids=lambda words: words[0],
 )

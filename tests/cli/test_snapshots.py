@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from invoking import invoke
-from registries import FakeRegistry
 from trust import vouched
 
 from marpack.api import doctor
@@ -35,7 +34,6 @@ samples:
   - {input: samples/sea.txt, expect: {status: 200, json: {text: SEA, length: 3}}}
   - {input: samples/sky.txt, expect: {status: 200}}
 """
-ADDRESS = "oci://REGISTRY/team/shout:1.0"
 # Command → the sessions of its file; each is typed in a folder as `folder` makes it.
 SESSIONS: dict[str, list[list[str]]] = {
     "init": [
@@ -151,19 +149,6 @@ SESSIONS: dict[str, list[list[str]]] = {
         ["verify shout.mar --key signer.pub --require-check nowhere.json"],
     ],
     "migrate": [["migrate deployment -o new"], ["migrate shout"], ["migrate nowhere"]],
-    "push": [
-        [f"push shout.mar {ADDRESS}", f"push shout.mar {ADDRESS}"],
-        ["push shout.mar"],
-        ["push shout.mar shout:1.0"],
-        [f"push nowhere.mar {ADDRESS}"],
-        [f"push shout {ADDRESS}"],
-    ],
-    "pull": [
-        [f"push shout.mar {ADDRESS}", f"pull {ADDRESS} -o pulled.mar", f"pull {ADDRESS} -o pulled.mar"],
-        [f"pull {ADDRESS}"],
-        ["pull"],
-        ["pull shout:1.0"],
-    ],
     "doctor": [["doctor"], ["doctor now"]],
 }  # fmt: skip
 # What differs between machines, days and versions → what stands in its place.
@@ -171,7 +156,7 @@ NORMAL = {
     r"(seconds\W+)[\d.e-]+": r"\1<time>",
     r"\b[0-9a-f]{40,64}\b": "<sha256>",
     r"\b[0-9a-f]{12,16}\b": "<id>",
-    r"127\.0\.0\.1:\d+": "REGISTRY",
+    r"127\.0\.0\.1:\d+": "SERVER",
     r"\b\d[\d.,]*/s\b": "<rate>",
     r"\b\d+ requests, [+-][\d.]+ MiB": "<requests>, <size>",
     r"\b\d[\d.]* and (?=\d)": "<time> and ",
@@ -216,7 +201,7 @@ def project(folder: Path, handler: str, settings: str = PROJECT) -> None:
 
 @pytest.mark.parametrize("command", SESSIONS)
 def test_what_a_command_prints_is_what_its_snapshot_holds(
-    command: str, prepared: Path, tmp_path: Path, fake: FakeRegistry, home: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(doctor, "_PROBE", "print('here')")  # importing torch takes its time
     for name, value in {"COLUMNS": "120", "NO_COLOR": "1", "MARPACK_CACHE_DIR": str(tmp_path / "cache")}.items():
@@ -224,9 +209,7 @@ def test_what_a_command_prints_is_what_its_snapshot_holds(
     printed = []
     for number, session in enumerate(SESSIONS[command]):
         folder = shutil.copytree(prepared, tmp_path / str(number) / "here")
-        fake.blobs.clear()
-        fake.manifests.clear()
-        lines = [line for words in session for line in typed(words, folder, fake.host)]
+        lines = [line for words in session for line in typed(words, folder)]
         printed.append("".join(lines).replace(f"{folder}", "HERE"))
     text = normal("\n".join(printed), command)
     path = SNAPSHOTS / f"{command}.txt"
@@ -235,9 +218,9 @@ def test_what_a_command_prints_is_what_its_snapshot_holds(
     assert text == path.read_text(), "if this is as it should be: make snapshots"
 
 
-def typed(words: str, folder: Path, registry: str) -> Iterator[str]:
+def typed(words: str, folder: Path) -> Iterator[str]:
     """Yield what a terminal shows of a command: its line, stdout, stderr, and the exit code."""
-    done = invoke(*words.replace("REGISTRY", registry).split(), cwd=folder, code=None)
+    done = invoke(*words.split(), cwd=folder, code=None)
     yield f"$ marpack {words}\n"
     yield done.stdout
     yield "".join(f"! {line}\n" for line in done.stderr.splitlines())

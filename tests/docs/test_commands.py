@@ -26,7 +26,7 @@ PARSED = {"yaml": yaml.safe_load, "json": json.loads, "toml": tomllib.loads}
 KNOWN = RUN | set(PARSED) | {"bash", "text", "ini", "dockerfile"}
 ELSEWHERE = {
     *("pip", "make", "torchserve", "curl", "kubectl", "gsutil", "gcloud", "aws", "docker", "python", "git"),
-    *("model_signing", "cd", "serve", "source", "tar", "hf"),
+    *("model_signing", "cd", "serve", "source", "tar", "hf", "oras"),
 }
 PYTHON = f'exec {quote(sys.executable)} "$@"'
 MARPACK = f"""case $1 in

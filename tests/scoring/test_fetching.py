@@ -129,13 +129,12 @@ def test_the_address_that_was_judged_is_the_one_that_is_asked(monkeypatch: pytes
 
     connected: list[object] = []
 
-    class Recorded(socket.socket):
-        def connect(self, address: object) -> None:
-            connected.append(address)
-            raise ConnectionRefusedError(111, "Connection refused")
+    def connect(_: socket.socket, address: object) -> None:
+        connected.append(address)
+        raise ConnectionRefusedError(111, "Connection refused")
 
     monkeypatch.setattr(socket, "getaddrinfo", rebinding)
-    monkeypatch.setattr(socket, "socket", Recorded)
+    monkeypatch.setattr(socket.socket, "connect", connect)
     with pytest.raises(UsageError, match="refused"):
         fetched("http://public.example/", allow_private=False)
     assert (asked, connected) == (["1.1.1.1"], [("1.1.1.1", 80)])
@@ -242,7 +241,7 @@ def trickle(first: bytes) -> Talk:
 def test_the_whole_time_is_bounded_however_little_comes_at_a_time(talk: Talk) -> None:
     with server(talk) as url:
         started = time.monotonic()
-        with pytest.raises(UsageError, match=r"too slow: waited 0\.1 s"):
+        with pytest.raises(UsageError, check=has_code("too-slow")):
             fetched(url, max_bytes=10_000, seconds=0.1)
         assert time.monotonic() - started < 15  # all of it would take twenty
 

@@ -57,12 +57,11 @@ def python_api() -> str:
         (
             "Schemas of the results: [build](../schemas/build.json), [check](../schemas/check.json),"
             " [diff](../schemas/diff.json), [init](../schemas/init.json), [inspect](../schemas/inspect.json),"
-            " [pull](../schemas/pull.json), [push](../schemas/push.json), [run](../schemas/run.json),"
-            " [unpack](../schemas/unpack.json). In a notebook, results show the tables of the commands, and answers"
-            " their pictures: see `examples/notebook.ipynb`."
+            " [run](../schemas/run.json), [unpack](../schemas/unpack.json). In a notebook, results show the tables of"
+            " the commands, and answers their pictures: see `examples/notebook.ipynb`."
         ),
     ]
-    names = ("init", "build", "open", "inspect", "diff", "unpack", "check", "run", "load", "push", "pull")
+    names = ("init", "build", "open", "inspect", "diff", "unpack", "check", "run", "load")
     operations = {f"marpack.{name}": getattr(marpack, name) for name in names}
     shared = shared_arguments([*operations.values(), marpack.Scorer.__init__])
     parts += [
