@@ -1,8 +1,5 @@
 """What --quiet leaves out, and what --verbose adds; spellings that are the same for all commands."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -71,18 +68,6 @@ def test_an_archive_is_unpacked_into_a_folder_by_old_and_new_spellings(option: s
     run(f"unpack shout.mar {option} new")
     assert Path("new/handler.py").is_file()
     assert "--directory" not in run("unpack --help").stdout
-
-
-def test_verbose_shows_the_traceback_of_a_bug(tmp_path: Path):
-    code = (
-        "import marpack.cli.main as main, marpack.api.operations as operations\n"
-        "operations.inspect = lambda *_, **__: 1 / 0\n"
-        "main.main(['inspect', 'x', *{}])\n"
-    )
-    for words in ([], ["--verbose"]):
-        command = [sys.executable, "-c", code.format(words)]
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)})
-        assert (done.returncode, "Traceback" in done.stderr) == (1, bool(words))
 
 
 def test_versions_are_shown_by_a_short_option():
