@@ -75,9 +75,8 @@ def test_all_are_answered_in_order_and_held(project: Path) -> None:
 
 
 def test_a_run_ends_at_the_first_failure_if_asked(project: Path) -> None:
-    for fail_fast, succeeded in ((True, [True, False]), (False, [True, False, True])):
-        report = marpack.run(project, [b"a", b"end", b"b"], fail_fast=fail_fast, content_type="")
-        assert [result.ok for result in report.results] == succeeded
+    report = marpack.run(project, [b"a", b"end", b"b"], fail_fast=True, content_type="")
+    assert [result.ok for result in report.results] == [True, False]
 
 
 def test_a_model_that_cannot_be_loaded_again_loses_no_answer(project: Path) -> None:

@@ -133,6 +133,7 @@ def test_importing_marpack_costs_nothing_and_looking_imports_no_torch(project: P
     heavy = "{'msgspec', 'torch', 'click', 'yaml'}"
     look = f"marpack.inspect({path!r})._repr_html_(), marpack.diff({path!r}, {path!r})._repr_html_()"
     code = f"import sys, marpack; print(*sys.modules.keys() & {heavy}); {look}"
+    code += "; from marpack.api.requests import payload; payload([1, 2], 'data'); payload('text', 'data')"
     code += "; print(*sys.modules.keys() & {'torch', 'onnxruntime', 'PIL', 'numpy'})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

@@ -1,6 +1,7 @@
 """`marpack.Scorer`: one model over tables of any library, wherever it is sent to."""
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conformance.forking import shared
 from lazy import pa, pd
 
 import marpack
@@ -111,9 +113,13 @@ def test_it_pickles_as_its_arguments_and_loads_where_it_is_called(archive: str) 
     code = (
         "import pickle, sys, json\nscorer = pickle.loads(sys.stdin.buffer.read())\n"
         "assert 'torch' not in sys.modules\n"
+        "from conformance.forking import ForkServer, forked_workers\nfrom marpack.runner.client import Worker\n"
+        "server = ForkServer(sys.argv[1])\nWorker.spawn = forked_workers(lambda: server)\n"
         "print(json.dumps(scorer({'id': [7, 8], 't': ['x', 'yy']})))"
     )
-    done = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=True)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    words = [sys.executable, "-c", code, shared(with_torch=False).address]
+    done = subprocess.run(words, input=data, env=environment, capture_output=True, check=True)
     columns = {"id": [7, 8], "label": ["X", "YY"], "length": [1, 2], "status": [200, 200], "error": [None, None]}
     assert json.loads(done.stdout) == columns
 
