@@ -43,10 +43,3 @@ def test_figures_are_json_on_demand(mar: str):
 def test_a_benchmark_wants_every_input(mar: str, tmp_path):
     (tmp_path / "list").write_text("gone.txt\n")
     assert "gone.txt" in marpack("run", mar, "--input", "@list", "--repeat", "2", cwd=tmp_path, code=2).stderr
-
-
-def test_a_model_that_does_not_load_is_exit_4(make_mar):
-    mar = str(make_mar("raise ValueError('no')"))
-    assert "handler.py:1" in marpack("run", mar, "--data", "x", "--repeat", "2", code=4).stderr
-    report = json.loads(marpack("run", mar, "--data", "x", "--repeat", "2", "--json", code=4).stdout)
-    assert report["trouble"]["message"] == "no"

@@ -55,12 +55,6 @@ def test_verbose_shows_the_stages_of_loading():
     assert whole.count(" s") > brief.count(" s") > 0
 
 
-def test_build_keeps_the_abbreviations_of_the_archiver(project: Path):
-    for number, version in enumerate(("--ver 1.0", "-v 1.0", "--version=1.0")):
-        run(f"build --model-name m{number} {version} --handler handler.py --verbose")
-        assert (project / f"m{number}.mar").is_file()
-
-
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("option", ["-o", "--output", "-d", "--directory"])
 def test_an_archive_is_unpacked_into_a_folder_by_old_and_new_spellings(option: str):
@@ -68,7 +62,3 @@ def test_an_archive_is_unpacked_into_a_folder_by_old_and_new_spellings(option: s
     run(f"unpack shout.mar {option} new")
     assert Path("new/handler.py").is_file()
     assert "--directory" not in run("unpack --help").stdout
-
-
-def test_versions_are_shown_by_a_short_option():
-    assert run("-V").stdout == run("--version").stdout
