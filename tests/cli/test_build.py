@@ -1,7 +1,6 @@
 """`marpack build`, as one types it: output, exit codes, and the sentence for each mistake."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -240,19 +239,6 @@ def test_a_date_that_is_none(digits: Path, monkeypatch: pytest.MonkeyPatch) -> N
         outcome = build()
         assert (outcome.returncode, outcome.cause) == (2, "invalid-source-date")
         assert epoch in outcome.stderr
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
-def test_what_may_not_be_read_or_written(digits: Path) -> None:
-    Path("digits.pt").chmod(0)
-    assert codes(build()) == ("unreadable",)
-    Path("digits.pt").chmod(0o600)
-    digits.chmod(0o500)
-    try:
-        outcome = build()
-    finally:
-        digits.chmod(0o700)
-    assert outcome.returncode == 1
 
 
 # --- a terminal, and Ctrl-C ---

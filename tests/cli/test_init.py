@@ -194,13 +194,3 @@ def test_wrong_usage_has_its_exit_code_and_leaves_nothing(here: Path, words: str
     assert "error:" in outcome.stderr or "Error:" in outcome.stderr
     assert "Traceback" not in outcome.stderr
     assert contents(here) == before
-
-
-def test_broken_code_and_weights_are_passed_by(here: Path):
-    (here / "handler.py").write_text("def broken(:\n")
-    (here / "model.pt").write_bytes(b"PK\x03\x04 no zip")
-    outcome = init()
-    assert outcome.returncode == 0
-    assert "wrote  marpack.yaml, test_model.py, README.md\n" in outcome.stdout
-    assert load_project(here).weights is None
-    assert load_project(here).handler == "handler.py"

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cli.running import Terminal, marpack, results
+from cli.running import marpack, results
 from command import command
 from workers import runs
 
@@ -88,21 +88,14 @@ def test_one_bad_input_never_costs_the_others(mar: str):
     assert told[3]["restarted"]
 
 
-@pytest.fixture
-def odd(tmp_path: Path) -> str:
-    """Return a folder of three inputs, the name of one of which is not UTF-8."""
+def test_a_name_that_is_not_utf8_is_told_in_letters_that_are(mar: str, tmp_path: Path):
     folder = tmp_path / "in"
     folder.mkdir()
     for name in (b"a.txt", b"b\xff.txt", b"c.txt"):
         Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_bytes(b"x")
-    return str(folder)
-
-
-def test_a_name_that_is_not_utf8_is_told_in_letters_that_are(mar: str, odd: str, tmp_path: Path):
-    names = [f"{odd}/{name}" for name in ("a.txt", "b\\udcff.txt", "c.txt")]
-    assert [item["input"] for item in results(mar, "--input", odd)] == names
+    names = [f"{folder}/{name}" for name in ("a.txt", "b\\udcff.txt", "c.txt")]
     for answered in (3, 0):  # the second time, the log holds them all
-        lines = marpack("run", mar, "--input", odd, "--jsonl", "--resume", str(tmp_path / "r.jsonl")).stdout
+        lines = marpack("run", mar, "--input", str(folder), "--jsonl", "--resume", str(tmp_path / "r.jsonl")).stdout
         assert [json.loads(line)["input"] for line in lines.splitlines()] == names[:answered]
     assert [json.loads(line)["input"] for line in (tmp_path / "r.jsonl").read_text().splitlines()] == names
 
@@ -209,17 +202,6 @@ def test_an_answer_larger_than_the_server_takes_costs_its_worker_and_its_batch(m
     assert [item["status"] for item in results(mar, *words, "--max-response-size", "7M")] == [200, 200, 200]
 
 
-@pytest.mark.slow
-def test_the_times_of_the_config_count_as_on_the_server(make_mar):
-    slow = "import time\ndef handle(data, context):\n    if data: time.sleep(60)\n    return ['late']\n"
-    files = {"c.yaml": "responseTimeout: 1\nstartupTimeout: 60\n"}
-    (told,) = results(str(make_mar(slow, files=files, configFile="c.yaml")), "--data", "x", code=1)
-    assert (told["status"], told["troubles"][0]["kind"]) == (500, "timeout")
-    never = "import time\ntime.sleep(60)\n"
-    mar = str(make_mar(never, name="never", files={"c.yaml": "startupTimeout: 1\n"}, configFile="c.yaml"))
-    assert "in time" in marpack("run", mar, "--data", "x", code=4).stderr
-
-
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_keeps_what_is_answered_and_leaves_no_process(mar: str, sign: signal.Signals):
     words = command("run", mar, "--data", "pid", "--data", "sleep", "--jsonl")
@@ -282,23 +264,6 @@ def test_a_handlers_message_cannot_steer_the_terminal(make_mar):
     assert "\x1b" not in done.stdout
     assert "\x07" not in done.stdout
     assert "[bold]x[/]" in done.stdout
-
-
-@pytest.mark.slow
-def test_what_takes_its_time_before_an_answer_is_shown(make_mar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("MARPACK_CACHE_DIR", str(tmp_path / "cache"))
-    slow = "import time\ntime.sleep(3)\ndef handle(data, context): return data and ['answer']\n"
-    mar = str(make_mar(slow, files={"big.bin": bytes(80 << 20)}))
-    with Terminal("unpack", mar, "-d", "out", cwd=tmp_path) as terminal:
-        terminal.wait_for("extracting .*MB")
-        terminal.wait_for("unpacked out")
-    with Terminal("run", mar, "--data", "x") as terminal:
-        terminal.wait_for("extracting .*MB")
-        terminal.wait_for("loading the model")
-        terminal.wait_for("200  answer")
-        assert terminal.end() == 0
-    with Terminal("run", mar, "--data", "x", "--in-process") as terminal:
-        assert "loading" not in terminal.wait_for("200  answer")
 
 
 def test_what_reads_stdin_fails_at_once_and_says_why(make_mar):

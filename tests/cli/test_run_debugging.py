@@ -201,17 +201,6 @@ def test_a_watch_ends_with_whoever_reads_it(mar: str):
 
 
 @pytest.mark.slow
-def test_each_rounds_worker_has_torch_before_there_is_a_model(project: Path):
-    asks = HANDLER.replace("{os.getpid()}", "0 torch {HAD_TORCH}")
-    (project / "handler.py").write_text("import sys\nHAD_TORCH = 'torch' in sys.modules\n" + asks)
-    with Terminal("run", "--watch", "--data", "a", cwd=project, forked=False) as terminal:
-        for number in range(3):  # saved faster than torch can be imported: the next worker is waited for
-            terminal.wait_for(rf"a from {number} torch True[\s\S]*Ctrl-C ends", seconds=120)
-            change(project, f"from {number} torch", f"from {number + 1} torch")
-        terminal.wait_for("a from 3 torch True")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("sign", ["SIGINT", "SIGKILL"])
 def test_no_worker_outlives_a_watch(project: Path, sign: str):
     with Terminal("run", "--watch", "--workers", "2", "--data", "a", cwd=project, forked=False) as terminal:

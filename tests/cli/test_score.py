@@ -109,15 +109,6 @@ def test_columns_become_an_object_and_json_without_any_is_the_summary(
     assert refused(echo, *asked, "--output", "out", "--resume", "--isolate").code == "resume-mismatch"
 
 
-def test_inputs_are_told_apart_and_bounded_together(echo: str, tmp_path: Path, score: Score):
-    texts(tmp_path, ["a", "b"], "1.parquet")
-    texts(tmp_path, ["c", "d"], "2.parquet")
-    score(echo, "--input", "1.parquet", "2.parquet", "--text", "t", "--select", "got=got",
-          "--limit", 3, "--workers", 2, "--output", "out")  # fmt: skip
-    rows = scored(tmp_path / "out")
-    assert [(row["input"], row["row"], row["got"]) for row in rows] == [(0, 0, "a"), (0, 1, "b"), (1, 0, "c")]
-
-
 def started(folder: Path, *args: object) -> subprocess.Popen[str]:
     """Start scoring, and wait until two parts are whole."""
     process = subprocess.Popen(
