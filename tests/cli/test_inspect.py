@@ -8,13 +8,9 @@ from pathlib import Path
 import pytest
 from cli.running import Terminal, apart
 from invoking import Invoked, invoke
-from lazy import torch
 
 MakeMar = Callable[..., Path]
-HANDLER = (
-    "from ts.torch_handler.base_handler import BaseHandler\n\nclass Own(BaseHandler):\n"
-    "    def initialize(s, c): ...\n    def preprocess(s, d): ...\n"
-)
+HANDLER = "def handle(data, context):\n    return data\n"
 
 
 def look(*arguments: str | Path) -> Invoked:
@@ -22,20 +18,8 @@ def look(*arguments: str | Path) -> Invoked:
 
 
 @pytest.fixture
-def mar(make_mar: MakeMar, tmp_path: Path) -> Path:
-    torch.save({"layer.weight": torch.zeros(3, 4), "layer.bias": torch.zeros(3)}, tmp_path / "net.pt")
-    return make_mar(HANDLER, files={"net.pt": (tmp_path / "net.pt").read_bytes(), "data/words.txt": "a\nb\n"})
-
-
-def test_the_page_says_what_it_is(mar: Path) -> None:
-    outcome = look(mar)
-
-    assert outcome.returncode == 0
-    assert outcome.stderr == ""
-    for text in ("probe 1.0", "class Own(BaseHandler), defines initialize,", "15 parameters in 2 tensors", "[3, 4]"):
-        assert text in outcome.stdout
-    assert "pickles  safe, 1 read" in outcome.stdout
-    assert "\x1b" not in outcome.stdout
+def mar(make_mar: MakeMar) -> Path:
+    return make_mar(HANDLER, files={"data/words.txt": "a\nb\n"})
 
 
 def test_an_sbom_is_written_beside_the_page_or_the_json(mar: Path, tmp_path: Path) -> None:
@@ -69,7 +53,7 @@ def test_an_sbom_that_cannot_be_written_is_refused(name: str, mar: Path, monkeyp
 
 def test_a_damaged_archive_is_exit_3_and_gets_no_sbom(mar: Path, tmp_path: Path) -> None:
     content = bytearray(mar.read_bytes())
-    content[content.index(b"class Own")] ^= 1
+    content[content.index(b"def handle")] ^= 1
     mar.write_bytes(content)
     outcome = look(mar, "--sbom", tmp_path / "sbom.json")
     assert (outcome.returncode, outcome.stdout, outcome.cause) == (3, "", "content-mismatch")
@@ -88,20 +72,6 @@ def test_what_a_terminal_would_obey_is_shown_instead(make_mar: MakeMar) -> None:
     assert "\x1b" not in out
     assert "\u202e" not in out
     assert "\\x1b[31mred" in out
-
-
-def test_with_no_source_the_project_here_is_built_and_inspected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "handler.py").write_text("def handle(data, context):\n    return data\n")
-    (tmp_path / "marpack.yaml").write_text("name: here\nversion: '1'\nhandler: handler.py\n")
-    monkeypatch.chdir(tmp_path)
-
-    for arguments in ((), (".",), (str(tmp_path),)):
-        outcome = look(*arguments)
-        assert outcome.returncode == 0, outcome
-        assert "here 1" in outcome.stdout
-    assert (tmp_path / "here.mar").is_file()
 
 
 WRONG = {  # words → exit code

@@ -18,19 +18,9 @@ def run(*args: str, cwd: Path | None = None) -> Invoked:
     return invoke(*args, cwd=cwd, code=None)
 
 
-@pytest.mark.parametrize(("word", "meant"), [("biuld", "build"), ("inspct", "inspect")])
-def test_a_misspelt_command_is_guessed(word: str, meant: str):
-    done = run(word)
-    assert done.returncode == 2
-    assert f"{meant}?" in done.stderr
-
-
-@pytest.mark.parametrize("words", ["build --forse -q", "inspect nowhere.mar --quiet"])
-def test_a_quiet_command_prints_no_hints(words: str):
-    done = run(*words.split())
-    assert (done.returncode, "hint:" in done.stderr) == (2, False)
-    assert done.error is not None
-    assert done.error.hint
+def test_a_misspelt_command_is_guessed():
+    done = run("biuld")
+    assert (done.returncode, "build?" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

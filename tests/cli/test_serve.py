@@ -83,14 +83,9 @@ def test_options_have_the_last_word_over_the_config_and_sources_other_names(make
 def test_reload(project):
     with serving("--reload", cwd=project) as server:
         assert server.request("/predictions/echo", b"a")[2] == b"echo a"
-        handler = project / "handler.py"
-        handler.write_text(ECHO.replace("echo {", "anew {"))
+        (project / "handler.py").write_text(ECHO.replace("echo {", "anew {"))
         assert server.wait_for("reloaded", kept=False)["changed"] == ["handler.py"]
         assert server.request("/predictions/echo", b"a")[2] == b"anew a"
-        handler.write_text("import not_there\n" + ECHO)
-        assert "not_there" in server.wait_for("reloaded", kept=True)["error"]
-        assert server.request("/predictions/echo", b"a")[2] == b"anew a"  # the one before goes on
-        assert server.request("/ping")[0] == 200
 
 
 @pytest.mark.parametrize(("signals", "seconds"), [([signal.SIGTERM], 2), ([signal.SIGINT, signal.SIGINT], 9)])

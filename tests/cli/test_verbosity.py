@@ -39,6 +39,7 @@ def test_quiet_prints_results_and_errors_only():
     assert ("sea" in shown.stdout, shown.stderr) == (True, "")
     assert run("run --data sea").stderr != ""
     error = run("run nowhere -q", 2).stderr
+    assert "hint:" not in run("build --forse -q", 2).stderr
     assert ("error:" in error, "hint:" in error) == (True, False)
     assert "hint:" in run("run nowhere", 2).stderr
 
