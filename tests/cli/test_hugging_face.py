@@ -182,19 +182,3 @@ def test_code_of_the_model_runs_only_if_its_author_is_trusted(copied: Callable[[
     with marpack.load(folder) as model:
         answer = model.predict("dog")
     assert (answer.status, len(answer.json())) == (200, 3), answer.troubles
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("forked")
-def test_a_handler_of_inference_endpoints_responds(copied: Callable[[str], Path]):
-    folder = copied("text-classification")
-    source = "from transformers import pipeline\n\n\nclass EndpointHandler:\n"
-    source += "    def __init__(self, path=''):\n        self.model = pipeline('text-classification', model=path)\n\n"
-    source += "    def __call__(self, data):\n        return self.model(data['inputs'])\n"
-    (folder / "handler.py").write_text(source)
-    init(folder)
-    with marpack.load(folder) as model:
-        answers = [model.predict(body) for body in ({"inputs": "dog"}, "dog")]
-    assert [answer.status for answer in answers] == [200, 200]
-    assert answers[0].json() == answers[1].json()
-    assert answers[0].json()[0].keys() == {"label", "score"}

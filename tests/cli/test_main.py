@@ -205,12 +205,8 @@ def test_what_a_stream_cannot_hold_looks_like_it(tmp_path: Path):
 @pytest.mark.parametrize(
     ("words", "code", "exit_code"),
     [
-        ("run nowhere --data a", "source-not-found", 2),
-        ("run --no-such-option", "usage", 2),
         ("inspect nowhere", "source-not-found", 2),
-        ("inspect not.mar", "not-an-archive", 3),
         ("build .", "no-project", 2),
-        ("diff nowhere nowhere", "source-not-found", 2),
         ("check not.mar --only nothing", "unknown-check", 2),
         ("unpack not.mar", "not-an-archive", 3),
         ("init --template nothing", "usage", 2),

@@ -120,16 +120,6 @@ def test_a_form_is_one_request_and_stdin_an_input(mar: str, tmp_path: Path):
     assert json.loads(piped["body"])["text"] == "from a pipe"
 
 
-def test_a_form_that_the_frontend_refuses_is_told_in_its_place(mar: str, tmp_path: Path):
-    path = tmp_path / "r.jsonl"
-    form = '{"content_type": "application/x-www-form-urlencoded", "body": "=1"}'
-    path.write_text(f'{form}\n{{"body": "a"}}\n{form}\n{form}\n{{"body": "b"}}\n{form}\n')
-    told = results(mar, "--requests", str(path), code=1)
-    assert [item["status"] for item in told] == [400, 200, 400, 400, 200, 400]
-    assert json.loads(told[0]["body"])["type"] == "BadRequestException"
-    assert told[0]["troubles"][0]["kind"] == "refused-form"
-
-
 def test_fail_fast_stops_at_the_first_that_falls_short(mar: str):
     assert len(results(mar, "--data", "raise", "--data", "a", "--fail-fast", code=1)) == 1
 

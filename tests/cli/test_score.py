@@ -23,7 +23,6 @@ from lazy import pa, pq
 from marpack.errors import MarpackError
 from marpack.scoring.plan import ScoreSummary
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 # Answers each row with what it got; "raise" spoils its batch, "die" its worker, "text 100" waits for a file.
 ECHO = """
 import os, time
@@ -71,26 +70,6 @@ def scored(folder: Path) -> list[dict[str, Any]]:
     parts = sorted(folder.glob("part-*.parquet"))
     rows: list[dict[str, Any]] = pa.concat_tables([pq.read_table(part) for part in parts]).to_pylist()
     return rows
-
-
-def test_pictures_in_parquet_become_their_digits(tmp_path: Path, score: Score):
-    marpack("build", str(EXAMPLES / "digits"), "--output", str(tmp_path / "digits.mar"))
-    files = sorted((EXAMPLES / "digits" / "samples").glob("*.png"))
-    names, pictures = [file.stem for file in files] * 4, [file.read_bytes() for file in files] * 4
-    pq.write_table(pa.table({"name": names, "png": pictures}), tmp_path / "scans.parquet")
-    done = score("digits.mar", "--input", "scans.parquet", "--body", "png", "--keep", "name", "--output", "out",
-                 "--batch-size", 32, "--select", "all=$:json", 'seven=["7"]:float')  # fmt: skip
-    rows = scored(tmp_path / "out")
-    assert list(rows[0]) == ["row", "name", "all", "seven", "status", "error"]
-    assert [row["name"] for row in rows] == names
-    likeliest = {row["name"]: max(answer := json.loads(row["all"]), key=answer.get) for row in rows}
-    assert (likeliest["seven"], likeliest["two-2"], likeliest["zero"]) == ("7", "2", "0")
-    assert all(row["seven"] == json.loads(row["all"]).get("7") for row in rows)
-    lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["scored", "rows", "answered", "output"]
-    assert lines[1].split()[1] == lines[2].split()[1] == "48"
-    assert lines[3] == "  output   1 part"
-    assert done.stderr == ""
 
 
 def test_columns_become_an_object_and_json_without_any_is_the_summary(

@@ -208,6 +208,7 @@ PUBLIC = "management_address=http://0.0.0.0:8081\n"
 SAME_PORT = f"inference_address=http://0.0.0.0:8081\n{PUBLIC}"
 MANAGEMENT: list[tuple[str, dict[str, Any], Address | None]] = [  # config, options, where management listens
     ("", {}, None),
+    ("disable_token_authorization=false\n", {"disable_token_auth": True}, None),
     ("", {"management_port": 8081}, HERE),
     ("", {"host": "0.0.0.0", "management_port": 8081}, HERE),
     (PUBLIC, {}, HERE),  # as the original's container images have it
@@ -229,12 +230,6 @@ def test_management_without_tokens_stays_on_this_machine(number, tmp_path):
     notes = " ".join(settings.notes())
     assert ("can change the models" in notes) is (address == ALL and "token" not in options)
     assert ("could change the models" in notes) is (PUBLIC in config and address != ALL)
-
-
-def test_the_command_line_turns_tokens_off_whatever_the_config_says(tmp_path):
-    (tmp_path / "c.properties").write_text("disable_token_authorization=false\n")
-    settings = ServeSettings.of(ServeOptions(ts_config=str(tmp_path / "c.properties"), disable_token_auth=True))
-    assert settings.token_file is None
 
 
 def test_a_start_line_of_torchserve_with_a_model_store_and_a_config(make_mar, tmp_path):
