@@ -193,4 +193,5 @@ def test_what_is_written_is_what_the_schemas_promise(mar: str):
     for line in marpack("run", mar, *words, "--jsonl", code=1).stdout.splitlines():
         assert msgspec.json.decode(line, type=Result).input.startswith("data[")
     figures = marpack("run", mar, "--data", "a", "--repeat", "2", "--json").stdout
-    assert msgspec.json.decode(figures, type=BenchmarkReport).figures.repeat == 2
+    report = msgspec.json.decode(figures, type=BenchmarkReport)
+    assert (report.figures.repeat, report.figures.warmup, report.figures.paces[0].inputs) == (2, 1, 2)
