@@ -1,5 +1,6 @@
 """Libraries that take long to import, imported when a test first uses them and not when pytest collects tests."""
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -25,6 +26,8 @@ class LazyModule:
         delattr(import_module(self._name), attribute)
 
 
+# jsonschema imports this if it is installed, which makes a parser of addresses: a second, for what no schema here has.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 jsonschema = LazyModule("jsonschema")
 model_signing = LazyModule("model_signing")
 nn = LazyModule("torch.nn")

@@ -56,12 +56,6 @@ def test_an_archive_is_built_of_the_original_archivers_arguments(project: Path) 
     assert set(Flags.__struct_fields__) <= set(inspect.signature(marpack.build).parameters)
 
 
-def test_the_time_of_a_build_is_the_environments(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
-    marpack.build()
-    assert marpack.inspect("low.mar").manifest["createdOn"] == "01/01/1970 00:00:00"
-
-
 def test_all_are_answered_in_order_and_held(project: Path) -> None:
     (project / "A.txt").write_bytes(b"FILE")
     report = marpack.run(None, (each for each in [Path("A.txt"), b"RAW", b"MORE"]), batch_size=2, content_type="")
@@ -75,9 +69,8 @@ def test_all_are_answered_in_order_and_held(project: Path) -> None:
 
 
 def test_a_run_ends_at_the_first_failure_if_asked(project: Path) -> None:
-    for fail_fast, succeeded in ((True, [True, False]), (False, [True, False, True])):
-        report = marpack.run(project, [b"a", b"end", b"b"], fail_fast=fail_fast, content_type="")
-        assert [result.ok for result in report.results] == succeeded
+    report = marpack.run(project, [b"a", b"end", b"b"], fail_fast=True, content_type="")
+    assert [result.ok for result in report.results] == [True, False]
 
 
 def test_a_model_that_cannot_be_loaded_again_loses_no_answer(project: Path) -> None:

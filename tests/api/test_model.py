@@ -57,6 +57,22 @@ def test_a_value_is_sent_as_what_it_is(project: Path, monkeypatch: pytest.Monkey
         assert model.predict("some note.txt").troubles == ()
 
 
+SIZE = """
+def handle(data, context):
+    return [{"size": context.system_properties["batch_size"]} for _ in data or ()]
+"""
+
+
+def test_run_has_batches_of_one_unless_told_otherwise_and_load_keeps_the_configs(project: Path) -> None:
+    (project / "handler.py").write_text(SIZE)
+    with (project / "marpack.yaml").open("a") as file:
+        file.write("config: {batchSize: 4}\n")
+    assert marpack.run(project, ["x"]).results[0].json()["size"] == 1
+    assert marpack.run(project, ["x"], batch_size=2).results[0].json()["size"] == 2
+    with marpack.load(project) as model:
+        assert model.predict("x").json()["size"] == 4
+
+
 def test_what_the_servers_frontend_refuses_is_answered_as_there(project: Path) -> None:
     with marpack.load(project, max_request_size=200) as model:
         assert [answer.status for answer in model.predict_batch([[1], {"x": "x" * 200}, [2]])] == [200, 413, 200]
@@ -133,6 +149,7 @@ def test_importing_marpack_costs_nothing_and_looking_imports_no_torch(project: P
     heavy = "{'msgspec', 'torch', 'click', 'yaml'}"
     look = f"marpack.inspect({path!r})._repr_html_(), marpack.diff({path!r}, {path!r})._repr_html_()"
     code = f"import sys, marpack; print(*sys.modules.keys() & {heavy}); {look}"
+    code += "; from marpack.api.requests import payload; payload([1, 2], 'data'); payload('text', 'data')"
     code += "; print(*sys.modules.keys() & {'torch', 'onnxruntime', 'PIL', 'numpy'})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator
 from itertools import count, islice
-from pathlib import Path
 
 import pytest
 
@@ -21,11 +20,12 @@ def handle(data, context):
 """
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Iterator[marpack.Model]:
-    (tmp_path / "handler.py").write_text(HANDLER)
-    (tmp_path / "marpack.yaml").write_text("name: words\nversion: '1.0'\nhandler: handler.py\n")
-    with marpack.load(tmp_path) as model:
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[marpack.Model]:
+    folder = tmp_path_factory.mktemp("words")
+    (folder / "handler.py").write_text(HANDLER)
+    (folder / "marpack.yaml").write_text("name: words\nversion: '1.0'\nhandler: handler.py\n")
+    with marpack.load(folder) as model:
         yield model
 
 

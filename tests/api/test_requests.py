@@ -2,8 +2,6 @@
 
 import io
 import json
-import subprocess
-import sys
 from collections import OrderedDict
 from datetime import date
 from pathlib import Path
@@ -215,14 +213,3 @@ def test_values_that_http_cannot_carry_are_refused(options: dict[str, Any]) -> N
 def test_an_unusable_form_is_refused(form: Any) -> None:
     with pytest.raises(UsageError):
         request_from_form(SHAPE, "form", 0, form)
-
-
-def test_no_library_is_imported_to_recognize_what_is_of_it() -> None:
-    code = (
-        "import sys\n"
-        "from marpack.api.requests import payload\n"
-        "payload([1, 2], 'data'), payload('text', 'data')\n"
-        "print(*sys.modules.keys() & {'torch', 'numpy', 'PIL'})"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""

@@ -73,6 +73,7 @@ def test_cores_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPat
     assert thread_variables(3)["OMP_NUM_THREADS"] == "3"
 
 
+@pytest.mark.peer  # Ray
 def test_an_actor_opens_the_file_that_was_fetched_and_is_asked_for_no_digest(make_mar):
     pytest.importorskip("ray")
     mar = make_mar("x = 1\n")

@@ -43,7 +43,7 @@ def results(*args: str, code: int = 0, **options: Any) -> list[dict[str, Any]]:
 class Terminal:
     """A command on a terminal of its own, which is typed into and read from."""
 
-    def __init__(self, *args: str, cwd: Path | None = None, columns: int = 80, forked: bool = True) -> None:
+    def __init__(self, *args: str, cwd: Path | None = None, forked: bool = True, colors: bool = False) -> None:
         self._ours, theirs = pty.openpty()
         self.process = subprocess.Popen(
             command(*args) if forked else [*COMMAND, *args],
@@ -51,11 +51,12 @@ class Terminal:
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns)},
+            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"},
             start_new_session=True,
         )
         os.close(theirs)
         self.seen = ""
+        self._colors = colors  # are seen as well
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
@@ -82,7 +83,8 @@ class Terminal:
             piece = os.read(self._ours, 65536)
         except OSError:  # the other end is closed
             return False
-        self.seen += re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", piece.decode("utf-8", "replace"))
+        text = piece.decode("utf-8", "replace")
+        self.seen += text if self._colors else re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", text)
         return bool(piece)
 
     def __enter__(self) -> Self:

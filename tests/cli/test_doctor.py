@@ -60,26 +60,15 @@ main(sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize("words", [(), ("--json", "--clear-cache")])
-def test_it_works_where_every_dependency_but_click_is_missing(tmp_path: Path, words: tuple[str, ...]):
+def test_it_works_where_every_dependency_but_click_is_missing(tmp_path: Path):
     program = WITHOUT.format(missing=set(MISSING))
     done = subprocess.run(
-        [sys.executable, "-c", program, "doctor", *words],
+        [sys.executable, "-c", program, "doctor", "--json", "--clear-cache"],
         capture_output=True, text=True, timeout=60, env={**os.environ, "MARPACK_CACHE_DIR": str(tmp_path)},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (1, "")
     for name in ("msgspec", "rich", "pyyaml"):
         assert name in done.stdout
-    if "--json" in words:
-        report = json.loads(done.stdout)
-        jsonschema.validate(report, json.loads(SCHEMA.read_text()))
-        assert (report["healthy"], report["freed"]) == (False, None)
-
-
-def test_nothing_heavy_is_imported_here():
-    code = (
-        "import sys; from marpack.api import doctor as d; d._PROBE = 'print(1)'; d.examine(clear_cache=False);"
-        "print([n for n in ('torch', 'numpy', 'aiohttp', 'pyarrow', 'ray', 'urllib3') if n in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "[]\n", done.stderr
+    report = json.loads(done.stdout)
+    jsonschema.validate(report, json.loads(SCHEMA.read_text()))
+    assert (report["healthy"], report["freed"]) == (False, None)

@@ -1,9 +1,7 @@
-"""Folders with Hugging Face models: what `init` writes, what the handler answers, and what each mistake is called."""
+"""Folders with Hugging Face models: what `init` writes, and whether its handlers respond as transformers does."""
 
-import fcntl
 import io
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,11 +9,12 @@ import wave
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from conformance.forking import forked_workers, shared
-from days import by_day
 from invoking import Invoked, invoke
+from safetensors.numpy import save_file
 
 import marpack
 from marpack.runner.client import LoadError, Worker
@@ -24,35 +23,25 @@ pytestmark = pytest.mark.usefixtures("uncovered")
 
 TASKS = (
     *("text-classification", "token-classification", "question-answering", "fill-mask", "feature-extraction"),
-    *("text-generation", "decoder", "image-classification", "ctc", "whisper"),
+    *("text-generation", "decoder", "image-classification", "ctc", "whisper", "shards"),
 )
-DAY = ("text-classification", "image-classification")
 MODULES = (
     *("transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto"),
     *("transformers.models.auto.feature_extraction_auto", "transformers.generation.utils"),
     "transformers.models.bert.modeling_bert",
 )
 # A second request of a batch, shorter than the sample; without one, the sample again.
-TEXTS = ("text-classification", "decoder", "token-classification", "fill-mask", "feature-extraction")
+TEXTS = ("text-classification", "shards", "decoder", "token-classification", "fill-mask", "feature-extraction")
 OTHERS = dict.fromkeys(TEXTS, "dog")
 OTHERS |= {"question-answering": {"question": "where?", "context": "paris"}, "text-generation": "dog sat on"}
 
 
-@pytest.fixture(scope="session")
-def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a model for each task of the run, which only one process of it makes."""
-    names = (*DAY, "feature-extraction") if request.config.option.markexpr == "not slow" else TASKS
-    every = tmp_path_factory.getbasetemp()
-    where = (every.parent if "PYTEST_XDIST_WORKER" in os.environ else every) / "hugging-face"
-    with Path(f"{where}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not where.exists():
-            making = where.with_suffix(".new")
-            making.mkdir()
-            script = Path(__file__).with_name("pretrained_models.py")
-            subprocess.run([sys.executable, script, making, *names], check=True, capture_output=True)
-            making.rename(where)
-    return where
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a model for each task; importing transformers takes ten times as long as making them."""
+    folder = tmp_path_factory.mktemp("models")
+    subprocess.run([sys.executable, Path(__file__).with_name("pretrained_models.py"), folder], check=True)
+    return folder
 
 
 @pytest.fixture
@@ -104,12 +93,11 @@ def lengthen(wav: bytes) -> bytes:
     return made.getvalue()
 
 
-@pytest.mark.parametrize("name", by_day(TASKS, *DAY))
-def test_the_handler_answers_as_transformers_does(
-    name: str, models: Path, copied: Callable[[str], Path], request: pytest.FixtureRequest
-):
-    if name not in DAY:
-        request.getfixturevalue("forked")
+@pytest.mark.parametrize(
+    "name", [pytest.param(task, marks=pytest.mark.peer if task == TASKS[0] else pytest.mark.slow) for task in TASKS]
+)
+@pytest.mark.usefixtures("forked")
+def test_the_handler_answers_as_transformers_does(name: str, models: Path, copied: Callable[[str], Path]):
     folder = copied(name)
     init(folder)
     (sample,) = project(folder)["samples"]
@@ -126,8 +114,20 @@ def test_the_handler_answers_as_transformers_does(
         assert (answer.body if name == "text-generation" else comparable(answer.json())) == expected
 
 
-def test_the_project_packs_what_the_model_needs_and_names_the_rest(copied: Callable[[str], Path]):
-    folder = copied("feature-extraction")
+def test_the_project_packs_what_the_model_needs_and_names_the_rest(tmp_path: Path):
+    folder = tmp_path / "feature-extraction"
+    (folder / "1_Pooling").mkdir(parents=True)
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    contents = {
+        "config.json": {"architectures": ["BertModel"], "model_type": "bert"},
+        "modules.json": [{"path": path, "type": f"sentence_transformers.models.{kinds[path]}"} for path in kinds],
+        "1_Pooling/config.json": {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True},
+        "tokenizer.json": {},
+        "tokenizer_config.json": {"tokenizer_class": "BertTokenizer"},
+    }
+    for name, content in contents.items():
+        (folder / name).write_text(json.dumps(content))
+    save_file({"layer.weight": np.ones((2, 3), "float32")}, folder / "model.safetensors")
     (folder / "README.md").write_text("---\npipeline_tag: sentence-similarity\n---\nThe model card.\n")
     for name in ("pytorch_model.bin", "tf_model.h5", ".gitattributes"):
         (folder / name).write_bytes(b"x")
@@ -182,49 +182,3 @@ def test_code_of_the_model_runs_only_if_its_author_is_trusted(copied: Callable[[
     with marpack.load(folder) as model:
         answer = model.predict("dog")
     assert (answer.status, len(answer.json())) == (200, 3), answer.troubles
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("forked")
-def test_a_handler_of_inference_endpoints_responds(copied: Callable[[str], Path]):
-    folder = copied("text-classification")
-    source = "from transformers import pipeline\n\n\nclass EndpointHandler:\n"
-    source += "    def __init__(self, path=''):\n        self.model = pipeline('text-classification', model=path)\n\n"
-    source += "    def __call__(self, data):\n        return self.model(data['inputs'])\n"
-    (folder / "handler.py").write_text(source)
-    init(folder)
-    with marpack.load(folder) as model:
-        answers = [model.predict(body) for body in ({"inputs": "dog"}, "dog")]
-    assert [answer.status for answer in answers] == [200, 200]
-    assert answers[0].json() == answers[1].json()
-    assert answers[0].json()[0].keys() == {"label", "score"}
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("forked")
-def test_shards_are_loaded(models: Path, copied: Callable[[str], Path]):
-    folder = copied("text-classification")
-    save = "import sys, transformers as hf; model = hf.AutoModelForSequenceClassification.from_pretrained(sys.argv[1]);"
-    save += "model.save_pretrained(sys.argv[1], max_shard_size='4KB')"
-    subprocess.run([sys.executable, "-c", save, folder], check=True, capture_output=True)
-    (folder / "model.safetensors").unlink()
-    assert len(list(folder.glob("model-*-of-*.safetensors"))) > 1
-    init(folder)
-    with marpack.load(folder) as model:
-        answer = model.predict(folder / "samples/stand-in.txt")
-    expected = json.loads((models / "expected.json").read_text())["text-classification"]
-    assert answer.json()[0]["label"] == comparable(expected)[0]["label"]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("forked")
-def test_a_missing_file_is_a_finding_of_build_and_a_hint_of_run(copied: Callable[[str], Path]):
-    folder = copied("text-classification")
-    init(folder)
-    text = (folder / "marpack.yaml").read_text()
-    (folder / "marpack.yaml").write_text(text.replace("config.json, tokenizer.json", "tokenizer.json"))
-    built = invoke("build", str(folder), "--json")
-    assert "pretrained-file" in [finding["code"] for finding in json.loads(built.stdout)["findings"]]
-    with pytest.raises(LoadError) as caught, marpack.load(folder):
-        pass
-    assert "config.json" in str(caught.value.trouble.hint)

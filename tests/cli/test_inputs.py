@@ -1,6 +1,5 @@
 """The options of `marpack run`: what they are worth by themselves, before anything is loaded."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,6 @@ import pytest
 
 from marpack.cli.inputs import InputOptions, count_inputs, read_inputs
 from marpack.cli.main import marpack
-from marpack.cli.options import ALL_OPTIONS
-from marpack.errors import UsageError
 from marpack.runner.inputs import RequestDefaults
 
 # With the group's own settings: a command keeps the help option that it was first asked with.
@@ -57,19 +54,6 @@ def test_an_input_needs_a_name() -> None:
             options(*words)
 
 
-def test_help_lists_the_options_under_their_headings_in_one_column() -> None:
-    run = marpack.get_command(MARPACK, "run")
-    assert run is not None
-    context = click.Context(run, info_name="run", help_option_names=["-h", "--help"])
-    context.meta[ALL_OPTIONS] = True
-    text = run.get_help(context)
-    assert re.findall(r"^(\w+):$", text, re.MULTILINE) == [
-        "Inputs", "Requests", "Workers", "Model", "Results", "Debugging", "Benchmark", "Other",
-    ]  # fmt: skip
-    assert "\n  --batch-size N          N" in text
-    assert "\n  -h, --help              S" in text
-
-
 def named(*words: str) -> InputOptions:
     """Return the options of these words that name inputs."""
     given = options(*words)
@@ -90,29 +74,17 @@ def test_inputs_come_from_files_then_texts_then_the_form(tmp_path: Path) -> None
     assert count_inputs(named("-i", "@list", "--data", "x")) is None
 
 
-@pytest.mark.parametrize("words", [["-i", "gone.png"], ["--requests", "gone.jsonl"], ["-i", ".", "--type", "video"]])
-def test_what_is_not_there_is_said_before_anything_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError):
-        read_inputs(named(*words), RequestDefaults())
-
-
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        ("image", ["a.png", "b.PNG", "c.jpg"]),
-        ("image/png", ["a.png", "b.PNG"]),
-        ("png", ["a.png", "b.PNG"]),
-        (".PNG", ["a.png", "b.PNG"]),
-        ("xyz", ["d.xyz"]),
-        ("application", ["e.json"]),
-    ],
-)
-def test_a_folders_files_are_chosen_by_kind(tmp_path: Path, kind: str, expected: list[str]) -> None:
+def test_a_folders_files_are_chosen_by_kind(tmp_path: Path) -> None:
     for name in ("a.png", "b.PNG", "c.jpg", "d.xyz", "e.json", "plain"):
         (tmp_path / name).write_bytes(b"x")
-    given = named("-i", str(tmp_path), "--type", kind)
-    assert [found.name.rpartition("/")[2] for found in read_inputs(given, RequestDefaults())] == expected
-    assert count_inputs(given) == len(expected)
+    for kind, expected in {
+        "image": ["a.png", "b.PNG", "c.jpg"],
+        "image/png": ["a.png", "b.PNG"],
+        "png": ["a.png", "b.PNG"],
+        ".PNG": ["a.png", "b.PNG"],
+        "xyz": ["d.xyz"],
+        "application": ["e.json"],
+    }.items():
+        given = named("-i", str(tmp_path), "--type", kind)
+        assert [found.name.rpartition("/")[2] for found in read_inputs(given, RequestDefaults())] == expected
+        assert count_inputs(given) == len(expected)

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from cli.running import marpack
 
-from marpack.cli.main import main
-
 NAME = "zz_invented_pkg"
 HANDLER = f"import {NAME}\nfrom {NAME}.models import Net\n\n\ndef handle(data, context):\n    return data\n"
 DEFERRED = f"def handle(data, context):\n    import {NAME}.inner\n    return data\n"
@@ -32,30 +30,21 @@ def project(folder: Path, files: dict[str, str], handler: str = "handler.py") ->
     return folder
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    with pytest.raises(SystemExit) as end:
-        main(words)
-    assert not end.value.code
-    return "".join(capsys.readouterr())
-
-
 @pytest.mark.parametrize("name", PROJECTS)
-def test_reading_suggests_no_invented_package(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(project(tmp_path, PROJECTS[name]))
+def test_reading_suggests_no_invented_package(name: str, tmp_path: Path) -> None:
+    folder = project(tmp_path, PROJECTS[name])
     for command in ("build", "inspect"):
-        text = printed(capsys, command, ".")
-        assert NAME in text
-        assert not INSTALLING.search(text)
+        done = marpack(command, ".", cwd=folder)
+        assert NAME in done.stdout + done.stderr
+        assert not INSTALLING.search(done.stdout + done.stderr)
 
 
-@pytest.mark.parametrize("command", ["run", "check"])
-def test_running_suggests_no_invented_package(command: str, tmp_path: Path) -> None:
+def test_running_suggests_no_invented_package(tmp_path: Path) -> None:
     folder = project(tmp_path, PROJECTS["with a package of the author's"])
-    done = marpack(command, ".", *(["--data", "1"] if command == "run" else []), cwd=folder, code=4)
-    assert NAME in done.stdout + done.stderr
-    assert not INSTALLING.search(done.stdout + done.stderr)
+    for words in (["run", ".", "--data", "1"], ["check", "."]):
+        done = marpack(*words, cwd=folder, code=4)
+        assert NAME in done.stdout + done.stderr
+        assert not INSTALLING.search(done.stdout + done.stderr)
 
 
 def test_a_servers_handler_without_its_engine_is_told_as_what_it_is(tmp_path: Path) -> None:

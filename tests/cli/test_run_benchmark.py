@@ -1,7 +1,5 @@
 """`marpack run --repeat`."""
 
-import json
-
 import pytest
 from cli.running import marpack
 
@@ -29,24 +27,6 @@ def test_batch_sizes_up_to_the_servers_are_timed(mar: str):
     assert max(map(len, lines)) <= 80
 
 
-def test_figures_are_json_on_demand(mar: str):
-    report = json.loads(marpack("run", mar, "--data", "a", "--repeat", "5", "--batch-size", "2", "--json").stdout)
-    paces = report["figures"]["paces"]
-    assert [pace["batch_size"] for pace in paces] == [1, 2]
-    for pace in paces:
-        assert pace["inputs"] == 5
-        assert pace["stages"]["handle"]["p50"] >= 1  # it sleeps for a millisecond
-        assert 0 < pace["throughput"] < 1000 * pace["batch_size"]
-    assert report["figures"]["warmup"] == 1
-
-
 def test_a_benchmark_wants_every_input(mar: str, tmp_path):
     (tmp_path / "list").write_text("gone.txt\n")
     assert "gone.txt" in marpack("run", mar, "--input", "@list", "--repeat", "2", cwd=tmp_path, code=2).stderr
-
-
-def test_a_model_that_does_not_load_is_exit_4(make_mar):
-    mar = str(make_mar("raise ValueError('no')"))
-    assert "handler.py:1" in marpack("run", mar, "--data", "x", "--repeat", "2", code=4).stderr
-    report = json.loads(marpack("run", mar, "--data", "x", "--repeat", "2", "--json", code=4).stdout)
-    assert report["trouble"]["message"] == "no"

@@ -1,8 +1,5 @@
 """What --quiet leaves out, and what --verbose adds; spellings that are the same for all commands."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +39,7 @@ def test_quiet_prints_results_and_errors_only():
     assert ("sea" in shown.stdout, shown.stderr) == (True, "")
     assert run("run --data sea").stderr != ""
     error = run("run nowhere -q", 2).stderr
+    assert "hint:" not in run("build --forse -q", 2).stderr
     assert ("error:" in error, "hint:" in error) == (True, False)
     assert "hint:" in run("run nowhere", 2).stderr
 
@@ -58,12 +56,6 @@ def test_verbose_shows_the_stages_of_loading():
     assert whole.count(" s") > brief.count(" s") > 0
 
 
-def test_build_keeps_the_abbreviations_of_the_archiver(project: Path):
-    for number, version in enumerate(("--ver 1.0", "-v 1.0", "--version=1.0")):
-        run(f"build --model-name m{number} {version} --handler handler.py --verbose")
-        assert (project / f"m{number}.mar").is_file()
-
-
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("option", ["-o", "--output", "-d", "--directory"])
 def test_an_archive_is_unpacked_into_a_folder_by_old_and_new_spellings(option: str):
@@ -71,19 +63,3 @@ def test_an_archive_is_unpacked_into_a_folder_by_old_and_new_spellings(option: s
     run(f"unpack shout.mar {option} new")
     assert Path("new/handler.py").is_file()
     assert "--directory" not in run("unpack --help").stdout
-
-
-def test_verbose_shows_the_traceback_of_a_bug(tmp_path: Path):
-    code = (
-        "import marpack.cli.main as main, marpack.api.operations as operations\n"
-        "operations.inspect = lambda *_, **__: 1 / 0\n"
-        "main.main(['inspect', 'x', *{}])\n"
-    )
-    for words in ([], ["--verbose"]):
-        command = [sys.executable, "-c", code.format(words)]
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)})
-        assert (done.returncode, "Traceback" in done.stderr) == (1, bool(words))
-
-
-def test_versions_are_shown_by_a_short_option():
-    assert run("-V").stdout == run("--version").stdout
