@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from workers import launch, one, predict, runs, started
+from workers import launch, one, predict, started, wait_for_end
 
 from marpack.errors import WorkerError
 from marpack.protocol.messages import MAX_MESSAGE, Answered, Dying, FromWorker, Load, Pipe, Trouble
@@ -212,10 +212,7 @@ def test_nothing_a_handler_started_outlives_its_worker(make_folder, word: str, d
         outcome = predict(worker, one(word), timeout=30)
     assert outcome.died is died
     child = int(outcome.logs.partition("child ")[2].split()[0])
-    deadline = time.monotonic() + 30
-    while runs(child):
-        assert time.monotonic() < deadline, "the child is still alive"
-        time.sleep(0.01)
+    wait_for_end(child)
 
 
 def test_a_worker_lives_on_after_the_thread_that_started_it(make_folder):

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from unittest.mock import Mock
 import psutil
 import pytest
 from refusals import has_code
-from workers import one, predict, runs
+from workers import one, predict, runs, wait_for_end
 
 from marpack.errors import ScaffoldError, WorkerError
 from marpack.protocol.messages import Load
@@ -218,13 +217,6 @@ def ask(folder: str, word: str, **how: Any) -> Any:
 
 def is_forked(worker: Worker) -> bool:
     return isinstance(worker.process._process, ForkedChild)
-
-
-def wait_for_end(*pids: int) -> None:
-    until = time.monotonic() + 60
-    while any(map(runs, pids)):
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 SAME = [
