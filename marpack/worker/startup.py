@@ -14,10 +14,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from marpack.protocol.messages import attempt, note
 from marpack.torchserve.model_config import Torchrun
 from marpack.torchserve.server_modules import SERVER_LOADED, SUBSTITUTABLE, UNREACHABLE, HandlerName, breaks_worker
 from marpack.worker import ts_names
+from marpack.worker.notes import attempt, note
 from marpack.worker.trouble import message_of
 
 _ENVIRONMENT = {"TS_DECODE_INPUT_REQUEST": "true", "TS_IPEX_ENABLE": "false", "TS_IPEX_GPU_ENABLE": "false"}

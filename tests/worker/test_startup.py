@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from marpack.protocol import messages
+from marpack.worker import notes
 from marpack.worker.startup import ShadowingError, prepare, set_torchrun_environment
 
 
@@ -53,9 +53,9 @@ def test_imports_write_no_bytecode_into_the_model_folder(make_folder, monkeypatc
 
 def test_a_sitecustomize_that_fails_is_noted(make_folder):
     folder = make_folder("x = 1\n", files={"sitecustomize.py": "raise KeyError('a')\n"})
-    messages.drain_notes()
+    notes.drain_notes()
     prepare(str(folder), "handler.py", with_ts=False)
-    assert [(each.kind, each.message) for each in messages.drain_notes()] == [
+    assert [(each.kind, each.message) for each in notes.drain_notes()] == [
         ("sitecustomize", "sitecustomize.py fails: KeyError: 'a'")
     ]
 

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from worker.handlers.make_reference import FOLDER, chains, outcome, pixels
 
-from marpack.protocol.messages import ModelOutput, drain_outputs
+from marpack.protocol.messages import ModelOutput
 from marpack.protocol.targets import Target
 from marpack.worker.handlers import vision
 from marpack.worker.handlers.vision import (
@@ -20,6 +20,7 @@ from marpack.worker.handlers.vision import (
     Resize,
     ToTensor,
 )
+from marpack.worker.notes import drain_outputs
 from marpack.worker.trouble import note_labels_gap
 
 OPTIONS = {"handler": {"topk": 2, "resize": 40, "crop": 32}}
