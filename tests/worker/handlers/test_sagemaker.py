@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from days import by_day
 
 import marpack
 from marpack.archive.sagemaker import handler_source
@@ -47,7 +46,9 @@ def plain(found):
     return facts
 
 
-@pytest.mark.parametrize("mode", by_day(("bytes", "decoded"), "decoded"))
+@pytest.mark.parametrize(
+    "mode", [pytest.param("bytes", marks=pytest.mark.slow), pytest.param("decoded", marks=pytest.mark.peer)]
+)
 def test_responses_are_those_of_the_toolkit(tmp_path, mode):
     found = play(sys.executable, HANDLER, tmp_path / "found.json", *([mode] if mode == "decoded" else []))
     expected = plain(RECORDED)
