@@ -28,14 +28,15 @@ class Interrupts:
         self.is_held = False  # set while an action must be complete: a signal then sets only `is_pending`
         self.is_pending = False
         self._wakeup: int | None = None
-        self._first: float | None = None  # when the first signal since `install` arrived
+        self._is_noticed = False  # the first signal since `install` was handled
+        self._first: float | None = None  # when it arrived
 
     def install(self) -> None:
         """Handle requests to end from now on; one that was ignored from the start (nohup) stays so."""
         for number in _SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._interrupt)
-        self._first = None
+        self._is_noticed, self._first = False, None
         if self._wakeup is None:
             reader, self._wakeup = os.pipe()
             os.set_blocking(self._wakeup, False)
@@ -43,6 +44,9 @@ class Interrupts:
         signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        if self._is_noticed:
+            return  # it must not interrupt what the first one started, such as ending workers
+        self._is_noticed = True
         if not self.is_held:
             raise KeyboardInterrupt
         self.is_pending = True

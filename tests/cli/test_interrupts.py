@@ -42,15 +42,15 @@ def interrupts() -> Iterator[Interrupts]:
 
 def test_every_request_to_end_interrupts_but_one_that_was_ignored_from_the_start(interrupts: Interrupts):
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-    interrupts.install()
-    signal.raise_signal(signal.SIGHUP)
     for number in (signal.SIGINT, signal.SIGTERM):
+        interrupts.install()
+        signal.raise_signal(signal.SIGHUP)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
+        signal.raise_signal(number)  # at once, as `timeout` sends it: it does not disturb the end
 
 
 def test_an_interruption_waits_until_a_result_is_shown(interrupts: Interrupts, monkeypatch: pytest.MonkeyPatch):
-    interrupts.install()
     monkeypatch.setattr("marpack.cli.interrupts.INTERRUPTS", interrupts)
     shown, ended = [], []
 
@@ -63,9 +63,11 @@ def test_an_interruption_waits_until_a_result_is_shown(interrupts: Interrupts, m
     output: Any = SimpleNamespace(show=show, end=lambda _, code: code)
     session: Any = SimpleNamespace(pool=pool)
     for _ in range(2):
+        interrupts.install()
         results: Any = iter([1, 2])
         assert run._show_all(session, results, output, lambda _: False) == ExitCode.INTERRUPTED
     assert (shown, ended) == ([1, 1], ["killed"] * 2)
+    interrupts.install()
     with pytest.raises(KeyboardInterrupt):  # at once: nothing is shown
         signal.raise_signal(signal.SIGINT)
 
