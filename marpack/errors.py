@@ -139,13 +139,6 @@ class MissingExtraError(UsageError):
         super().__init__(what, hint=install_hint(extra))
 
 
-class UnconfirmedDownloadError(UsageError):
-    """A large download, or one of unknown size, was not confirmed."""
-
-    code = "download-unconfirmed"
-    fix = "Confirm the download with --yes, or on a terminal."
-
-
 class ArchiveError(MarpackError):
     """A file is not a readable, safe model archive."""
 

@@ -22,7 +22,7 @@ from marpack.render.console import STDERR
 from marpack.runner.client import Worker
 from marpack.runner.process import Zygote
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Invoked(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from invoking import invoke
 
 
 def state() -> tuple[object, ...]:
-    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)]
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     return handlers, dict(os.environ), gc.isenabled(), Path.cwd()
 
 

@@ -1,5 +1,6 @@
 """Single workers, as the tests talk to them; the pool sends batches ahead instead."""
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -47,3 +48,11 @@ def runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def wait_for_end(*pids: int) -> None:
+    """Wait until none of the processes runs."""
+    until = time.monotonic() + 60
+    while any(map(runs, pids)):
+        assert time.monotonic() < until
+        time.sleep(0.02)

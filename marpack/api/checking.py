@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from marpack.api.operations import archive_file, cache_of, limits_of, text_of
 from marpack.api.requests import headers_of
-from marpack.api.sessions import Consent, SessionExtras, isolated_python, pool_settings, resolver_of
+from marpack.api.sessions import SessionExtras, isolated_python, pool_settings, resolver_of
 from marpack.archive.protocol import no_progress
 from marpack.errors import UsageError
 from marpack.gate.candidate import Candidate
@@ -115,7 +115,7 @@ def check(
     device = Device.available(options.device)
 
     def python(archive: Archive) -> str:
-        return isolated_python(archive, notes.on_message, Consent(options.yes))
+        return isolated_python(archive, notes.on_message)
 
     settings = GateOptions(
         load=SessionExtras().load(options, device),

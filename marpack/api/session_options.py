@@ -61,7 +61,7 @@ class ModelOptions(OutsideOption, frozen=True, kw_only=True):
         Literal["current", "isolated"],
         _Model("Environment: this one, or a new one with the archive's requirements.", daily=True),
     ] = "current"
-    yes: Annotated[bool, _Model("Confirm a download for --env isolated over 500 MB or of unknown size.")] = False
+    yes: Annotated[bool, Option("Has no effect.", hidden=True)] = False
     compile: Annotated[bool, _Model("Do not use torch.compile.", ("--no-compile",))] = True
     trust_pickle: Annotated[bool, _Model("Allow weights that can run code when loaded (unsafe).")] = False
     metrics_config: Annotated[

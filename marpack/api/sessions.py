@@ -1,4 +1,4 @@
-"""From the options of a session to a loaded model, with consent to downloads and notes about the source."""
+"""From the options of a session to a loaded model, with notes about the source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from marpack.api.operations import cache_of, text_of
 from marpack.api.session_options import ModelOptions, SessionOptions, WorkerOptions
 from marpack.archive.protocol import no_progress
-from marpack.errors import UnconfirmedDownloadError
 from marpack.protocol.messages import Load
 from marpack.protocol.targets import Target
 from marpack.runner.session import Device, LoadProgress, PreparedModel, Session, device_mismatch, prepare
@@ -27,13 +26,10 @@ if TYPE_CHECKING:
     from marpack.findings import Finding
     from marpack.project.source import ResolvedSource
     from marpack.runner.client import Worker
-    from marpack.runner.pip_sizes import Download
     from marpack.runner.pool import ModelPool, PoolSettings
     from marpack.runner.session import PoolMaker
 
     Resolver = Callable[[str | None], ResolvedSource]
-
-_LISTED = 8  # files that are named before a download
 
 
 def ignore(_: object) -> None:
@@ -163,7 +159,7 @@ def open_session(
     def isolated_pool(archive: Archive, load: Load, config: Mapping[str, Any]) -> ModelPool:
         from marpack.runner.pool import LocalPool
 
-        python = isolated_python(archive, extras.on_message, Consent(options.yes))
+        python = isolated_python(archive, extras.on_message)
         return LocalPool(load, replace(settings.as_served(config), python=python), folder=archive.materialize)
 
     pool: PoolSettings | PoolMaker = isolated_pool if options.env == "isolated" else settings
@@ -194,48 +190,8 @@ def prepare_session(
     )
 
 
-def answer_on_terminal(question: str) -> bool | None:
-    """Ask on stderr and return the answer from stdin; None unless both are a terminal."""
-    if not (sys.stdin and sys.stderr and sys.stdin.isatty() and sys.stderr.isatty()):
-        return None
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
-
-
-class Consent(Struct, frozen=True):
-    """How a large download, or one of unknown size, is confirmed."""
-
-    yes: bool = False  # it is confirmed beforehand
-    ask: Callable[[str], bool | None] = answer_on_terminal  # returns None without a terminal
-
-    def confirm(self, download: Download, on_message: Callable[[str], object]) -> None:
-        """Show a download, and ask if it is large or of unknown size; raises UnconfirmedDownloadError if declined."""
-        from marpack.runner.environments import UNASKED
-
-        if download.size == 0:  # the packages are files on this machine
-            return
-        size = "unknown size"
-        if download.size is not None:
-            size = f"{download.size / 1e6:,.1f} MB" if download.size < 1e9 else f"{download.size / 1e9:,.1f} GB"
-        reason = f" ({download.reason})" if download.reason else ""
-        files = ", ".join([*download.files[:_LISTED], *(["…"] if len(download.files) > _LISTED else [])])
-        on_message(f"download for the archive's requirements: {size}{reason}{': ' if files else ''}{files}")
-        if self.yes is True or (download.size is not None and download.size <= UNASKED):
-            return
-        answer = self.ask(f"Download packages of {size}? [y/N] ")
-        if not answer:
-            verdict = "was declined" if answer is False else "needs a confirmation"
-            what = f"the download of the archive's requirements, {size}{reason}, {verdict}"
-            hint = "Add --yes to confirm it (in Python: yes=True)."
-            raise UnconfirmedDownloadError(what, where="--env isolated", hint=hint)
-
-
-def isolated_python(archive: Archive, on_message: Callable[[str], object], consent: Consent) -> str:
-    """Return the Python interpreter of the environment with an archive's requirements.
-
-    Raises IsolationError, and UnconfirmedDownloadError for a download that is not confirmed.
-    """
+def isolated_python(archive: Archive, on_message: Callable[[str], object]) -> str:
+    """Return the Python interpreter of the environment with an archive's requirements; raises IsolationError."""
     from marpack.archive.index import content_identity
     from marpack.runner.environments import IsolationError, has_requirements, isolated
 
@@ -247,9 +203,8 @@ def isolated_python(archive: Archive, on_message: Callable[[str], object], conse
             archive.materialize() / str(archive.manifest.model.requirements_file),
             root=environments_folder(),
             environ=os.environ,
-            approve=lambda download: consent.confirm(download, on_message),
             content=lambda: content_identity(archive),
-            on_start=lambda: on_message("installing the archive's requirements, this once"),
+            on_start=lambda lines: on_message(f"installing the archive's requirements: {', '.join(lines)}"),
         )
     except IsolationError as error:
         if error.output:

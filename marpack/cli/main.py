@@ -162,7 +162,6 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         code = _fail(error, words)
     with suppress(OSError, ValueError):  # the failed write was reported
         sys.stdout.flush()
-    INTERRUPTS.finish()
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from marpack.api.operations import cache_of
 from marpack.api.session_options import ServeOptions
-from marpack.api.sessions import Consent, isolated_python, load_of
+from marpack.api.sessions import isolated_python, load_of
 from marpack.archive.protocol import MANIFEST_NAME
 from marpack.cli.options import project_above
 from marpack.cli.session import print_aside, show_origin
@@ -256,9 +256,7 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         zygote = None if options.env == "isolated" else Zygote(environment)
 
         def spawn(archive: Archive) -> Callable[[], Worker]:
-            # Without a question on the terminal: archives are loaded beside requests, at any time.
-            consent = Consent(options.yes, ask=lambda _: None)
-            python = isolated_python(archive, print_aside, consent) if options.env == "isolated" else sys.executable
+            python = isolated_python(archive, print_aside) if options.env == "isolated" else sys.executable
             memory = options.max_memory
             return partial(Worker.spawn, environment=environment, python=python, max_memory=memory, zygote=zygote)
 

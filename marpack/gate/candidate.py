@@ -20,7 +20,6 @@ from marpack.errors import (
     DamagedArchiveError,
     HandlerError,
     MarpackError,
-    UnconfirmedDownloadError,
     UsageError,
 )
 from marpack.gate.compare import TOLERANCE, find_differences
@@ -213,8 +212,6 @@ class Candidate(AbstractContextManager["Candidate"]):
         """The results of the archive compared with, by the sample's name; raises HandlerError if it has none."""
         try:
             return {sample.name: self.old.sample_runner.result_of(sample) for sample in self.samples}
-        except UnconfirmedDownloadError:
-            raise
         except MarpackError as error:
             what = f"the other archive cannot be compared: {error.what}"
             raise HandlerError(what, where=self.old.source, hint=error.hint) from error

@@ -11,7 +11,6 @@ from marpack.errors import (
     ArchiveError,
     DeviceUnavailableError,
     MarpackError,
-    UnconfirmedDownloadError,
     UsageError,
     did_you_mean,
 )
@@ -173,8 +172,8 @@ class _Examination:
     def _outcome(self, each: Check) -> CheckOutcome:
         try:
             outcome = RUNS[each.name](self._candidate)
-        except (DeviceUnavailableError, UnconfirmedDownloadError):
-            raise  # they say nothing about the archive
+        except DeviceUnavailableError:
+            raise  # it says nothing about the archive
         except MarpackError as error:
             outcome = judge("", [problem_of(error)])
         if each.loads and self._candidate.sample_runner.lost:  # the model could not be loaded, or not once more

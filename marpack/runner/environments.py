@@ -36,19 +36,18 @@ from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.errors import HandlerError
 from marpack.findings import Code, Finding, Severity
 from marpack.inspection.requirements import Line, LineKind, read_lines, read_requirements
-from marpack.runner.pip_sizes import Download
 from marpack.torchserve.server_modules import canonical
 
 _BORROWED = "marpack-borrowed.pth"
 _MADE = "made.json"
 _MAX_BYTES = 1 << 20  # bytes of one file of requirements
-UNASKED = 500_000_000  # bytes that are downloaded without a confirmation
 # Packages that a worker and its built-in handlers import, or that are compiled against one version of torch.
 _SHARED = (
     *("marpack", "torch", "torchvision", "torchaudio", "numpy", "onnxruntime", "pillow", "safetensors", "captum"),
     *("msgspec", "pyyaml", "packaging", "psutil"),
 )
-_PIP = ("--disable-pip-version-check", "--no-input", "--progress-bar", "off")
+# The check of all installed packages changes nothing, and takes longer than most installations.
+_PIP = ("--no-warn-conflicts", "--disable-pip-version-check", "--no-input", "--progress-bar", "off")
 _OTHER_VERSION = (
     "Change the requirement to allow the installed version, or install marpack and the archive's requirements in a "
     "virtual environment and run it there without --env isolated."
@@ -78,9 +77,8 @@ def isolated(
     *,
     root: Path,  # the folder of all environments
     environ: Mapping[str, str],  # the environment variables of pip
-    approve: Callable[[Download], object],  # receives the download, if there is one; raises to refuse it
     content: Callable[[], str],  # returns the archive's digest, part of the key if requirements name files in it
-    on_start: Callable[[], object] = lambda: None,  # is called when an environment has to be created
+    on_start: Callable[[list[str]], object] = lambda _: None,  # receives the requirements before they are installed
 ) -> Environment:
     """Return an environment in which a requirements file is installed; create it the first time.
 
@@ -99,7 +97,8 @@ def isolated(
         if PathFinder.find_spec("pip") is None:  # setuptools' own finder gives up distutils once pip is looked for
             hint = f"Install it: {sys.executable} -m ensurepip"
             raise IsolationError("pip is not installed, which --env isolated needs", where=sys.prefix, hint=hint)
-        on_start()
+        lines = [line for _, line in read_requirements(requirements.name, partial(_read_beside, requirements, {}))]
+        on_start([line.text for line in lines if line.sort in {LineKind.REQUIREMENT, LineKind.PATH}])
         started = time.perf_counter()
         discard = partial(shutil.rmtree, folder, ignore_errors=True)
         discard()
@@ -107,13 +106,11 @@ def isolated(
             undo.callback(discard)
             _make(folder)
             (folder / "constraints.txt").write_text(constraints)
-            download = _measure(folder, requirements, environ)
-            if download.files or download.size is None:
-                approve(download)
-                # The check of all installed packages changes nothing, and takes longer than most installations.
-                done = _run_pip(folder, requirements, environ, "-m", "pip", "install", "--no-warn-conflicts")
-                if done.returncode:
-                    raise _failure(done.stdout, requirements)
+            done = _run_pip(folder, requirements, environ)
+            if done.returncode:
+                what = "pip cannot install the archive's requirements beside the packages that workers share"
+                hint = "Correct the requirements: pip's output names the reason. Or run without --env isolated."
+                raise IsolationError(what, where=requirements.name, output=done.stdout, hint=hint)
             undo.pop_all()
         made = {"requirements": requirements.read_text("utf-8", "replace"), "python": sys.version, "base": sys.prefix}
         (folder / _MADE).write_bytes(msgspec.json.encode(made))
@@ -157,9 +154,7 @@ def shared_constraints() -> Iterator[str]:
 
 
 def _key(requirements: Path, constraints: str, environ: Mapping[str, str], content: Callable[[], str]) -> str:
-    """Return the digest of everything that an environment depends on, except for what the indexes offer."""
-    import platformdirs  # noqa: PLC0415 - few runs make an environment
-
+    """Return the digest of what an environment depends on, except for pip's configuration files and the indexes."""
     files: dict[str, bytes] = {}
     lines = [line for _, line in read_requirements(requirements.name, partial(_read_beside, requirements, files))]
     # Whether a line may name a file of the archive that is not itself a requirements file.
@@ -169,20 +164,11 @@ def _key(requirements: Path, constraints: str, environ: Mapping[str, str], conte
         else line.sort is not LineKind.INCLUDE and "://" not in line.text
         for line in lines
     )
-    folders = platformdirs.site_config_dir("pip", appauthor=False, multipath=True).split(os.pathsep)
-    configuration = [  # files that pip reads
-        *([Path(environ["PIP_CONFIG_FILE"])] if "PIP_CONFIG_FILE" in environ else []),
-        *(Path("/etc/pip.conf"), Path(sys.prefix, "pip.conf"), Path.home() / ".pip" / "pip.conf"),
-        platformdirs.user_config_path("pip", appauthor=False, roaming=True) / "pip.conf",
-        *(Path(folder, "pip.conf") for folder in folders),
-    ]
-    settings = [(name, value) for name, value in environ.items() if name.startswith("PIP_")]
-    settings += [(str(path), path.read_text("utf-8", "replace")) for path in configuration if path.is_file()]
     parts = (
         sorted(files.items()),
         constraints,
         content() if is_local else "",
-        sorted(settings),
+        sorted((name, value) for name, value in environ.items() if name.startswith("PIP_")),
         (sys.version, sys.prefix, _borrowed()),
     )
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
@@ -228,23 +214,12 @@ def _make(folder: Path) -> None:
     (site / _BORROWED).write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in _borrowed()))
 
 
-def _measure(folder: Path, requirements: Path, environ: Mapping[str, str]) -> Download:
-    """Return what pip would download; raises IsolationError if pip finds no compatible versions."""
-    result = folder / "download.json"
-    done = _run_pip(folder, requirements, environ, "-m", "marpack.runner.pip_sizes", str(result), str(UNASKED))
-    if not result.is_file():
-        raise _failure(done.stdout, requirements)
-    return msgspec.json.decode(result.read_bytes(), type=Download)
-
-
-def _run_pip(
-    folder: Path, requirements: Path, environ: Mapping[str, str], *words: str
-) -> subprocess.CompletedProcess[str]:
+def _run_pip(folder: Path, requirements: Path, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Run pip, which is borrowed as everything that is installed here, in the environment's Python."""
     # -P: a module in the model folder must not take the place of one of pip's.
     return subprocess.run(  # noqa: S603 - no shell; the user requested this installation
         [
-            *(str(folder / "bin" / "python"), "-P", *words, *_PIP),
+            *(str(folder / "bin" / "python"), "-P", "-m", "pip", "install", *_PIP),
             *("--constraint", str(folder / "constraints.txt"), "--requirement", requirements.name),
         ],
         cwd=requirements.parent,
@@ -256,25 +231,6 @@ def _run_pip(
         text=True,
         errors="replace",
     )
-
-
-def _failure(output: str, requirements: Path) -> IsolationError:
-    """Return the error for pip's output; a conflict with shared packages names both sides."""
-    conflict = output.partition("The conflict is caused by:")[2]
-    lines = [line.strip() for line in conflict.strip().partition("\n\n")[0].splitlines()]
-    constraint, request = "The user requested (constraint) ", "The user requested "
-    kept = [line.removeprefix(constraint) for line in lines if line.startswith(constraint)]
-    if not kept:
-        what = "pip cannot install the archive's requirements"
-        hint = "Correct the requirements, or run without --env isolated."
-        return IsolationError(what, where=requirements.name, output=output, hint=hint)
-    sides = [line.replace(request, "the archive requires ") for line in lines if not line.startswith(constraint)]
-    for text in kept:
-        name = canonical(Requirement(text).name)
-        version = _installed(name)
-        sides.append(f"{name} {version} is installed" if version else f"installed packages require {text}")
-    what = f"the archive's requirements conflict with packages that workers share: {'; '.join(sides)}"
-    return IsolationError(what, where=requirements.name, output=output, hint=_OTHER_VERSION)
 
 
 def unmet(archive: Archive, *, as_notes: bool = False) -> Iterator[Finding]:

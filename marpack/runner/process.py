@@ -26,9 +26,6 @@ _PATIENCE = 60.0  # seconds for importing torch
 _PROMPT = 2.0  # seconds for a fork
 _SLICE = 0.05  # seconds after which a thread checks whether another one has received the message
 _MAX_SOURCE = 1 << 20  # bytes of a module that are searched
-# Of /proc/PID/status: what a process inherits from the one that starts it.
-_FIELDS = "Umask Uid Gid Groups SigBlk SigIgn CapInh CapPrm CapEff CapBnd CapAmb NoNewPrivs Seccomp Seccomp_filters"
-_INHERITED = frozenset(f"{name}:" for name in (*_FIELDS.split(), "Cpus_allowed", "Mems_allowed"))
 
 
 def _start_child(
@@ -76,7 +73,7 @@ class ForkedChild:
 class Zygote:
     """A process that forks workers once it was started; where it cannot, `fork` returns None.
 
-    A fork inherits from the zygote what a new process would inherit from this one: `fork` compares it each time.
+    A fork inherits its environment, working folder and limits from the zygote: `fork` compares them each time.
     """
 
     def __init__(self, environment: Mapping[str, str] | None) -> None:
@@ -160,20 +157,13 @@ def _readable(descriptor: int, seconds: float) -> bool:
 
 
 def _inheritance(environment: Mapping[str, str] | None) -> object:
-    """Return everything that a process inherits if this thread starts it with an environment; compare it by `==`."""
-    own = Path("/proc/thread-self")
+    """Return the environment, working folder and limits of a process that is started now; compare it by `==`."""
     try:
-        return (
-            dict(os.environ if environment is None else environment),
-            Path.cwd(),
-            [line for line in (own / "status").read_text().splitlines() if line.split()[0] in _INHERITED],
-            [(own / name).read_text() for name in ("cgroup", "oom_score_adj")],
-            {str(place.readlink()) for place in (own / "ns").iterdir()},
-            [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")],
-            os.getpriority(os.PRIO_PROCESS, 0),
-        )
-    except OSError:  # unknown on this system: nothing equals it
+        folder = Path.cwd()
+    except OSError:  # it was removed: nothing equals it
         return object()
+    limits = [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]
+    return dict(os.environ if environment is None else environment), folder, limits
 
 
 def uses_torch(folder: str) -> bool:

@@ -1,14 +1,12 @@
 """From an archive to the plan of serving it: the model store, admission rules, settings, and loading threads."""
 
 import asyncio
-import ctypes
 import hashlib
 import logging
 import os
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
@@ -356,14 +354,6 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
         return settings.with_config(prepared.config).with_tuning(self.overrides).with_tuning(batching)
 
 
-_THREAD = "marpack-loading"
-_INTERRUPT_TIMEOUT = 1.0  # seconds for interrupted threads to remove half-written files
-
-
-class _LoadingInterrupt(BaseException):
-    """Ends a loading thread; not an Exception, so that nothing on its way handles it."""
-
-
 async def run_in_loading_thread(work: Callable[[], T]) -> T:
     """Return the result of `work`, or raise its error, from a thread of its own.
 
@@ -376,22 +366,8 @@ async def run_in_loading_thread(work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             outcome.set_result(work())
-        except _LoadingInterrupt:
-            return
         except Exception as error:  # noqa: BLE001 - raised again where the result is awaited
             outcome.set_exception(error)
 
-    threading.Thread(target=run, name=_THREAD, daemon=True).start()
+    threading.Thread(target=run, name="marpack-loading", daemon=True).start()
     return await asyncio.wrap_future(outcome)
-
-
-async def interrupt_loading() -> None:
-    """Interrupt all loading threads; one that does not react in time runs until the process ends."""
-    threads = [thread for thread in threading.enumerate() if thread.name == _THREAD]
-    for thread in threads:  # raises the exception as soon as the thread runs Python code
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_LoadingInterrupt)
-        )
-    end = time.monotonic() + _INTERRUPT_TIMEOUT
-    while any(thread.is_alive() for thread in threads) and time.monotonic() < end:
-        await asyncio.sleep(0.02)

@@ -21,7 +21,7 @@ from marpack.serving.access import Admission, Guard, TokenKind, Tokens
 from marpack.serving.api import Api, ServerStatistics, ServingCore
 from marpack.serving.http import HttpServer, HttpSettings, run
 from marpack.serving.inference import InferenceApi
-from marpack.serving.loading import ModelPlan, interrupt_loading, run_in_loading_thread
+from marpack.serving.loading import ModelPlan, run_in_loading_thread
 from marpack.serving.management import ManagementApi, MetricsApi, ModelApi
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import ServedModel
@@ -173,7 +173,7 @@ class Server:
                 task.cancel()
             for front in self._fronts:
                 await front.close()
-            await asyncio.gather(interrupt_loading(), *(model.stop() for model in list(self.registry)))
+            await asyncio.gather(*(model.stop() for model in list(self.registry)))
             while self._tasks:  # which stop models and workers that are not in the registry
                 await asyncio.wait(self._tasks)
             for plan in models:  # without an address to listen on, none is added

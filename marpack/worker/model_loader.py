@@ -13,7 +13,7 @@ from marpack.torchserve.context import SERVER_VERSION, Context
 from marpack.torchserve.entry_point import envelope_of, find_entry
 from marpack.torchserve.metrics import SERVERS_OWN, MetricsCacheYamlImpl
 from marpack.torchserve.model_config import Sequences, batch_size_of, read_config, read_manifest
-from marpack.worker import startup, ts_names
+from marpack.worker import notes, startup, ts_names
 from marpack.worker.captured_output import print_line, show_data
 from marpack.worker.service import InferenceService, ServiceMode
 from marpack.worker.trouble import flatten, message_of
@@ -57,7 +57,7 @@ class HandlerLoader:
                 hint = (
                     f"Set service_envelope={envelope} in config.properties. To try it here, pass --envelope {envelope}."
                 )
-                messages.note("envelope-ignored", message, stage="import", hint=hint)
+                notes.note("envelope-ignored", message, stage="import", hint=hint)
                 envelope = None
             handle = envelope_of(envelope, show_data(entry.handle, self._show) if load.show_data else entry.handle)
         with self._step("config"):
@@ -82,9 +82,9 @@ class HandlerLoader:
         device = getattr(entry.instance, "device", None)
         return service, Loaded(
             handler=entry.name,
-            stages=self._stages | messages.drain_timings(),
+            stages=self._stages | notes.drain_timings(),
             pid=os.getpid(),
-            troubles=messages.drain_notes(),
+            troubles=notes.drain_notes(),
             device=None if device is None else str(device),
             loses_answers=mode.loses_answers,
         )
@@ -95,12 +95,12 @@ class HandlerLoader:
             trouble = Trouble(kind=messages.UNAVAILABLE, message=error.what, stage=self._stage, hint=error.hint)
             return LoadFailed(trouble=trouble)
         flat = flatten(error, stage=self._stage, model_dir=self._load.model_dir, required=self._load.required)
-        trouble = messages.explained(flat)
+        trouble = notes.explained(flat)
         if trouble is flat and isinstance(error, Exception):
             from marpack.worker.loaders.diagnosis import note_own_load  # noqa: PLC0415 - only failures need it
 
-            messages.explain(error, note_own_load)
-            trouble = messages.explained(flat)
+            notes.explain(error, note_own_load)
+            trouble = notes.explained(flat)
         exhausted = isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "CUDA" in message_of(error))
         return LoadFailed(trouble=trouble, status=507 if exhausted else 503)
 
@@ -111,4 +111,4 @@ class HandlerLoader:
         try:
             yield
         finally:
-            self._stages[stage] = self._stages.get(stage, 0.0) + messages.milliseconds_since(start)
+            self._stages[stage] = self._stages.get(stage, 0.0) + notes.milliseconds_since(start)

@@ -13,14 +13,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.protocol import messages
-from marpack.protocol.messages import Answered, Trouble, milliseconds_since
+from marpack.protocol.messages import Answered, Trouble
 from marpack.torchserve import MAX_BODY
 from marpack.torchserve import response as encoding
 from marpack.torchserve.context import Context, Handle, Row, processor_of, row_of
 from marpack.torchserve.entry_point import HandlerEntry, loses_requests
 from marpack.torchserve.http import Request, Response, ResponseChunk, error_response, no_answer
 from marpack.torchserve.model_config import Sequences
+from marpack.worker.notes import drain_notes, drain_outputs, drain_timings, milliseconds_since
 from marpack.worker.stages import StageClock
 from marpack.worker.trouble import flatten, last_words, note_labels_gap
 
@@ -88,12 +88,12 @@ class InferenceService:
             sent = [answer for piece in socket.sent for answer in piece.responses.values()]
             self._out_of_step = any(map(encoding.is_final, sent))
         troubles, self._troubles = self._troubles, []
-        stages = self._clock.take() | messages.drain_timings() | {"handle": milliseconds_since(start)}
+        stages = self._clock.take() | drain_timings() | {"handle": milliseconds_since(start)}
         return Answered(
             responses=answers,
             stages=stages,
-            troubles=(*troubles, *messages.drain_notes()),
-            outputs=messages.drain_outputs(),
+            troubles=(*troubles, *drain_notes()),
+            outputs=drain_outputs(),
             metrics=self.take_lines(),
         )
 

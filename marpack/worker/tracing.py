@@ -22,7 +22,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from marpack.protocol.messages import Access, Touched, attempt
+from marpack.protocol.messages import Access, Touched
+from marpack.worker.notes import attempt
 
 _MAX_COUNT = 1000  # of a stage
 _MAX_TEXT = 400  # characters of a command

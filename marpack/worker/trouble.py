@@ -17,11 +17,12 @@ import msgspec
 from msgspec import Struct
 
 from marpack.errors import shortened
-from marpack.protocol.messages import Frame, Trouble, attempt, note
+from marpack.protocol.messages import Frame, Trouble
 from marpack.torchserve import labels, server_modules
 from marpack.torchserve.response import WorkerDeath
 from marpack.torchserve.server_modules import INSTALLED, MANIFEST_FILES, SET_BY_INITIALIZE, has_module, is_standard
 from marpack.weights.hugging_face import missing_file
+from marpack.worker.notes import attempt, note
 
 _CODE_FAULTS = (NameError, ImportError, SyntaxError)
 _INNER = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")

@@ -1,23 +1,15 @@
 """The archive's requirements, told before anything starts, or installed into an environment of their own."""
 
 import json
-import signal
 import sys
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from cli.running import Terminal, marpack, results
-from days import by_day
-from wheelhouse import serve_index, write_wheel
+from cli.running import marpack, results
+from wheelhouse import write_wheel
 
-from marpack import check as check_in_python
-from marpack import run as run_in_python
 from marpack.cli.main import main
-from marpack.errors import UnconfirmedDownloadError
-from marpack.runner.pip_sizes import Download
 
 HANDLER = "import quibble, sys\ndef handle(data, context):\n    return data and [f'{quibble.VERSION} {sys.prefix}']\n"
 
@@ -26,20 +18,10 @@ HANDLER = "import quibble, sys\ndef handle(data, context):\n    return data and 
 def offline(tmp_path: Path) -> dict[str, str]:
     wheels = tmp_path / "wheels"
     wheels.mkdir()
-    info = "quibble-1.5.dist-info"
-    files = {
-        "quibble.py": "VERSION = '1.5'\n",
-        f"{info}/METADATA": "Metadata-Version: 2.1\nName: quibble\nVersion: 1.5\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/RECORD": f"quibble.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n",
-    }
-    with zipfile.ZipFile(wheels / "quibble-1.5-py3-none-any.whl", "w") as wheel:
-        for path, text in files.items():
-            wheel.writestr(path, text)
+    write_wheel(wheels, "quibble-1.5-py3-none-any.whl", {"quibble.py": b"VERSION = '1.5'\n"})
     links = str(wheels)
     cache = str(tmp_path / "cache")
-    return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": links, "UV_NO_INDEX": "1", "UV_FIND_LINKS": links,
-            "MARPACK_CACHE_DIR": cache}  # fmt: skip
+    return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": links, "MARPACK_CACHE_DIR": cache}
 
 
 def test_unmet_requirements_are_told_before_the_model_fails_of_them(make_mar):
@@ -56,7 +38,7 @@ def test_unmet_requirements_are_in_the_json_too(make_mar):
     assert [finding["code"] for finding in report["findings"]] == ["requirement-unmet"]
 
 
-@pytest.mark.slow
+@pytest.mark.peer
 def test_an_isolated_environment_has_what_the_archive_asks_for(make_mar, offline: dict[str, str]):
     mar = str(make_mar(HANDLER, files={"requirements.txt": "quibble>=1\n"}, requirementsFile="requirements.txt"))
     told = marpack("run", mar, "--data", "x", "--env", "isolated", env=offline)
@@ -110,85 +92,32 @@ def test_a_check_runs_in_an_isolated_environment(make_mar, offline: dict[str, st
     assert "respond alike" in compared
 
 
-COMMANDS = {
-    "run": ("run", "{mar}", "--data", "x"),
-    "check": ("check", "{mar}", "--data", "x"),
-    "across": ("check", "{mar}", "--data", "x", "--device", "cpu,auto"),
-    "score": ("score", "{mar}", "--input", "{table}", "--text", "word", "--output", "{out}"),
-}
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "{mar}", "--data", "x", "--yes"),
+        pytest.param(("check", "{mar}", "--data", "x"), marks=pytest.mark.slow),
+        pytest.param(
+            ("score", "{mar}", "--input", "{table}", "--text", "word", "--output", "{out}"), marks=pytest.mark.slow
+        ),
+    ],
+    ids=lambda words: words[0],
+)
+def test_each_command_names_what_it_installs_and_does_not_ask(make_mar, tmp_path, monkeypatch, capsys, words):
+    installed: list[str] = []
 
+    def run_pip(*_: object) -> SimpleNamespace:
+        installed.append(capsys.readouterr().err)
+        return SimpleNamespace(returncode=0)
 
-@pytest.fixture
-def large(make_mar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An archive of whose requirements pip says that they have 600 MB; they are then installed without a download."""
     monkeypatch.setenv("MARPACK_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("marpack.runner.environments._measure", lambda *_: Download(("big.whl",), 600_000_000))
-    monkeypatch.setattr("marpack.runner.environments._run_pip", lambda *_: SimpleNamespace(returncode=0))
+    monkeypatch.setattr("marpack.runner.environments._run_pip", run_pip)
     handler = "def handle(data, context):\n    return data and ['ok' for _ in data]\n"
-    mar: Path = make_mar(handler, files={"requirements.txt": "big\n"}, requirementsFile="requirements.txt")
-    return mar
-
-
-@pytest.fixture
-def code_of(large: Path, tmp_path: Path) -> Callable[..., int]:
-    """Return a function that runs a command in this process, with an isolated environment."""
+    mar = make_mar(handler, files={"requirements.txt": "big\n"}, requirementsFile="requirements.txt")
     (tmp_path / "table.jsonl").write_text('{"word": "a"}\n')
-    places = {"mar": large, "table": tmp_path / "table.jsonl", "out": tmp_path / "out"}
-
-    def run(name: str, *more: str) -> int:
-        words = [word.format(**places) for word in COMMANDS[name]]
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--env", "isolated", *more])
-        return int(ended.value.code or 0)
-
-    return run
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_large_download_without_a_terminal_needs_a_yes(
-    code_of: Callable[..., int], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    assert code_of(name) == 2
-    told = capsys.readouterr()
-    assert "600.0 MB" in told.err
-    assert "--yes" in told.err
-    assert told.out == "" or name == "check"  # which has told of other checks by then
-    assert not list((tmp_path / "cache" / "environments").glob("*/bin"))
-
-
-@pytest.mark.parametrize("name", by_day(COMMANDS, "run"))
-def test_a_yes_confirms_it_once(code_of: Callable[..., int], name: str):
-    assert code_of(name, "--yes") in (0, 1)  # where a check has other doubts
-    if name != "score":  # whose output is there now
-        assert code_of(name) in (0, 1)
-
-
-def test_python_needs_a_yes_too(large: Path):
-    for call in (run_in_python, check_in_python):
-        with pytest.raises(UnconfirmedDownloadError):
-            call(large, inputs=["x"], env="isolated")
-    (answer,) = run_in_python(large, ["x"], env="isolated", yes=True).results
-    assert answer.status == 200
-
-
-@pytest.mark.parametrize("answer", by_day(["n", "Ctrl-C"], "Ctrl-C"))
-@pytest.mark.parametrize("command", by_day(["run", "check"], "run"))
-def test_a_question_on_a_terminal_may_be_declined(
-    make_mar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, answer: str
-):
-    wheels, cache = tmp_path / "wheels", tmp_path / "cache"
-    wheels.mkdir()
-    write_wheel(wheels, "quibble-1.5-py3-none-any.whl", {"quibble.py": b""})
-    mar = str(make_mar(HANDLER, files={"requirements.txt": "quibble\n"}, requirementsFile="requirements.txt"))
-    with serve_index(wheels, 600_000_000) as index:
-        for name, value in (index.environ | {"MARPACK_CACHE_DIR": str(cache)}).items():
-            monkeypatch.setenv(name, value)
-        with Terminal(command, mar, "--data", "x", "--env", "isolated") as terminal:
-            terminal.wait_for(r"600\.0 MB\? \[y/N\] ")
-            if answer == "Ctrl-C":
-                terminal.process.send_signal(signal.SIGINT)
-            else:
-                terminal.type("n\n")
-            assert terminal.end() == (130 if answer == "Ctrl-C" else 2)
-    assert index.fetched == []
-    assert not list((cache / "environments").glob("*/bin"))
+    places = {"mar": mar, "table": tmp_path / "table.jsonl", "out": tmp_path / "out"}
+    with pytest.raises(SystemExit) as ended:
+        main([*[word.format(**places) for word in words], "--env", "isolated"])
+    assert ended.value.code in (0, 1)  # a check has other doubts
+    (told,) = installed
+    assert "installing the archive's requirements: big" in told

@@ -40,12 +40,11 @@ def batches(words: list[str]) -> Iterator[tuple[Request, ...]]:
         yield (Request(id=str(number), parts=(Part("body", word.encode()),)),)
 
 
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_every_input_is_answered_in_order_whatever_the_handler_does(make_folder, workers: int):
+def test_every_input_is_answered_in_order_whatever_the_handler_does(make_folder):
     bad = {100: "exit", 300: "hang", 500: "raise", 501: "exit", 502: "exit"}
     words = [bad.get(number, f"w{number}") for number in range(1000)]
     load = Load(model_dir=str(make_folder(HANDLER)))
-    with LocalPool(load, PoolSettings(workers=workers, timeout=5.0, launch=launch)) as pool:
+    with LocalPool(load, PoolSettings(workers=2, timeout=3.0, launch=launch)) as pool:
         pool.start()
         outcomes = list(pool.outcomes(batches(words)))
         assert pool.restarts == 4

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from unittest.mock import Mock
 import psutil
 import pytest
 from refusals import has_code
-from workers import one, predict, runs
+from workers import one, predict, runs, wait_for_end
 
 from marpack.errors import ScaffoldError, WorkerError
 from marpack.protocol.messages import Load
@@ -220,13 +219,6 @@ def is_forked(worker: Worker) -> bool:
     return isinstance(worker.process._process, ForkedChild)
 
 
-def wait_for_end(*pids: int) -> None:
-    until = time.monotonic() + 60
-    while any(map(runs, pids)):
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
 SAME = [
     "[str(sys.flags), sys.argv, sys.path, sys.orig_argv[:4], os.getcwd(), dict(os.environ)]",
     "[os.getsid(0) == os.getpid(), os.getpgid(0) == os.getpid(), os.getsid(os.getppid()) == os.getppid()]",
@@ -249,6 +241,7 @@ SAME = [
 ]
 
 
+@pytest.mark.peer
 def test_a_forked_worker_finds_what_a_new_one_finds(zygote: Zygote, folder: str):
     everything = f"[{', '.join(SAME)}]"
     for new, forked, asked in zip(ask(folder, everything), ask(folder, everything, zygote=zygote), SAME, strict=True):
@@ -282,36 +275,19 @@ def test_what_libraries_do_with_threads_and_processes_works_in_a_fork(zygote: Zy
     assert ask(folder, "len(os.listdir('/proc/self/task'))", zygote=zygote) == 1
 
 
-@pytest.mark.slow
-def test_onnxruntime_works_in_a_fork(zygote: Zygote, folder: str):
-    pytest.importorskip("onnxruntime")
-    model = str(next((Path(__file__).parents[2] / "examples" / "onnx").rglob("*.onnx")))
-    shape = "[each if isinstance(each, int) else 1 for each in given.shape]"
-    feed = f"{{given.name: numpy.zeros({shape}, numpy.float32) for given in session.get_inputs()}}"
-    session = f"__import__('onnxruntime').InferenceSession({model!r})"
-    assert ask(folder, f"[len(session.run(None, {feed})) for session in [{session}]]", zygote=zygote) == [1]
+ENDS = {"exit": "exit code 7", "segfault": "SIGSEGV", "kill": "SIGKILL", "hang": "did not respond in time"}
 
 
-@pytest.mark.parametrize(
-    ("word", "reason"),
-    [("exit", "exit code 7"), ("segfault", "SIGSEGV"), ("kill", "SIGKILL"), ("hang", "did not respond in time")],
-)
-def test_how_a_forked_worker_ended_is_known(zygote: Zygote, folder: str, word: str, reason: str):
-    with Worker.spawn(environment=ENVIRONMENT, zygote=zygote) as worker:
-        worker.load(Load(model_dir=folder))
-        outcome = predict(worker, one(word), timeout=1 if word == "hang" else 30)
-        assert outcome.died
-        assert reason in outcome.troubles[0].message
-    wait_for_end(worker.process.handler_pid)
-    with pytest.raises(ChildProcessError):  # reaped
-        os.waitpid(worker.process.pid, os.WNOHANG)
-
-
-@pytest.mark.slow
-def test_what_the_handler_detached_ends_with_a_forked_worker(zygote: Zygote, folder: str):
-    environment = "{'PATH': os.environ['PATH']}"
-    sleep = f"subprocess.Popen(['sleep', '90'], start_new_session=True, env={environment}).pid"
-    wait_for_end(ask(folder, sleep, zygote=zygote))
+def test_how_a_forked_worker_ended_is_known(zygote: Zygote, folder: str):
+    for word, reason in ENDS.items():
+        with Worker.spawn(environment=ENVIRONMENT, zygote=zygote) as worker:
+            worker.load(Load(model_dir=folder))
+            outcome = predict(worker, one(word), timeout=1 if word == "hang" else 30)
+            assert outcome.died
+            assert reason in outcome.troubles[0].message
+        wait_for_end(worker.process.handler_pid)
+        with pytest.raises(ChildProcessError):  # reaped
+            os.waitpid(worker.process.pid, os.WNOHANG)
 
 
 @pytest.mark.slow
@@ -348,6 +324,7 @@ def test_a_worker_starts_by_itself_without_its_zygote(zygote: Zygote, number: in
     assert not runs(process.pid)
 
 
+@pytest.mark.slow
 def test_a_thread_does_not_wait_for_what_another_has_received(monkeypatch: pytest.MonkeyPatch):
     zygote = Zygote(ENVIRONMENT)
     receives, waits = zygote._receives, []
@@ -380,38 +357,24 @@ def test_a_worker_starts_by_itself_where_a_fork_is_refused(zygote: Zygote, monke
 
 
 SOFT, HARD = resource.getrlimit(resource.RLIMIT_CORE)
-CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {  # what makes a change, and what undoes it
-    "limit": (
-        lambda: resource.setrlimit(resource.RLIMIT_CORE, (1 if SOFT != 1 else 0, HARD)),
-        lambda _: resource.setrlimit(resource.RLIMIT_CORE, (SOFT, HARD)),
-    ),
-    "umask": (lambda: os.umask(0o037), os.umask),
-    "folder": (lambda: (Path.cwd(), os.chdir("/"))[0], os.chdir),
-    "signal": (lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN), lambda old: signal.signal(signal.SIGUSR2, old)),
-    # whose end is then waited for in another way
-    "child": (lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN), lambda old: signal.signal(signal.SIGCHLD, old)),
-}
 
 
-@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.slow
-def test_a_worker_starts_by_itself_where_it_would_inherit_something_else(zygote: Zygote, change: str):
-    make, undo = CHANGES[change]
-    before = make()
+def test_a_worker_starts_by_itself_where_it_would_inherit_something_else(zygote: Zygote, monkeypatch):
+    def forks(**variables: str) -> bool:
+        with Worker.spawn(environment=ENVIRONMENT | variables, zygote=zygote) as worker:
+            return is_forked(worker)
+
+    assert not any(forks(**{name: "3"}) for name in ("OMP_NUM_THREADS", "PYTHONHASHSEED", "ANY_OTHER"))
+    with monkeypatch.context() as patch:
+        patch.chdir("/")
+        assert not forks()
+    resource.setrlimit(resource.RLIMIT_CORE, (1 if SOFT != 1 else 0, HARD))
     try:
-        with Worker.spawn(environment=ENVIRONMENT, zygote=zygote) as worker:
-            assert not is_forked(worker)
+        assert not forks()
     finally:
-        undo(before)
-    with Worker.spawn(environment=ENVIRONMENT, zygote=zygote) as worker:
-        assert is_forked(worker)
-
-
-@pytest.mark.slow
-def test_a_worker_starts_by_itself_in_another_environment(zygote: Zygote):
-    for name in ("OMP_NUM_THREADS", "PYTHONHASHSEED", "LD_LIBRARY_PATH", "ANY_OTHER"):
-        with Worker.spawn(environment=ENVIRONMENT | {name: "3"}, zygote=zygote) as worker:
-            assert not is_forked(worker)
+        resource.setrlimit(resource.RLIMIT_CORE, (SOFT, HARD))
+    assert forks()
 
 
 @pytest.mark.slow
@@ -432,27 +395,13 @@ def test_no_zygote_starts_beside_a_gpu_unless_it_is_hidden(monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_a_forked_worker_can_leave_the_network(zygote: Zygote, folder: str):
-    with (
-        Worker.spawn(offline=True) as new,
-        Worker.spawn(environment=ENVIRONMENT, offline=True, zygote=zygote) as forked,
-    ):
-        for worker in (new, forked):
-            worker.load(Load(model_dir=folder))
-        assert is_forked(forked)
-        assert forked.process.is_offline() == new.process.is_offline()
-
-
-@pytest.mark.slow
-def test_memory_is_bounded_alike(zygote: Zygote, folder: str):
-    data = "[int(line.split()[1]) >> 10 for line in open('/proc/self/status') if line.startswith('VmData')][0]"
-    new, forked = ask(folder, data, max_memory=2 << 30), ask(folder, data, max_memory=2 << 30, zygote=zygote)
-    assert abs(forked - new) <= 16  # MiB
+def test_memory_of_a_forked_worker_is_bounded(zygote: Zygote, folder: str):
     with Worker.spawn(environment=ENVIRONMENT, max_memory=512 << 20, zygote=zygote) as worker:
         worker.load(Load(model_dir=folder))
         assert predict(worker, one("len(bytearray(1 << 30))")).responses[0].status in (500, 507)
 
 
+@pytest.mark.peer
 def test_further_workers_of_a_pool_are_forked(folder: str):
     with LocalPool(Load(model_dir=folder), PoolSettings(workers=3)) as pool:
         pool.start()

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lazy import torch
 from refusals import has_code
 
 from marpack.api.session_options import ModelOptions
@@ -17,6 +16,7 @@ from marpack.findings import Severity
 from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load, Loaded
 from marpack.protocol.targets import Target
+from marpack.runner.client import load_error
 from marpack.runner.session import (
     Device,
     LoadProgress,
@@ -27,6 +27,7 @@ from marpack.runner.session import (
     sequence_warning,
     target_of,
 )
+from marpack.worker.model_loader import HandlerLoader
 
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "TS_IPEX_GPU_ENABLE": "false"}
 
@@ -76,13 +77,12 @@ def test_a_device_that_the_system_does_not_show_is_refused(name: str, monkeypatc
     assert [Device.available(other).name for other in usable] == usable
 
 
-def test_a_device_that_only_the_system_has_is_refused_by_the_worker(make_mar):
-    if torch.cuda.is_available():
-        pytest.skip("there is CUDA here")
+def test_a_device_that_the_worker_does_not_have_is_refused():
     load = load_of(ModelOptions(), Device.parse("cuda:1"))
-    with pytest.raises(DeviceUnavailableError) as caught:
-        Session.open(str(make_mar("def handle(data, context): return data")), options=load)
-    assert (caught.value.where, caught.value.exit_code) == ("--device cuda:1", 2)
+    failure = HandlerLoader(load).failure(DeviceUnavailableError("no", where="worker"))
+    error = load_error(failure, "", load)
+    assert isinstance(error, DeviceUnavailableError)
+    assert (error.what, error.where, error.exit_code) == ("no", "--device cuda:1", 2)
 
 
 @pytest.mark.parametrize(

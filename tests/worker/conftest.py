@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from lazy import torch
 
-from marpack.protocol import messages
 from marpack.protocol.messages import Trouble
+from marpack.worker import notes as collected
 
 MODEL_FILE = """
 import torch
@@ -26,19 +26,19 @@ class Doubler(torch.nn.Module):
 
 @pytest.fixture(autouse=True)
 def _fresh_notes() -> Iterator[None]:
-    messages.drain_notes()
-    messages.drain_timings()
-    messages._outputs.clear()
+    collected.drain_notes()
+    collected.drain_timings()
+    collected._outputs.clear()
     yield
-    messages.drain_notes()
-    messages.drain_timings()
-    messages._outputs.clear()
+    collected.drain_notes()
+    collected.drain_timings()
+    collected._outputs.clear()
 
 
 @pytest.fixture
 def notes() -> Callable[[], dict[str, Trouble]]:
     """What was noted since the last call, by kind."""
-    return lambda: {trouble.kind: trouble for trouble in messages.drain_notes()}
+    return lambda: {trouble.kind: trouble for trouble in collected.drain_notes()}
 
 
 @pytest.fixture

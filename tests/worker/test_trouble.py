@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from workers import launch
 
 from marpack.errors import HandlerError
 from marpack.protocol.messages import Load, Trouble
@@ -319,7 +320,7 @@ def handle(data, context):
 def test_hints_stand_beside_the_answers_of_a_worker(make_folder):
     kinds = {"1": "application/json", "set": "", "bytes": "", "own": "", "deep": ""}
     batches = [(Request(id=word, parts=(Part("body", word.encode(), kind),)),) for word, kind in kinds.items()]
-    with LocalPool(Load(model_dir=str(make_folder(ANSWERS))), PoolSettings()) as pool:
+    with LocalPool(Load(model_dir=str(make_folder(ANSWERS))), PoolSettings(launch=launch)) as pool:
         pool.start()
         hints = [str(outcome.troubles[0].hint) for outcome in pool.outcomes(batches)]
     assert "a int" in hints[0]

@@ -37,11 +37,12 @@ def names() -> list[tuple[str, str]]:
 
 
 NEEDED = dict.fromkeys(("T", "transforms", "torchvision_version"), "torchvision")
-NEEDED |= {"TextIteratorStreamerBatch": "transformers", "psutil": "psutil"}
+NEEDED |= {"TextIteratorStreamerBatch": "transformers"}
 
 
-def test_every_name_of_the_tables_can_be_imported_and_is_one_of_torchserves():
-    missing = {library for library in NEEDED.values() if importlib.util.find_spec(library) is None}
+@pytest.mark.parametrize("large", [(), pytest.param(("torchvision", "transformers"), marks=pytest.mark.slow)])
+def test_every_name_of_the_tables_can_be_imported_and_is_one_of_torchserves(large: tuple[str, ...]):
+    missing = {"torchvision", "transformers"} - {name for name in large if importlib.util.find_spec(name)}
     every = [(module, name) for module, name in names() if NEEDED.get(name) not in missing]
     assert len(every) > 220
     assert [(module, name) for module, name in every if getattr(importlib.import_module(module), name) is None] == []

@@ -16,7 +16,6 @@ import torch
 from torch import profiler
 
 from marpack.errors import HandlerError, MissingExtraError, WeightsError
-from marpack.protocol.messages import Explained, attempt, note, record_output
 from marpack.protocol.targets import HandlerSettings, TargetDifference, keep_settings, settings_for, settings_of
 from marpack.torchserve.labels import LABELS_NAME, LabelError, load_label_mapping
 from marpack.torchserve.metrics import MetricsStore
@@ -24,6 +23,7 @@ from marpack.torchserve.model_config import get_yaml_config
 from marpack.weights.kind import SERVED, WeightsFormat
 from marpack.worker.loaders import compilation, device, formats
 from marpack.worker.loaders.diagnosis import hint_without_loader, import_torchvision, kind_of, note_cause
+from marpack.worker.notes import Explained, attempt, note, record_output
 from marpack.worker.stages import timed
 
 # ruff: noqa: SLF001 - the methods that authors override begin with an underscore on the server

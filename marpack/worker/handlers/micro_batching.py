@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from marpack.protocol.messages import attempt, milliseconds_since
 from marpack.protocol.targets import TargetDifference, settings_for
 from marpack.torchserve.response import WorkerDeath
+from marpack.worker.notes import attempt, milliseconds_since
 
 HANDLER_METHODS = ["preprocess", "inference", "postprocess"]
 

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 
 from marpack.errors import HandlerError
-from marpack.protocol.messages import Explained, note, record_output
 from marpack.protocol.targets import Target, TargetDifference, settings_for
 from marpack.torchserve.labels import map_class_to_label
 from marpack.worker.handlers import base
 from marpack.worker.handlers.base import BaseHandler, HandlerContext, Rows, Value, improves
 from marpack.worker.loaders.formats import read_torch_save
+from marpack.worker.notes import Explained, note, record_output
 
 PICKLED = "source_vocab.pt"
 PLAIN = ("source_vocab.json", "source_vocab.txt")

@@ -17,11 +17,11 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch.nn import functional
 
-from marpack.protocol.messages import Explained, note, record_output
 from marpack.protocol.targets import TargetDifference
 from marpack.torchserve.labels import map_class_to_label
 from marpack.worker.handlers import base
 from marpack.worker.handlers.base import BaseHandler, HandlerContext, Rows, Value, improves
+from marpack.worker.notes import Explained, note, record_output
 from marpack.worker.stages import timed
 
 _RGB_HINT = 'Convert it with Image.open(path).convert("RGB"), before sending or in preprocess; or set target: marpack.'

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from marpack.errors import HandlerError, first_line
-from marpack.protocol.messages import add_timing, attempt, milliseconds_since, note
 from marpack.torchserve.entry_point import PT2Backend, check_valid_pt2_backend
 from marpack.torchserve.model_config import find_program_option
+from marpack.worker.notes import add_timing, attempt, milliseconds_since, note
 
 _started: list[float] = []
 _seen: set[str] = set()

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from marpack.archive.zip_format import NotZipError
 from marpack.errors import MarpackError, describe_os_error
-from marpack.protocol.messages import attempt, note
 from marpack.weights.contents import TorchZip, detect
 from marpack.weights.kind import FORMATS, SERVED, WeightsFormat
+from marpack.worker.notes import attempt, note
 
 _SUFFIXES = (".py", ".json", ".cpp")
 _CODE = ("code/", "models/", "serialized_exported_program.json", "data/aotinductor/")  # what names operators

@@ -20,11 +20,11 @@ from torch.serialization import get_unsafe_globals_in_checkpoint
 
 from marpack.archive.zip_format import LargeZipError, NotZipError
 from marpack.errors import HandlerError, WeightsError, join_names
-from marpack.protocol.messages import Explained, note
 from marpack.torchserve.entry_point import list_classes_from_module
 from marpack.weights.contents import TorchZip, script_problems
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.tensors import ProtobufError, read_onnx
+from marpack.worker.notes import Explained, note
 
 _ZIP = b"PK\x03\x04"
 _ZIP_END = 22 + 0xFFFF  # bytes that can contain the end record

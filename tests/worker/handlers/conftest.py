@@ -1,6 +1,8 @@
 """A handler initialized on real weights, a request to ask it with, and the notes it leaves."""
 
+import io
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +60,19 @@ def make_context(tmp_path: Path) -> Callable[..., Context]:
     return make
 
 
+@cache
+def traced(classes: int) -> bytes:
+    """Return TorchScript weights with so many classes."""
+    torch.jit.save(torch.jit.trace(Averages(classes), torch.zeros(1, 3, 2, 2)), buffer := io.BytesIO())
+    return buffer.getvalue()
+
+
 @pytest.fixture
 def save_averages(tmp_path: Path) -> Callable[[int], Path]:
     """Write TorchScript weights `model.pt` with so many classes."""
 
     def save(classes: int = 6) -> Path:
-        traced = torch.jit.trace(Averages(classes), torch.zeros(1, 3, 2, 2))
-        traced.save(tmp_path / "model.pt")
+        (tmp_path / "model.pt").write_bytes(traced(classes))
         return tmp_path / "model.pt"
 
     return save

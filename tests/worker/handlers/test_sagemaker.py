@@ -13,10 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from days import by_day
+from conformance.forking import forked_workers, shared
 
 import marpack
 from marpack.archive.sagemaker import handler_source
+from marpack.runner.client import Worker
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "tests/data/sagemaker"
@@ -47,7 +48,9 @@ def plain(found):
     return facts
 
 
-@pytest.mark.parametrize("mode", by_day(("bytes", "decoded"), "decoded"))
+@pytest.mark.parametrize(
+    "mode", [pytest.param("bytes", marks=pytest.mark.slow), pytest.param("decoded", marks=pytest.mark.peer)]
+)
 def test_responses_are_those_of_the_toolkit(tmp_path, mode):
     found = play(sys.executable, HANDLER, tmp_path / "found.json", *([mode] if mode == "decoded" else []))
     expected = plain(RECORDED)
@@ -73,7 +76,7 @@ def test_the_handler_needs_only_numpy_and_torch():
     assert len(handler_source().splitlines()) <= 200
 
 
-def test_a_body_is_never_unpickled(tmp_path):
+def test_a_body_is_never_unpickled(tmp_path, monkeypatch):
     class Attack:
         def __reduce__(self):
             return Path.touch, (tmp_path / "pwned",)
@@ -85,6 +88,7 @@ def test_a_body_is_never_unpickled(tmp_path):
     (folder / "code/inference.py").write_text("")
     (folder / "model.pt").write_bytes((ROOT / "templates/init/custom/model.pt").read_bytes())
     headers = (("Content-Type", "application/x-npy"),)
+    monkeypatch.setattr(Worker, "spawn", forked_workers(shared))
     with marpack.load(folder) as model:
         (answer,) = model.answer([marpack.RawRequest(headers, array.read_bytes())])
         (good,) = model.answer([marpack.RawRequest((("Content-Type", "text/csv"),), b"1,2,3")])

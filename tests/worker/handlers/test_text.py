@@ -64,31 +64,6 @@ def test_the_contractions_are_the_servers():
     assert hashlib.sha256(data).hexdigest() == "2811dd16e428aa707465d750671ca1748da90257996dfa53d5809a0c9e262fdb"
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("don't", "do not"),
-        ("WON'T", "Will not"),
-        ("I'd", "I would"),
-        ("she's", "she is"),
-        ("can't've", "cannotve"),  # the shorter one wins, as on the server
-        ("y'all", "you all"),
-        ("'cause", "ecause"),  # the first character is kept, and it is an apostrophe
-    ],
-)
-def test_contractions(text, wanted):
-    assert TextClassifier()._expand_contractions(text) == wanted
-
-
-def test_markup_accents_and_punctuation():
-    handler = TextClassifier()
-    assert handler._remove_html_tags("<b>a</b> &amp; b&#39;") == "a  b"
-    assert handler._remove_html_tags("<a\nb>") == "<a\nb>"
-    assert handler._remove_html_tags("&AMP; 1 < 2 > 0") == "&AMP; 1  0"
-    assert handler._remove_accented_characters("crème ﬁne 日本") == "creme fine "
-    assert handler._remove_punctuation("a.b_c—d!") == "abc—d"
-
-
 def test_tokenizers_by_name():
     assert text.get_tokenizer("basic_english") is basic_english
     assert text.get_tokenizer(None)("A b") == ["A", "b"]

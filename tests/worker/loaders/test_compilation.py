@@ -4,8 +4,8 @@ import sys
 import pytest
 import torch
 
-from marpack.protocol import messages
 from marpack.worker.loaders.compilation import CompileError, Pt2Error, compile_model, options_of
+from marpack.worker.notes import drain_timings
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_compiling_is_timed_apart_and_graph_breaks_are_told(net, notes):
             return net(numbers)
 
     model = compile_model(Talking(), {"backend": "eager"}, strict=True)
-    messages.drain_timings()
+    drain_timings()
     assert model(torch.ones(1, 3)).tolist() == [[6.0, 1.0]]
-    assert messages.drain_timings()["compile"] > 0
+    assert drain_timings()["compile"] > 0
     assert "graph" in notes()["graph-break"].message
     model(torch.ones(1, 3))
-    assert "compile" not in messages.drain_timings()
+    assert "compile" not in drain_timings()
 
 
 @pytest.mark.slow
@@ -107,7 +107,7 @@ def test_inductor_answers_as_eager_does(net):
     model = compile_model(net, {"backend": "inductor"}, strict=True)
     with torch.inference_mode():
         torch.testing.assert_close(model(torch.ones(1, 3)), net(torch.ones(1, 3)))
-    assert messages.drain_timings()["compile"] > 100
+    assert drain_timings()["compile"] > 100
 
 
 def test_a_backend_of_another_package_is_imported_first(net, notes, tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 import io
 import os
 import pickle
-import subprocess
+import runpy
 import sys
 import zipfile
 
@@ -195,10 +195,11 @@ def test_aotinductor_package(net, model_dir):
     assert formats.load_library(str(model_dir / "w.so"), "cpu")(BATCH).tolist() == ANSWER
 
 
-def test_safetensors_become_the_state_dict_that_torch_save_would_write(net, tmp_path):
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+def test_safetensors_become_the_state_dict_that_torch_save_would_write(net, tmp_path, monkeypatch):
     save_file(net.state_dict(), tmp_path / "w.safetensors")
-    files = str(tmp_path / "w.safetensors"), str(tmp_path / "w.pt")
-    subprocess.run([sys.executable, "-m", "marpack.worker.loaders.formats", *files], check=True)
+    monkeypatch.setattr(sys, "argv", ["formats", str(tmp_path / "w.safetensors"), str(tmp_path / "w.pt")])
+    runpy.run_module("marpack.worker.loaders.formats", run_name="__main__")
     saved = torch.load(tmp_path / "w.pt", weights_only=True)
     assert saved.keys() == net.state_dict().keys()
     assert all(torch.equal(saved[name], tensor) for name, tensor in net.state_dict().items())

@@ -3,10 +3,9 @@ import time
 import numpy as np
 import pytest
 
-from marpack.protocol.messages import (
+from marpack.protocol.messages import ModelOutput, Trouble
+from marpack.worker.notes import (
     Explained,
-    ModelOutput,
-    Trouble,
     add_timing,
     attempt,
     drain_notes,
