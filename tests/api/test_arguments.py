@@ -135,8 +135,8 @@ def test_an_unusable_value_is_an_error_of_one_line(number: int, tmp_path: Path) 
 
 def test_values_of_other_types_that_fit_are_taken(tmp_path: Path) -> None:
     assert API.RowMapping(path="p", root=tmp_path).root == tmp_path
-    given = valid(CheckOptions(tolerance=np.float64(0.5), only=["loads"], attest=tmp_path))  # type: ignore[arg-type]
-    assert (given.tolerance, given.only, given.attest) == (0.5, ("loads",), str(tmp_path))
+    given = valid(CheckOptions(tolerance=np.float64(0.5), only=["loads"], against=tmp_path))  # type: ignore[arg-type]
+    assert (given.tolerance, given.only, given.against) == (0.5, ("loads",), str(tmp_path))
 
 
 def test_a_password_is_not_shown() -> None:

@@ -18,9 +18,6 @@ from lazy import torch
 from marpack.findings import Finding, Severity
 from marpack.gate.compare import (
     NOTHING,
-    InputComparison,
-    Similarity,
-    Variant,
     VariantRunner,
     compare,
     find_differences,
@@ -28,6 +25,7 @@ from marpack.gate.compare import (
     largest_difference,
     value_of,
 )
+from marpack.gate.verdicts import InputComparison, Similarity, Variant
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input
 from marpack.torchserve.http import Part, Request, Response

@@ -16,8 +16,15 @@ from render.browser import CONTRAST, Browser
 from render.reports import CHECKS, Markup, Terminal, report
 
 from marpack.findings import Finding, Severity
-from marpack.gate.compare import Comparison, InputComparison, Similarity, Variant
-from marpack.gate.verdicts import CheckResult, Cost, Costs, GateVerdict, Speed, Verdict
+from marpack.gate.verdicts import (
+    CheckResult,
+    Comparison,
+    GateVerdict,
+    InputComparison,
+    Similarity,
+    Variant,
+    Verdict,
+)
 from marpack.project.schema import CHECKS as GATE_CHECKS
 from marpack.render import console
 from marpack.render.check import (
@@ -209,18 +216,6 @@ def test_the_page_has_everything_and_escapes_it():
     assert re.search("failed: 1 problem,.* warning", text)
     assert "skipped: preflight failed" in text
     assert re.search(r"checked ?\d{4}-\d\d-\d\d \d\d:\d\d UTC", text)
-
-
-def test_costs_are_a_table_and_a_plot():
-    timed = Cost(
-        name="wall-per-request", unit="s", old=0.001, new=0.0012, ratio=1.2, low=1.1, high=1.3, ratios=(1.2,) * 12
-    )
-    size = Cost(name="size", unit="bytes", old=10, new=20, ratio=2.0)
-    values = {"against": "<old>", "slower": 0.1, "speed": Speed.SLOWER, "requests": 1, "starts": 12, "rounds": 8}
-    page = Markup(check_page(report(costs=Costs(figures=(timed, size), **values))).decode())
-    assert (page.tags.count("circle"), page.tags.count("tr")) == (12, 3)
-    assert "Compared with <old>: slower" in page.text
-    assert "1.100 to 1.300" in page.text
 
 
 def test_the_page_fetches_nothing_and_follows_light_and_dark():
