@@ -12,6 +12,8 @@ from marpack.gate.verdicts import GateReport, GateVerdict, Similarity, Verdict
 from marpack.project.schema import ALIKE
 from marpack.project.source import resolve
 
+pytestmark = pytest.mark.usefixtures("small_windows")
+
 WRONG = HANDLER.replace("return {self", "raise ValueError\n        return {self")
 
 

@@ -4,9 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from days import by_day
 from gate.archives import archive, examine, failures
-from gate.healthy import HEALTHY
 
 from marpack.gate.verdicts import GateVerdict
 from marpack.runner.inputs import Input, RequestDefaults, type_of
@@ -72,7 +70,7 @@ FAULTY = {
 DAY = ("a tensor is returned", "decoded JSON is decoded", "one result for three rows")
 
 
-@pytest.mark.parametrize("name", by_day(FAULTY, *DAY))
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in DAY else pytest.mark.slow) for name in FAULTY])
 def test_an_archive_that_fails_on_requests_is_never_deployable(name: str, tmp_path: Path):
     fault = FAULTY[name]
     path = archive(tmp_path / "p", fault.source, samples={}, labels=None, config={"batchSize": fault.batch})
@@ -82,16 +80,3 @@ def test_an_archive_that_fails_on_requests_is_never_deployable(name: str, tmp_pa
     asked = examine(path, inputs=inputs_of(fault.sent))
     assert asked.verdict is GateVerdict.REFUSED
     assert asked.exit_code == 1
-
-
-SOUND = {name: row for name, row in HEALTHY.items() if "expect" not in row[2]}
-
-
-@pytest.mark.parametrize("name", by_day(SOUND, *list(SOUND)[:2]))
-def test_a_sound_archive_is_deployable_with_inputs(name: str, tmp_path: Path):
-    handler, samples, more = SOUND[name]
-    path = archive(tmp_path / "p", handler, samples={}, **more)
-    assert examine(path, stand_ins="off").verdict is GateVerdict.NOT_PROVED
-    report = examine(path, inputs=inputs_of(samples))
-    assert failures(report) == {}
-    assert report.verdict is GateVerdict.DEPLOYABLE
