@@ -111,7 +111,7 @@ UNUSABLE: list[tuple[Callable[[], object], str | None]] = [  # a call, and the p
     (lambda: API.run(".", [Path()]), "."),
     (lambda: API.check(".", inputs=[Path("gone.png")]), "gone.png"),
     (lambda: API.check(".", only=["sample"]), None),
-    (lambda: API.check(".", against="x.mar"), "against"),
+    (lambda: API.check(".", against="x.mar"), "x.mar"),
     (lambda: API.inspect("gone.mar"), "gone.mar"),
     (lambda: API.unpack("."), "."),
     (lambda: API.build(model_name="m", version="1", handler="h.py", extra_files=["a,b"]), "extra_files: a,b"),
