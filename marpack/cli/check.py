@@ -32,7 +32,7 @@ Examples:
   marpack check model.mar --input cat.jpg    an archive without samples
   marpack check --hermetic                   also report outside access
   marpack check new.mar --against old.mar    also compare responses
-  marpack check --device cpu,cuda            only compare the responses of two devices
+  marpack check --device cpu,cuda            only compare two devices
 
 SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci) or a project. marpack builds the archive of a
 project first if it is missing or stale. Integrity, static findings and pickles come first; only an archive that passes
