@@ -106,8 +106,9 @@ def test_no_key_is_ever_printed(marpack, here):
 
 
 def test_an_attestation_of_an_earlier_release_is_ignored_with_a_note(marpack, here):
-    assert marpack("sign", "probe.mar", "--key", "signer.pem")[0] == 0
     (here / "probe.mar.intoto.json").write_text("{")
+    assert marpack("verify", "probe.mar", "--key", "signer.pub")[0] == 2  # it does not replace a signature
+    assert marpack("sign", "probe.mar", "--key", "signer.pem")[0] == 0
     code, out, _ = marpack("verify", "probe.mar", "--key", "signer.pub", "--json")
     (finding,) = json.loads(out)["findings"]
     assert (code, finding["code"], finding["severity"]) == (0, "attestation-ignored", "note")
