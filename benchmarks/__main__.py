@@ -6,7 +6,7 @@ Figures are ratios against a peer or a physical limit in the same run; each modu
 import subprocess
 import sys
 
-MODULES = ("build", "inspect", "run", "score", "security", "serve", "slower")
+MODULES = ("build", "inspect", "run", "score", "security", "serve")
 
 
 def main() -> int:

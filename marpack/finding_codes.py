@@ -806,14 +806,6 @@ NOT_COMPARED = Code(
     "not-compared", _ERROR, "no request got a 2xx from both",
     "Name inputs that get one: --input FILE…",
 )
-SLOWER = Code(
-    "slower", _ERROR, "a request costs over {share:.4g} % more: {figures}",
-    "Run `marpack run --repeat 100` to see how long each stage takes.",
-)
-SLOWER_UNDECIDED = Code(
-    "slower-undecided", _WARNING, "whether it is slower is undecided after {starts} of both",
-    "Stop other programs on this machine.",
-)
 
 # Build and init -------------------------------------------------------------------------------------------------------
 
@@ -1055,24 +1047,10 @@ READABLE_KEY = Code(
     "readable-key", _WARNING, "other users of this machine can read the private key {file}",
     "Remove the permissions of others: chmod 600 FILE.",
 )
-_NOT_CHECKED = "Check the file again: marpack check --attest FILE"
 _NOT_SIGNED = "Do not deploy the file. Get it again from the signer."
-CHECKED_FILE = Code(
-    "checked-file", _ERROR, "the SHA-256 is {sha256}, and the check examined {others}",
-    "Name the attestation of this file.",
-)
-CHECK_FAILED = Code(
-    "check-failed", _ERROR, "the check ended with '{verdict}'",
-    _NOT_CHECKED,
-)
-CHECK_NOT_PASSED = CHECK_FAILED.saying("the check's result is {result}, not {passed}")
-CHECK_RESERVED = Code(
-    "check-reserved", _ERROR, "the check passed with an exception: {reason}",
-    _NOT_CHECKED,
-)
-CHECK_INCONSISTENT = Code(
-    "check-inconsistent", _ERROR, "the check passed, but {reason}",
-    _NOT_CHECKED,
+ATTESTATION_IGNORED = Code(
+    "attestation-ignored", _NOTE, "{file} was not verified: marpack verifies signatures only",
+    "Sign an archive only after it passed marpack check.",
 )
 SIGNED_NAME = Code(
     "signed-name", _ERROR, "the signature is of a file named {name}",

@@ -8,8 +8,7 @@ import msgspec
 
 from marpack.archive.reader import Unpacked
 from marpack.exporting.export import Exported
-from marpack.gate.compare import Comparison
-from marpack.gate.verdicts import GateReport
+from marpack.gate.verdicts import Comparison, GateReport
 from marpack.inspection.diff import Diff
 from marpack.inspection.facts import Inspection
 from marpack.project.schema import FILE_NAME, ProjectFile

@@ -1,4 +1,4 @@
-"""The operation of `marpack check`: an archive and its requests become one verdict, which can be attested."""
+"""The operation of `marpack check`: an archive and its requests become one verdict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from marpack.api.operations import archive_file, cache_of, limits_of, text_of
+from marpack.api.operations import cache_of, limits_of, text_of
 from marpack.api.requests import headers_of
 from marpack.api.sessions import SessionExtras, isolated_python, pool_settings, resolver_of
 from marpack.archive.protocol import no_progress
@@ -19,22 +19,17 @@ from marpack.gate.candidate import CheckOptions as GateOptions
 from marpack.gate.check import check as examine
 from marpack.gate.check import select_checks
 from marpack.gate.verdicts import CheckProgress
-from marpack.project.schema import COMPARISONS, HERMETIC, SAFETY
+from marpack.project.schema import ALIKE, HERMETIC, SAFETY
 from marpack.protocol.targets import Target
 from marpack.runner.inputs import RequestDefaults
 from marpack.runner.session import Device
-from marpack.version import __version__
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from marpack.api.session_options import CheckOptions
     from marpack.archive.protocol import Archive, Bar
     from marpack.gate.verdicts import GateReport
     from marpack.project.source import ResolvedSource
     from marpack.runner.inputs import Input
-    from marpack.trust.attestations import CheckedFile
-    from marpack.trust.keys import PrivateKey
 
 
 class CheckNotes(CheckProgress):
@@ -46,7 +41,7 @@ class CheckNotes(CheckProgress):
         """Receive a message while an environment is made."""
 
     def announce(self, message: str) -> None:
-        """Receive a message about generated requests before they are sent."""
+        """Receive a message about generated requests before they are sent, or about an ignored setting."""
 
     def resolved(self, resolved: ResolvedSource) -> None:
         """Receive the archive of a source."""
@@ -56,62 +51,18 @@ class CheckNotes(CheckProgress):
         return nullcontext()
 
     def finished(self, report: GateReport) -> None:
-        """Receive the report, before an attestation is written."""
+        """Receive the report."""
 
 
-class Attester:
-    """Writes an attestation of a check's result, if the file is the same before and after the check."""
-
-    def __init__(self, file: str | None, key: PrivateKey | None, *, option: str, isolated: bool) -> None:
-        """Check that the attestation can be written; with None, there is none. Raises UsageError."""
-        from marpack.render.console import expect_writable
-
-        if file is None and key is not None:
-            hint = "Name the file of the attestation: --attest FILE."
-            raise UsageError("--key requires --attest", hint=hint, code="key-without-attestation")
-        expect_writable(file, option=option)
-        self._file, self._key, self._option, self._isolated = file, key, option, isolated
-        self._before: CheckedFile | None = None
-
-    def hash(self, archive: Path, bar: Bar) -> None:
-        """Hash the file before it is checked. Raises UsageError if it is not a file."""
-        if self._file is not None:
-            from marpack.trust.attestations import CheckedFile
-
-            with bar("hashing", archive_file(str(archive)).stat().st_size) as progress:
-                self._before = CheckedFile.of(archive, progress)
-
-    def write(self, report: GateReport) -> None:
-        """Write the attestation completely or not at all; nothing after an interrupted check.
-
-        Raises SignatureError if the file has changed since, UsageError if the attestation cannot be written.
-        """
-        if self._file is None or self._before is None or report.interrupted:
-            return
-        import platform
-        from importlib.metadata import version
-
-        from marpack.render.console import write_whole
-        from marpack.trust.attestations import attest
-
-        versions = {"marpack": __version__}
-        if not self._isolated:  # an isolated environment has other versions, which are unknown here
-            versions |= {name: version(name) for name in ("torch", "onnxruntime")}
-            versions["python"] = platform.python_version()
-        write_whole(self._file, attest(report, self._before, self._key, versions=versions), option=self._option)
-
-
-def check(
-    options: CheckOptions, inputs: tuple[Input, ...], attester: Attester, notes: CheckNotes | None = None
-) -> GateReport:
+def check(options: CheckOptions, inputs: tuple[Input, ...], notes: CheckNotes | None = None) -> GateReport:
     """Return the verdict on an archive; its problems are in the report.
 
     Raises UsageError, ProjectError and ArchiveError for the source and the options.
     """
     check_combinations(options)
     notes = notes or CheckNotes()
-    optional = (*((HERMETIC,) if options.hermetic else ()), *(COMPARISONS if options.slower is not None else ()))
-    selection = select_checks(options.only, options.skip, optional)
+    optional = {HERMETIC: options.hermetic, ALIKE: options.against is not None}
+    selection = select_checks(options.only, options.skip, [name for name, wanted in optional.items() if wanted])
     device = Device.available(options.device)
 
     def python(archive: Archive) -> str:
@@ -137,27 +88,23 @@ def check(
         inputs=inputs,
     )
     resolver = partial(resolver_of, bar=notes.bar, maximum=settings.limits.total)
-    if options.slower is not None:
-        other = resolver(replace(options, digest=None))(os.fspath(options.against or "."))
+    if options.against is not None:
+        other = resolver(replace(options, digest=None))(os.fspath(options.against))
         notes.resolved(other)
-        time = options.slower_time or settings.slower_time
-        settings = replace(settings, against=other, slower=options.slower, slower_time=time)
+        settings = replace(settings, against=other)
     found = resolver(options)(text_of(options.source))
     notes.resolved(found)
-    attester.hash(found.path, notes.bar)
     with notes.checking(found), Candidate(found, settings) as candidate:
+        if found.project is not None and getattr(found.project.checks, "no_slower", None) is not None:
+            where = found.project.place("checks.no-slower")
+            notes.announce(f"{where} is ignored, because marpack has no such check. Use marpack run --repeat.")
         report = examine(candidate, selection, notes)
     notes.finished(report)
-    attester.write(report)
     return report
 
 
 def check_combinations(options: CheckOptions) -> None:
     """Raise UsageError for options that do not go together."""
-    if options.slower is None and options.slower_time is not None:
-        raise UsageError("--slower-time requires --slower", hint="Add --against ARCHIVE --slower N%.")
-    if options.slower is not None and options.against is None:
-        raise UsageError("--slower requires --against", hint="Add --against ARCHIVE.")
     if "inputs" in options.allow_unproved and (options.hermetic or HERMETIC in options.only):
         hint = "Name inputs, or leave one of the options out."
         raise UsageError("the check hermetic and --allow-unproved inputs exclude each other", hint=hint)

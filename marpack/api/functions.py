@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from marpack.api import operations, results
 from marpack.api.declaring import Name, operation, valid
-from marpack.api.operations import text_of
 from marpack.api.options import (
     BuildOptions,
     DiffOptions,
@@ -21,7 +20,6 @@ from marpack.api.options import (
 )
 from marpack.api.session_options import CheckOptions, RunOptions
 from marpack.archive.protocol import no_progress
-from marpack.errors import UsageError
 
 if TYPE_CHECKING:
     from marpack.archive.protocol import Archive
@@ -115,13 +113,8 @@ def check(options: CheckOptions) -> results.GateReport:
     from marpack.api.requests import defaults_of, requests_from
     from marpack.gate.candidate import held_inputs
 
-    if options.against is not None and options.slower is None:
-        hint = "Set slower to a share such as 0.1, or use marpack check --against for other comparisons."
-        raise UsageError("against requires slower", where="against", hint=hint)
     inputs = held_inputs(requests_from(options.inputs, defaults_of(options)))
-    key = None if options.key is None else operations.private_key(options.key, options.key_password)[0]
-    attester = checking.Attester(text_of(options.attest), key, option="attest", isolated=options.env == "isolated")
-    return results.GateReport.of(checking.check(options, inputs, attester))
+    return results.GateReport.of(checking.check(options, inputs))
 
 
 @operation(RunOptions)
@@ -149,10 +142,10 @@ def sign(options: SignOptions) -> results.Signed:
 
 @operation(VerifyOptions)
 def verify(options: VerifyOptions) -> results.Verification:
-    """Verify an archive's signature, and its check result if `require_check` names an attestation.
+    """Verify an archive's signature.
 
-    Raises SignatureError without a trusted signer or checker, with a finding for every difference; UsageError for files
-    that do not exist or options that do not go together; MissingExtraError without the extra `sign`.
+    Raises SignatureError without a trusted signer, with a finding for every difference; UsageError for files that do
+    not exist or options that do not go together; MissingExtraError without the extra `sign`.
     """
     return results.Verification.of(operations.verify(options, no_progress))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from marpack.archive.protocol import Limits, no_progress, total_size
-from marpack.errors import UsageError, shortened
+from marpack.errors import UsageError, convert_os_errors, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from marpack.project.scaffold.folder_scan import FolderScan
     from marpack.project.scaffold.proposal import Proposal
     from marpack.render.build import BuildPlan, BuildReport, InitReport
-    from marpack.trust.attestations import Trust
-    from marpack.trust.keys import PrivateKey, PublicKey
+    from marpack.trust.keys import Authority, PrivateKey, PublicKey
 
 _Report = TypeVar("_Report", bound="Struct")
 # The options that describe a new project; an archive that is turned into a project describes itself.
@@ -49,6 +48,7 @@ _DESCRIBING = ("template", "name", "version", "weights", "model_file", "handler"
 _VENDORING = ("vendor", "vendor_python", "vendor_platform")
 _SUFFIXES = (".mar", ".tar.gz", ".tgz", ".zip")
 _OTHERS_READ = 0o044  # of a file's mode
+_ATTESTED = ".intoto.json"  # of the attestation that marpack check wrote beside an archive up to 0.2
 
 
 def cache_of(bar: Bar = no_progress) -> Cache:
@@ -452,48 +452,37 @@ def sign(options: SignOptions, bar: Bar, *, where: str = "key") -> trust.Signed:
 
 
 def verify(options: VerifyOptions, bar: Bar) -> trust.Verification:
-    """Return who signed and who checked an archive. Raises SignatureError for one that is not trusted."""
-    from marpack.trust import attestations
+    """Return the signer of an archive. Raises SignatureError for one that is not trusted."""
+    from marpack import finding_codes as codes
+    from marpack.archive.copying import file_digest
+    from marpack.trust import Verification, signatures
 
-    trusted, path = _trust(options), archive_file(os.fspath(options.archive))
-    with bar("verifying", path.stat().st_size) as progress:
-        return attestations.verify(path, trusted, progress)
+    archive = os.fspath(options.archive)
+    trusted, path = _trusted_signer(options), archive_file(archive)
+    signature = _path(options.signature) or Path(f"{archive}{signatures.SUFFIX}")
+    unreadable = convert_os_errors(UsageError, "the archive cannot be read", where=archive, code="unreadable-file")
+    with unreadable, bar("verifying", path.stat().st_size) as progress:
+        sha256 = file_digest(path, progress)
+    signer = signatures.verify(path, sha256, signature, trusted)
+    attestation = Path(f"{archive}{_ATTESTED}")
+    findings = (codes.ATTESTATION_IGNORED.at(str(attestation), file=attestation.name),) if attestation.exists() else ()
+    return Verification(archive=archive, sha256=sha256, signature=str(signature), signer=signer, findings=findings)
 
 
-def _trust(options: VerifyOptions) -> Trust:
-    """Return the trusted keys and the required documents. Raises UsageError for options that do not go together."""
-    from marpack.trust.attestations import Trust
+def _trusted_signer(options: VerifyOptions) -> PublicKey | Authority:
+    """Return the trusted key or authority. Raises UsageError unless exactly one is given."""
     from marpack.trust.keys import Authority, PublicKey
 
-    def public_key(key: Key, name: str) -> PublicKey:
-        pem, where = _pem(key, name)
-        return PublicKey.from_pem(pem, where=where)
-
-    key, ca, check_key, allow_unsigned = options.key, options.ca, options.check_key, options.allow_unsigned
-    check, signature = _path(options.require_check), _path(options.signature)
-    trusted = "Give the signer's public key (--key signer.pub) or an authority (--ca authority.pem)."
-    if key is not None and ca is not None:
+    if options.key is not None and options.ca is not None:
         raise UsageError("--key and --ca exclude each other", hint="Give one of them.")
-    if check is None and (check_key is not None or allow_unsigned):
-        option = "--check-key" if check_key is not None else "--allow-unsigned"
-        raise UsageError(f"{option} requires --require-check", hint="Add --require-check FILE.")
-    if allow_unsigned and check_key is not None:
-        raise UsageError("--allow-unsigned and --check-key exclude each other", hint="Give one of them.")
-    if key is None and ca is None and signature is not None:
-        raise UsageError("--signature requires --key or --ca", hint=trusted)
-    signers: PublicKey | Authority | None = None if key is None else public_key(key, "key")
-    if ca is not None:
-        pem, where = _pem(ca, "ca")
-        signers = Authority.from_pem(pem, where=where)
-    checkers = signers if isinstance(signers, PublicKey) else None
-    if check_key is not None:
-        checkers = public_key(check_key, "check_key")
-    if check is None and signers is None:
-        raise UsageError("no trusted key or authority", hint=trusted)
-    if check is not None and checkers is None and not allow_unsigned:
-        hint = "Give the checker's key with --key or --check-key, or accept unsigned claims with --allow-unsigned."
-        raise UsageError("an attestation without a trusted key proves nothing", where=str(check), hint=hint)
-    return Trust(signers=signers, signature=signature, check=check, checkers=None if allow_unsigned else checkers)
+    if options.key is not None:
+        pem, where = _pem(options.key, "key")
+        return PublicKey.from_pem(pem, where=where)
+    if options.ca is None:
+        hint = "Give the signer's public key (--key signer.pub) or an authority (--ca authority.pem)."
+        raise UsageError("no trusted key or authority", hint=hint)
+    pem, where = _pem(options.ca, "ca")
+    return Authority.from_pem(pem, where=where)
 
 
 def private_key(key: Key, password: str | None, *, where: str = "key") -> tuple[PrivateKey, tuple[Finding, ...]]:
@@ -524,6 +513,6 @@ def archive_file(archive: str) -> Path:
     path = Path(archive)
     if path.is_file():
         return path
-    what = "only an archive's file can be signed, verified or attested"
+    what = "only an archive's file can be signed or verified"
     hint = "Pack it: marpack build" if path.is_dir() else "Name a .mar or a .tar.gz on this machine."
     raise UsageError(what, where=archive, hint=hint, code="not-an-archive-file")

@@ -257,13 +257,3 @@ class VerifyOptions(_ArchiveArgument, frozen=True, kw_only=True):
     )
     ca: Annotated[Key | None, Option("Certificates of the trusted authority in PEM form.")] = None
     signature: Annotated[Name | None, Option("File with the signature.", default="ARCHIVE.sig")] = None
-    require_check: Annotated[
-        Name | None, Option("Attestation by marpack check --attest, which must say that the file passed.")
-    ] = None
-    check_key: Annotated[
-        Key | None,
-        Option(
-            "Public key of the checker in PEM form: a file, or env:NAME.", metavar="KEY", default="the signer's key"
-        ),
-    ] = None
-    allow_unsigned: Annotated[bool, Option("Accept an unsigned attestation.")] = False

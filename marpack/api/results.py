@@ -152,8 +152,7 @@ _SUMMARIES: dict[type, Callable[[Any], tuple[str, ...]]] = {  # Any: a result of
     Signed: lambda it: (_quote(it.signature), shortened(printable(str(it.signer)), _SHOWN)),
     Verification: lambda it: (
         _quote(it.archive),
-        shortened(printable(str(it.signer or "unsigned")), _SHOWN),
-        "not asked for a check" if it.check is None else "checked",
+        shortened(printable(str(it.signer)), _SHOWN),
     ),
     RunReport: lambda it: (
         _quote(it.archive),

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from marpack.api.declaring import Headers, Key, Name, Option
+from marpack.api.declaring import Headers, Name, Option
 from marpack.api.options import (
     Above0,
     MaxMembers,
@@ -185,29 +185,12 @@ class CheckOptions(_CheckArguments, frozen=True, kw_only=True):
     against: Annotated[
         Name | None,
         _Comparison(
-            "Other archive to compare with. Or give two values: --device cpu,cuda or --compile on,off.",
+            "Other archive, which must give the same responses.",
             metavar="ARCHIVE",
             complete="sources",
             daily=True,
         ),
     ] = None
-    slower: Annotated[
-        _Seconds | None,
-        _Comparison(
-            "Fail if a request costs over N% more than with --against, or if responses differ.", parse="percent"
-        ),
-    ] = None
-    slower_time: Annotated[
-        _Seconds | None, _Comparison("Maximum time for the measurement of --slower.", parse="seconds", default="90")
-    ] = None
-    attest: Annotated[
-        Name | None, _Results("File for an attestation of the result, for marpack verify.", daily=True)
-    ] = None
-    key: Annotated[
-        Key | None,
-        _Results("Private key in PEM form that signs the attestation: a file, or env:NAME.", metavar="KEY"),
-    ] = None
-    key_password: Annotated[str | None, Option("Password of the key.", only_python=True)] = None
     max_members: MaxMembers = None
     max_size: MaxSize = None
     max_ratio: MaxRatio = None

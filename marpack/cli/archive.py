@@ -30,11 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from marpack.api.declaring import Key
-    from marpack.findings import Finding
     from marpack.project.scaffold.folder_scan import FolderScan
     from marpack.project.scaffold.proposal import Proposal
     from marpack.render.pages import Page
-    from marpack.trust.keys import PrivateKey
 
 _Report = TypeVar("_Report")
 _ENVIRONMENT = "env:"
@@ -285,12 +283,12 @@ def sign(options: SignOptions, *, as_json: bool) -> None:
 @command(VerifyOptions)
 @json_option
 def verify(options: VerifyOptions, *, as_json: bool) -> None:
-    """Verify an archive's signature and check result.
+    """Verify an archive's signature.
 
     \b
     Examples:
       marpack verify digits.mar --key signer.pub
-      marpack verify digits.mar --key signer.pub --require-check check.intoto.json
+      marpack verify digits.mar --ca authority.pem
 
     ARCHIVE is a .mar or a .tar.gz. No part of it is run or unpickled. marpack compares the signature with the key, and
     every byte of the file with the signed digest. A key is a file, or env:NAME for an environment variable. To check
@@ -300,8 +298,8 @@ def verify(options: VerifyOptions, *, as_json: bool) -> None:
     from marpack.render.console import byte_bar
     from marpack.render.pages import verification_page
 
-    keys = {name: read_key(getattr(options, name)) for name in ("key", "ca", "check_key")}
-    verification = operations.verify(replace(options, **keys), byte_bar)
+    named = replace(options, key=read_key(options.key), ca=read_key(options.ca))
+    verification = operations.verify(named, byte_bar)
     print_result(verification, verification_page, as_json=as_json)
 
 
@@ -313,13 +311,6 @@ def read_key(named: Key | None) -> Key | None:
     if not os.environ.get(name):
         raise UsageError("this environment variable is not set", where=named, hint="Set it to the key in PEM form.")
     return os.environb[name.encode()] if os.supports_bytes_environ else os.environ[name].encode()
-
-
-def read_private_key(named: str) -> tuple[PrivateKey, tuple[Finding, ...]]:
-    """Return a private key and the findings about its file. On a terminal, ask for its password if it has one."""
-    key = read_key(named)
-    assert key is not None  # noqa: S101 - it is named
-    return operations.private_key(key, _password(named), where=named)
 
 
 def _password(named: str) -> str | None:

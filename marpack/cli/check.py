@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -33,7 +32,7 @@ Examples:
   marpack check model.mar --input cat.jpg    an archive without samples
   marpack check --hermetic                   also report outside access
   marpack check new.mar --against old.mar    also compare responses
-  marpack check new.mar --against old.mar --slower 10%
+  marpack check --device cpu,cuda            only compare two devices
 
 SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3) or a project. marpack builds the archive of a
 project first if it is missing or stale. Integrity, static findings and pickles come first; only an archive that passes
@@ -52,7 +51,7 @@ class CheckCommandOptions(CheckOptions, frozen=True, kw_only=True):
     compile_switch: Annotated[
         str | None,
         Option(
-            "Use torch.compile if the config says so: on or off.",
+            "Use torch.compile if the config says so: on or off, or on,off to compare both.",
             ("--compile",),
             "on|off",
             default="on",
@@ -75,7 +74,7 @@ _SPELLINGS = {
 }
 _ONLY_INPUTS = ("kind", "content_type", "explain", "describe")  # options without effect on packed samples
 _ONLY_VERDICT = (  # options without effect on a comparison
-    *("only", "skip", "allow_unproved", "hermetic", "stand_ins", "junit", "sarif", "report", "attest", "key", "digest"),
+    *("against", "only", "skip", "allow_unproved", "hermetic", "stand_ins", "junit", "sarif", "report", "digest"),
     *("require_safe", "trust_native", "max_members", "max_size", "max_ratio", "max_opcodes"),
 )
 
@@ -101,11 +100,10 @@ def compared_option(options: CheckCommandOptions, inputs: InputOptions) -> str |
     from marpack.api.checking import check_combinations
 
     check_combinations(options)
-    pairs = ["against"] if options.against is not None else []
-    pairs += [name for name, value in _two_valued(options).items() if "," in (value or "")]
+    pairs = [name for name, value in _two_valued(options).items() if "," in (value or "")]
     if len(pairs) > 1:
         raise UsageError(f"--{pairs[0]} and --{pairs[1]} both have two values", hint="Give two values to one of them.")
-    compared = pairs[0] if pairs and options.slower is None else None
+    compared = pairs[0] if pairs else None
     unused = next((name for name in _ONLY_VERDICT if getattr(options, name)), None)
     if compared and unused is not None:
         what = f"--{unused.replace('_', '-')} has no effect on a comparison with --{pairs[0]}"
@@ -124,17 +122,15 @@ def _two_valued(options: CheckCommandOptions) -> dict[str, str | None]:
     return {"device": options.device, "compile": options.compile_switch}
 
 
-class Variant(NamedTuple):
-    """An archive and how it is run."""
+class VariantOptions(NamedTuple):
+    """How one of two variants is run."""
 
     name: str
     options: CheckCommandOptions
 
 
-def variants_of(options: CheckCommandOptions, pair: str | None) -> list[Variant]:
+def variants_of(options: CheckCommandOptions, pair: str | None) -> list[VariantOptions]:
     """Return the two variants of a pair of values, or the only one; raises UsageError for unusable values."""
-    from marpack.api.operations import shown_source
-
     values = [part.strip() for part in (_two_valued(options).get(pair or "") or "").split(",")]
     if pair in ("device", "compile") and (len(values) != 2 or not all(values) or values[0] == values[1]):
         where = f"--{pair} {_two_valued(options)[pair]}"
@@ -146,26 +142,20 @@ def variants_of(options: CheckCommandOptions, pair: str | None) -> list[Variant]
         raise UsageError(f"{unknown!r} is not on or off", where=f"--compile {unknown}", hint="Use --compile off.")
     if pair == "compile":
         names = {"on": "compiled", "off": "not compiled"}
-        return [Variant(names[each], replace(options, compile=each == "on")) for each in values]
+        return [VariantOptions(names[each], replace(options, compile=each == "on")) for each in values]
     options = replace(options, compile=switches[0] == "on")
-    if pair == "device":
-        return [Variant(each, replace(options, device=each)) for each in values]
-    sources = [options.source] if pair is None else [options.source, options.against]
-    texts = [os.fspath(each or ".") for each in sources]
-    named = [replace(options, source=text) for text in texts[1:]]
-    return [Variant(shown_source(text), each) for text, each in zip(texts, [options, *named], strict=True)]
+    devices = values if pair == "device" else [options.device]
+    return [VariantOptions(each, replace(options, device=each)) for each in devices]
 
 
 def judge(options: CheckCommandOptions, requests: tuple[Input, ...]) -> int:
     """Check an archive, show and write the verdict, and return the exit code."""
     from marpack.api import checking
-    from marpack.api.operations import text_of
-    from marpack.cli.archive import read_private_key
     from marpack.cli.session import print_aside, show_origin
     from marpack.gate.verdicts import CheckResult
     from marpack.project.schema import Check
     from marpack.render.check import FORMS, CheckLines, show_verdict
-    from marpack.render.console import byte_bar, expect_writable, show, show_findings, write_whole
+    from marpack.render.console import byte_bar, expect_writable, show, write_whole
 
     class Notes(checking.CheckNotes):
         bar = staticmethod(byte_bar)
@@ -201,14 +191,10 @@ def judge(options: CheckCommandOptions, requests: tuple[Input, ...]) -> int:
     files = {name: file for name in FORMS if (file := getattr(options, name)) is not None}
     for name, file in files.items():
         expect_writable(file, option=f"--{name}")
-    key, findings = (None, ()) if options.key is None else read_private_key(str(options.key))
-    show_findings(findings)
-    isolated = options.env == "isolated"
-    attester = checking.Attester(text_of(options.attest), key, option="--attest", isolated=isolated)
-    return checking.check(options, requests, attester, Notes()).exit_code
+    return checking.check(options, requests, Notes()).exit_code
 
 
-def compare_variants(variants: list[Variant], requests: tuple[Input, ...]) -> int:
+def compare_variants(variants: list[VariantOptions], requests: tuple[Input, ...]) -> int:
     """Compare two variants, show the result, and return the exit code.
 
     It is 0 if all responses are equal within the tolerance and at least one succeeded, otherwise 1.

@@ -24,7 +24,6 @@ from marpack.errors import (
 )
 from marpack.gate.compare import TOLERANCE, find_differences
 from marpack.gate.samples import PackedSamples, Sample, input_samples, packed_samples
-from marpack.gate.verdicts import Costs
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
 from marpack.project.schema import Allowance
@@ -85,8 +84,6 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     trust_native: bool = False  # with `require_safe`: programs do not fail the check
     tolerance: float = TOLERANCE  # of numbers, absolute and relative
     against: ResolvedSource | None = None  # the archive to compare with; None: the archive itself
-    slower: float = 0.1  # a share: a higher cost than that is slower
-    slower_time: float = 90.0  # seconds for measuring it
     limits: Limits = Limits()  # of reading an archive
     max_opcodes: int | None = None  # of its pickles; None: the default of the scanner
     cache: Cache | None = None  # None: this user's
@@ -110,7 +107,6 @@ class Candidate(AbstractContextManager["Candidate"]):
         self.allowance = resolved.project.hermetic if resolved.project else Allowance()
         self.options = replace(options, load=with_metrics(options.load, resolved))  # ProjectError for a wrong file
         self._first: Worker | None = None
-        self.costs: Costs | None = None  # beside the archive compared with, once measured
 
     def prepare(self, *, hermetic: bool = False) -> None:
         """Start the worker's process, which then waits: its imports overlap with the static checks.
@@ -215,11 +211,6 @@ class Candidate(AbstractContextManager["Candidate"]):
         except MarpackError as error:
             what = f"the other archive cannot be compared: {error.what}"
             raise HandlerError(what, where=self.old.source, hint=error.hint) from error
-
-    @property
-    def successful_in_both(self) -> tuple[Sample, ...]:
-        """The samples that get a 2xx from both archives; raises HandlerError as above."""
-        return tuple(sample for sample in self.sample_runner.successful if self.old_results[sample.name].ok)
 
     @property
     def stand_ins(self) -> bool | None:

@@ -15,7 +15,7 @@ from marpack.errors import (
     did_you_mean,
 )
 from marpack.findings import Severity
-from marpack.gate import process, proof, responses, speed, static
+from marpack.gate import process, proof, responses, static
 from marpack.gate.candidate import ArchiveIdentity, Candidate
 from marpack.gate.compare import TOLERANCE
 from marpack.gate.verdicts import (
@@ -30,7 +30,7 @@ from marpack.gate.verdicts import (
     problem_of,
     skip,
 )
-from marpack.project.schema import CHECKS, COMPARISONS, HERMETIC, PROOF, SAFETY, Check
+from marpack.project.schema import ALIKE, CHECKS, HERMETIC, PROOF, SAFETY, Check
 from marpack.protocol.targets import Target
 from marpack.weights.kind import FORMATS
 
@@ -53,8 +53,11 @@ RUNS: dict[str, Callable[[Candidate], CheckOutcome]] = {
     "model-folder": process.check_model_folder,
     PROOF: proof.check_proof,
     HERMETIC: process.check_hermetic,
-    "alike": responses.check_alike,
-    "no-slower": speed.check_speed,
+    ALIKE: responses.check_alike,
+}
+_HINTS = {
+    ALIKE: "Name the other archive: --against ARCHIVE",
+    "no-slower": "Measure both archives: marpack run --repeat 100",
 }
 _OPENS = CHECKS[0]  # an archive that cannot be opened cannot be checked
 
@@ -65,14 +68,14 @@ DEFAULT_CHECKS = frozenset(each.name for each in CHECKS if not each.optional)
 def select_checks(only: Iterable[str] = (), skip: Iterable[str] = (), further: Collection[str] = ()) -> frozenset[str]:
     """Return the checks named by `only` (none: all but the optional) and by `further`, without those of `skip`.
 
-    The check `hermetic` includes the proof; those that compare two archives come with `further` only.
+    The check `hermetic` includes the proof; `alike`, which compares two archives, comes with `further` only.
     Raises UsageError for an unknown name, and if no check is left.
     """
     kept, left_out = tuple(only), set(skip)
-    known = [each.name for each in CHECKS if each.name not in COMPARISONS or each.name in further]
+    known = [each.name for each in CHECKS if each.name != ALIKE or each.name in further]
     for name in (*kept, *sorted(left_out)):
         if name not in known:
-            hint = did_you_mean(name.lower(), known) or f"Choose from {', '.join(known)}."
+            hint = _HINTS.get(name) or did_you_mean(name.lower(), known) or f"Choose from {', '.join(known)}."
             raise UsageError(f"unknown check {name!r}", hint=hint, code="unknown-check")
     both = sorted(left_out.intersection(kept))
     if both:
@@ -193,6 +196,7 @@ class _Examination:
             severity=Severity(severities.get(each.name, Severity.ERROR)),
             exit_code=each.exit_code,
             findings=outcome.findings,
+            comparison=outcome.comparison,
             seconds=round(seconds, 3),
         )
         self._done[each.name] = checked
@@ -232,7 +236,6 @@ class _Examination:
             checks=tuple(self._done[each.name] for each in self._checks),
             samples=len(samples),
             generated=sum(sample.is_generated for sample in samples),
-            costs=candidate.costs,
             seconds=round(seconds, 3),
         )
 

@@ -1,24 +1,25 @@
 """Whether two responses agree, whether one is as expected, and how the responses of two variants compare."""
 
-import ast
 import json
 import math
 import struct
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from io import BytesIO
 from itertools import islice
 from statistics import median
+from tokenize import TokenError
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from marpack.archive.zip_format import NotZipError
 from marpack.errors import pluralize, shortened
 from marpack.findings import Finding
+from marpack.gate.verdicts import Comparison, InputComparison, Similarity, Variant
 from marpack.json_text import is_number
 from marpack.project.schema import RANGE, Expectation, TextExpectation
 from marpack.runner.inputs import Input
@@ -33,9 +34,14 @@ TOLERANCE = 1e-3  # of a number: absolute, and relative
 _MAX_COUNT = 3  # differences reported
 _NPY = b"\x93NUMPY"
 _ZIP = b"PK\x03\x04"
-# Type, as numpy and as torch name it → its code for `struct`.
-_NUMPY = {"b1": "?", "i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q"}
-_NUMPY |= {"f2": "e", "f4": "f", "f8": "d"}
+_MAX_HEADER = 10_000  # characters of an array's header, which numpy evaluates as a Python literal
+_MAX_NUMBER = 8  # bytes of one number
+# What numpy raises for the headers of arrays that it did not write.
+_UNREADABLE = (
+    *(ValueError, TypeError, KeyError, ArithmeticError, EOFError, SyntaxError, TokenError),
+    *(MemoryError, RecursionError),
+)
+# Type, as torch names it → its code for `struct`.
 _TORCH = {"bool": "?", "int8": "b", "uint8": "B", "int16": "h", "int32": "i", "int64": "q"}
 _TORCH |= {"float16": "e", "float32": "f", "float64": "d"}
 _LABEL_KEYS = ("label", "class", "prediction", "category", "answer")
@@ -55,17 +61,18 @@ def value_of(result: Result) -> Any:  # Any: JSON
 
 
 def _parse_array(raw: bytes) -> Any:  # Any: as above
-    """Return shape and numbers of what numpy.save wrote."""
-    form, start = ("<H", 10) if raw[6:7] == b"\1" else ("<I", 12)
+    """Return shape and numbers of what numpy.save wrote, unless they are of a kind that JSON lacks."""
+    import numpy as np  # noqa: PLC0415 - few responses need it, and importing it takes long
+
     try:
-        (length,) = struct.unpack_from(form, raw, 8)
-        header = ast.literal_eval(raw[start : start + length].decode("latin-1"))
-        order, code = header["descr"][0], _NUMPY[header["descr"][1:]]
-        count = math.prod(header["shape"])
-        numbers = struct.unpack_from(f"{'>' if order == '>' else '<'}{count}{code}", raw, start + length)
-    except (struct.error, ValueError, SyntaxError, KeyError, TypeError, IndexError, MemoryError, RecursionError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about headers of Python 2
+            array = np.load(BytesIO(raw), allow_pickle=False, max_header_size=_MAX_HEADER)
+    except _UNREADABLE:
         return NOTHING
-    return {"shape": list(header["shape"]), "numbers": list(numbers)}
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > _MAX_NUMBER:
+        return NOTHING
+    return {"shape": list(array.shape), "numbers": array.ravel().tolist()}
 
 
 def _parse_tensor(raw: bytes) -> Any:  # Any: as above
@@ -302,57 +309,6 @@ def _check_range(expected: dict[str, Any], value: Any, found: str) -> Iterator[s
             yield f"{found} {wanted} ± {tolerance:g}"
 
 
-class Similarity(StrEnum):
-    """How similar two responses are, from most to least."""
-
-    EXACT = "exact"  # the same bytes
-    ROUNDED = "rounded"  # the same except for numbers within the tolerance
-    LABEL = "label"  # the same label with other numbers
-    DIFFERENT = "different"
-    STATUS = "status"  # another status
-
-
-class Variant(Struct, frozen=True, kw_only=True):
-    """One of two variants of a model: two archives, two devices, or compiled and not."""
-
-    name: str  # "a.mar", "cpu", "compiled"
-    archive: str
-    content_digest: str | None
-    handler: str
-    device: str | None
-    milliseconds: float = 0.0  # per input, the median
-
-
-class InputComparison(Struct, frozen=True, kw_only=True):
-    """The two responses to one input."""
-
-    input: str
-    likeness: Similarity
-    statuses: tuple[int, int]
-    labels: tuple[str | None, str | None]
-    largest: float | None  # difference between two numbers in one place; None if there are none
-    differences: tuple[str, ...] = ()
-
-    @property
-    def alike(self) -> bool:
-        """Whether the two responses mean the same to a client."""
-        return self.likeness in (Similarity.EXACT, Similarity.ROUNDED)
-
-
-class Comparison(Struct, frozen=True, kw_only=True):
-    """The result of `marpack check --against`, and its JSON."""
-
-    sides: tuple[Variant, Variant]
-    tolerance: float
-    alike: bool  # for every input
-    proved: bool  # at least one response is a 2xx: two variants that only fail may agree in nothing else
-    counts: dict[str, int]  # inputs by likeness
-    largest: float | None  # difference of all
-    results: tuple[InputComparison, ...]
-    findings: tuple[Finding, ...] = ()
-    interrupted: bool = False
-
-
 def compare(one: Result, other: Result, tolerance: float = TOLERANCE) -> InputComparison:
     """Compare two responses to one input."""
     found = find_differences(one, other, tolerance)
@@ -438,17 +394,26 @@ class VariantRunner:
     def comparison(self, *, findings: tuple[Finding, ...] = (), interrupted: bool = False) -> Comparison:
         """Return the sum of the comparisons so far."""
         one, other = (
-            replace(side, milliseconds=round(median(seconds) * 1000, 3) if seconds else 0.0)
+            replace(side, milliseconds=median_milliseconds(seconds))
             for side, seconds in zip(self._sides, self._seconds, strict=True)
         )
-        return Comparison(
-            sides=(one, other),
-            tolerance=self._tolerance,
-            alike=all(done.alike for done in self._done),
-            proved=any(status // 100 == 2 for done in self._done for status in done.statuses),
-            counts={str(kind): sum(done.likeness is kind for done in self._done) for kind in Similarity},
-            largest=max((done.largest for done in self._done if done.largest is not None), default=None),
-            results=tuple(self._done),
-            findings=findings,
-            interrupted=interrupted,
-        )
+        found = sum_up((one, other), self._done, self._tolerance)
+        return replace(found, findings=findings, interrupted=interrupted)
+
+
+def median_milliseconds(seconds: Sequence[float]) -> float:
+    """Return the median of some durations."""
+    return round(median(seconds) * 1000, 3) if seconds else 0.0
+
+
+def sum_up(sides: tuple[Variant, Variant], results: Sequence[InputComparison], tolerance: float) -> Comparison:
+    """Return what the comparisons of single inputs add up to."""
+    return Comparison(
+        sides=sides,
+        tolerance=tolerance,
+        alike=all(each.alike for each in results),
+        proved=any(status // 100 == 2 for each in results for status in each.statuses),
+        counts={str(kind): sum(each.likeness is kind for each in results) for kind in Similarity},
+        largest=max((each.largest for each in results if each.largest is not None), default=None),
+        results=tuple(results),
+    )

@@ -4,7 +4,7 @@ import base64
 import json
 import re
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain, cycle, islice
 from typing import Any
 
@@ -15,10 +15,11 @@ from marpack.archive.sagemaker import has_adapter
 from marpack.errors import pluralize
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate, compiles
-from marpack.gate.compare import compare, find_shortfalls, value_of
+from marpack.gate.compare import compare, find_shortfalls, median_milliseconds, sum_up, value_of
 from marpack.gate.samples import Sample
-from marpack.gate.verdicts import CheckOutcome, Verdict, append_cause, judge, skip
+from marpack.gate.verdicts import CheckOutcome, Variant, Verdict, append_cause, judge, skip
 from marpack.protocol.messages import ModelOutput, Trouble
+from marpack.runner.results import Result
 from marpack.torchserve.http import Part, Request
 from marpack.torchserve.labels import LABELS_NAME, parse_labels
 from marpack.torchserve.response import PredictionException
@@ -284,17 +285,39 @@ def check_compiled(candidate: Candidate) -> CheckOutcome:
 
 def check_alike(candidate: Candidate) -> CheckOutcome:
     """Compare each sample's response with the other archive's; at least one of them must be a 2xx."""
-    runner, others = candidate.sample_runner, candidate.old_results
+    if not candidate.samples:
+        return judge("", [codes.NOT_COMPARED.at()])
+    others, tolerance = candidate.old_results, candidate.options.tolerance
+    results = {sample.name: candidate.sample_runner.result_of(sample) for sample in candidate.samples}
     compared = [
-        compare(others[sample.name], runner.result_of(sample), candidate.options.tolerance)
+        replace(compare(others[sample.name], results[sample.name], tolerance), input=sample.short_name)
         for sample in candidate.samples
     ]
+    sides = _variant(candidate.old, others), _variant(candidate, results)
+    comparison = sum_up(sides, compared, tolerance)
     problems = [
-        codes.DIFFERS.at(sample=each.input, difference=each.differences[0]) for each in compared if not each.alike
+        codes.DIFFERS.at(sample=each.input, difference="; ".join(each.differences))
+        for each in compared
+        if not each.alike
     ]
-    if not problems and not candidate.successful_in_both:
+    if comparison.alike and not comparison.proved:
         problems.append(codes.NOT_COMPARED.at())
-    return judge(f"{pluralize(len(compared), 'response')} as from {candidate.old.source}", problems)
+    counts = ", ".join(f"{count} {kind}" for kind, count in comparison.counts.items() if count)
+    largest = "" if comparison.largest is None else f", largest difference {comparison.largest:.2g}"
+    seen = f"{pluralize(len(compared), 'response')} as from {candidate.old.source}: {counts}{largest}"
+    return replace(judge(seen, problems), comparison=comparison)
+
+
+def _variant(candidate: Candidate, results: Mapping[str, Result]) -> Variant:
+    loaded = candidate.sample_runner.pool.loads[0]
+    return Variant(
+        name=candidate.source,
+        archive=candidate.source,
+        content_digest=candidate.identity.content_digest,
+        handler=loaded.handler,
+        device=loaded.device,
+        milliseconds=median_milliseconds([result.seconds for result in results.values()]),
+    )
 
 
 def check_labels(candidate: Candidate) -> CheckOutcome:

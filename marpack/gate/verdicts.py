@@ -1,4 +1,4 @@
-"""What the gate reports: one verdict per check, what a request costs, and the verdict on the archive."""
+"""What the gate reports: one verdict per check, and the verdict on the archive."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -11,7 +11,7 @@ from marpack.project.schema import PROOF, Check
 from marpack.protocol.messages import Trouble
 
 LEFT_OUT = "left out"  # by --only or --skip
-CAVEATS = frozenset({"allowed-unproved", "one-input", "slower-undecided"})  # findings that a yes mentions
+CAVEATS = frozenset({"allowed-unproved", "one-input"})  # findings that a yes mentions
 
 
 class Verdict(StrEnum):
@@ -32,6 +32,57 @@ class GateVerdict(StrEnum):
     INTERRUPTED = "interrupted"
 
 
+class Similarity(StrEnum):
+    """How similar two responses are, from most to least."""
+
+    EXACT = "exact"  # the same bytes
+    ROUNDED = "rounded"  # the same except for numbers within the tolerance
+    LABEL = "label"  # the same label with other numbers
+    DIFFERENT = "different"
+    STATUS = "status"  # another status
+
+
+class Variant(Struct, frozen=True, kw_only=True):
+    """One of two variants of a model: two archives, two devices, or compiled and not."""
+
+    name: str  # "a.mar", "cpu", "compiled"
+    archive: str
+    content_digest: str | None
+    handler: str
+    device: str | None
+    milliseconds: float = 0.0  # per input, the median
+
+
+class InputComparison(Struct, frozen=True, kw_only=True):
+    """The two responses to one input."""
+
+    input: str
+    likeness: Similarity
+    statuses: tuple[int, int]
+    labels: tuple[str | None, str | None]
+    largest: float | None  # difference between two numbers in one place; None if there are none
+    differences: tuple[str, ...] = ()
+
+    @property
+    def alike(self) -> bool:
+        """Whether the two responses mean the same to a client."""
+        return self.likeness in (Similarity.EXACT, Similarity.ROUNDED)
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """The responses of two variants."""
+
+    sides: tuple[Variant, Variant]
+    tolerance: float
+    alike: bool  # for every input
+    proved: bool  # at least one response is a 2xx: two variants that only fail may agree in nothing else
+    counts: dict[str, int]  # inputs by likeness
+    largest: float | None  # difference of all
+    results: tuple[InputComparison, ...]
+    findings: tuple[Finding, ...] = ()
+    interrupted: bool = False
+
+
 class CheckResult(Struct, frozen=True, kw_only=True):
     """The result of one check."""
 
@@ -42,6 +93,7 @@ class CheckResult(Struct, frozen=True, kw_only=True):
     severity: Severity = Severity.ERROR  # of a failure: only an error blocks the deployment
     exit_code: int = ExitCode.SHORT  # of a failure that blocks the deployment
     findings: tuple[Finding, ...] = ()
+    comparison: Comparison | None = None  # of the check `alike`
     seconds: float = 0.0
 
     @property
@@ -58,44 +110,6 @@ class CheckResult(Struct, frozen=True, kw_only=True):
     def blocks(self) -> bool:
         """Whether the check keeps the archive from being deployed."""
         return self.verdict is Verdict.FAILED and self.severity is Severity.ERROR
-
-
-class Speed(StrEnum):
-    """How the cost of a request compares with that of another archive."""
-
-    SLOWER = "slower"  # one whole interval is above the bound
-    NOT_SLOWER = "not-slower"  # all intervals are below the bound
-    UNDECIDED = "undecided"
-
-
-class Cost(Struct, frozen=True, kw_only=True):
-    """One figure of both archives: medians over the starts."""
-
-    name: str  # cpu-per-request, wall-per-request, memory, load, size
-    unit: str  # s or bytes
-    old: float
-    new: float
-    ratio: float  # new to old; of a request's cost, the median of the starts' ratios
-    low: float | None = None  # bounds of the ratio's interval; None: not computed, or too few starts
-    high: float | None = None
-    ratios: tuple[float, ...] = ()  # of a request's cost: one per start
-
-    @property
-    def bounds(self) -> str:
-        """Both bounds as text; empty if there are none."""
-        return "" if self.low is None else f"{self.low:.3f} to {self.high:.3f}"
-
-
-class Costs(Struct, frozen=True, kw_only=True):
-    """What the old archive costs and the new one."""
-
-    against: str
-    slower: float  # 0.1: over 10 % more is slower
-    speed: Speed
-    requests: int  # different ones
-    starts: int  # of a fresh worker for each archive
-    rounds: int  # measurements of each archive
-    figures: tuple[Cost, ...]
 
 
 class GateReport(Struct, frozen=True, kw_only=True):
@@ -117,7 +131,6 @@ class GateReport(Struct, frozen=True, kw_only=True):
     checks: tuple[CheckResult, ...]
     samples: int = 0  # number of packed samples and named inputs
     generated: int = 0  # number of them that `marpack init` generated, which prove nothing
-    costs: Costs | None = None  # comparison with the other archive (--slower)
     seconds: float
 
     @property
@@ -155,6 +168,7 @@ class CheckOutcome(Struct, frozen=True, kw_only=True):
     verdict: Verdict
     reason: str
     findings: tuple[Finding, ...] = ()
+    comparison: Comparison | None = None
 
 
 def judge(reason: str, findings: Iterable[Finding] = ()) -> CheckOutcome:

@@ -52,7 +52,7 @@ _LOADED = (*_TRUSTED, "loads")
 PROOF = "proved"  # no archive is ready to deploy without it
 SAFETY = "pickles"  # the check that --require-safe makes stricter
 HERMETIC = "hermetic"  # the check that `--hermetic` adds
-COMPARISONS = ("alike", "no-slower")  # the checks that `--slower` adds
+ALIKE = "alike"  # the check that `--against` adds
 _PROVED = (*_LOADED, PROOF)
 CHECKS = (
     Check("safe-to-open", "the server can read it, and reading it is safe", exit_code=_ARCHIVE),
@@ -72,8 +72,7 @@ CHECKS = (
     Check("model-folder", "nothing is written into the model folder", _LOADED),
     Check(PROOF, "requests get the expected status, at least one a 2xx, also in a batch", _LOADED),
     Check(HERMETIC, "it needs nothing but its archive and its packages", _PROVED, optional=True),
-    Check(COMPARISONS[0], "responses equal those of the other archive", _PROVED, optional=True),
-    Check(COMPARISONS[1], "a request costs no more than with the other archive", _PROVED, optional=True),
+    Check(ALIKE, "responses equal those of the other archive", _PROVED, optional=True),
 )
 
 
@@ -83,12 +82,15 @@ else:
     Severities = defstruct(
         "Severities",
         (
-            (
-                check.name.replace("-", "_"),
-                Annotated[Severity, Meta(description=f"{check.title[0].upper()}{check.title[1:]}.")],
-                Severity.ERROR,
-            )
-            for check in CHECKS
+            *(
+                (
+                    check.name.replace("-", "_"),
+                    Annotated[Severity, Meta(description=f"{check.title[0].upper()}{check.title[1:]}.")],
+                    Severity.ERROR,
+                )
+                for check in CHECKS
+            ),
+            ("no_slower", Annotated[Severity | None, Meta(description="Ignored: this check was removed.")], None),
         ),
         namespace={
             "__doc__": "One key per check: `error` prevents the deployment, `warning` and `note` are only reported."

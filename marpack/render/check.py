@@ -14,18 +14,18 @@ from xml.etree import ElementTree as ET
 
 import click
 from msgspec.structs import replace
-from rich.filesize import decimal
 
 from marpack.errors import pluralize, printable
 from marpack.findings import Finding, Severity
-from marpack.gate.compare import Comparison, InputComparison, Similarity
 from marpack.gate.verdicts import (
     LEFT_OUT,
     CheckProgress,
     CheckResult,
-    Costs,
+    Comparison,
     GateReport,
     GateVerdict,
+    InputComparison,
+    Similarity,
     Verdict,
 )
 from marpack.json_text import to_json
@@ -33,19 +33,17 @@ from marpack.project.schema import PROOF, Check
 from marpack.protocol.targets import Target
 from marpack.render.console import (
     STDERR,
-    duration,
     fit,
     fit_end,
     page_width,
     periodic_lines,
     show_findings,
     show_lines,
-    show_page,
     shows_progress,
     style,
     talk,
 )
-from marpack.render.pages import Cell, Fact, Page, Row, Table, Tone, number
+from marpack.render.pages import Cell, Fact, Page, Tone
 from marpack.version import __version__
 
 if TYPE_CHECKING:
@@ -196,21 +194,8 @@ def describe_verdict(report: GateReport) -> str:
     return "; ".join([verdict + although, *report.caveats])
 
 
-def cost_table(costs: Costs) -> Table:
-    """Return a row for each figure: name, old, new, ratio, and its bounds."""
-    rows = []
-    for cost in costs.figures:
-        is_size = cost.unit == "bytes"
-        old, new = (decimal(int(each)) if is_size else duration(1000 * each) for each in (cost.old, cost.new))
-        rows.append(Row.of(cost.name, *map(number, (old, new, f"{cost.ratio:.3f}", cost.bounds))))
-    head = Row.of("beside the other", *map(number, ("other", "this one", "times", "99 % sure")))
-    return Table(head=head.cells, rows=tuple(rows))
-
-
 def show_verdict(report: GateReport) -> None:
-    """Print whether the archive may be deployed, below its costs beside another one."""
-    if report.costs is not None:
-        show_page(Page(tables=(cost_table(report.costs),)))
+    """Print whether the archive may be deployed."""
     about = f"({count_checks(report)} in {report.seconds:.1f} s, target {report.target})"
     verdict = style(printable(describe_verdict(report)), _VERDICTS[report.verdict], bold=True)
     show_lines([f"{printable(report.archive)} {verdict} {click.style(about, dim=True)}"])
@@ -265,7 +250,6 @@ def gate_page(report: GateReport) -> Page:
         verdict=Cell(f"{describe_verdict(report)}: {count_checks(report)}", _VERDICTS[report.verdict]),
         facts=tuple(Fact(label, value) for label, value in facts.items() if value),
         checks=report,
-        tables=(cost_table(report.costs),) if report.costs else (),
     )
 
 

@@ -343,22 +343,13 @@ def signed_page(signed: Signed) -> Page:
 
 
 def verification_page(verification: Verification) -> Page:
-    """Return the page of `marpack verify`: the signer, and the result of the check if one was required."""
-    check, signer = verification.check, verification.signer
-    facts = [Fact("sha256", verification.sha256)]
-    facts.append(Fact("signed", f"by {signer}" if signer else "no signature was verified"))
+    """Return the page of `marpack verify`: the signer."""
+    facts = (Fact("sha256", verification.sha256), Fact("signed", f"by {verification.signer}"))
     closing = "This is the file that was signed. To see its contents: marpack inspect --verify."
-    if check is not None:
-        device = f"on {check.device}, " if check.device else ""
-        version = f", marpack {check.marpack}" if check.marpack else ""
-        samples = pluralize(check.samples, "sample")
-        facts.append(Fact("checked", f"by {check.signer}" if check.signer else "unsigned: a claim"))
-        facts.append(Fact("", f"for {check.target}, {device}{samples}{version}"))
-        facts += [Fact("", f"but {caveat}") for caveat in check.caveats]
-        facts += [Fact("source", check.source_commit)] if check.source_commit else []
-        closing = "This file was checked, and may be deployed."
-        if check.signer is None:
-            closing = "An unsigned attestation says that this file may be deployed: a claim, not a proof."
-    is_claim = signer is None and (check is None or check.signer is None)
-    verdict = Cell("claimed", "warn") if is_claim else Cell("verified", "good")
-    return Page(title=verification.archive, verdict=verdict, facts=tuple(facts), closing=closing)
+    return Page(
+        title=verification.archive,
+        verdict=Cell("verified", "good"),
+        facts=facts,
+        findings=verification.findings,
+        closing=closing,
+    )

@@ -332,11 +332,11 @@ def show_pace(pace: Throughput) -> None:
 
 
 def show_rest(figures: BenchmarkFigures) -> None:
-    """Print the stages of the largest batch, the memory, and the findings."""
+    """Print the stages of the largest batch, and the memory."""
     last = figures.paces[-1]
     facts: tuple[Fact, ...] = ()
     if (memory := figures.memory) is not None:
         before, after, peak = map(decimal, (memory.before, memory.after, memory.peak))
         facts = (Fact("memory", f"{before} once warm, {after} at the end, {peak} at most"),)
     table = _stage_table(last.stages, f"batch of {last.batch_size}")
-    show_page(Page(facts=facts, tables=(table,), findings=figures.findings))
+    show_page(Page(facts=facts, tables=(table,)))

@@ -294,10 +294,6 @@ class LocalPool(AbstractContextManager["LocalPool"]):
         """Return the bytes that the first worker has resident now, if the system tells."""
         return self._workers[0].worker.process.resident_memory()
 
-    def cpu_seconds(self) -> float:
-        """Return the CPU seconds of the first worker so far; 0 if the system does not tell."""
-        return self._workers[0].worker.process.cpu_seconds()
-
     def close(self) -> None:
         """End every worker."""
         self._end(Worker.close)

@@ -273,14 +273,6 @@ class WorkerProcess:
         """Return the bytes of memory the process has resident now, where the system tells."""
         return self._status("VmRSS:")
 
-    def cpu_seconds(self) -> float:
-        """Return the CPU seconds of all its threads so far; 0 where the system does not tell."""
-        try:
-            # Of clock_getcpuclockid(3): /proc/PID/stat counts in 10 ms, /proc/PID/schedstat one thread.
-            return time.clock_gettime(~self.handler_pid << 3 | 2)
-        except OSError:
-            return 0.0
-
     def _status(self, field: str) -> int | None:
         try:
             status = Path(f"/proc/{self.handler_pid}/status").read_text()

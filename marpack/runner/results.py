@@ -6,14 +6,12 @@ import random
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from itertools import chain, groupby, islice, pairwise, repeat
+from itertools import chain, groupby, islice, repeat
 from os.path import commonpath
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from marpack import finding_codes as codes
-from marpack.findings import Finding, Severity
 from marpack.protocol.messages import DATA, METRICS, Access, Loaded, Touched, Trouble
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input
@@ -24,9 +22,6 @@ _FEW = 5  # files of a folder that are named one by one
 _STAGES = ("import", "initialize", "handle")
 _KEPT = 4096  # durations kept per stage: of more, an even sample
 _MEASUREMENTS = 400  # of the memory over a run, at most
-_PARTS = 4  # of a run, whose memory is compared
-_LEAST_GROWTH = 1 << 20  # bytes over a run: the memory of allocators varies by less
-_STEADY = 0.2  # of the average growth, which every part must show
 
 
 class Body(Struct, frozen=True, gc=False):
@@ -323,7 +318,6 @@ class Memory(Struct, frozen=True, kw_only=True):
     before: int  # bytes, after the warm-up
     after: int
     peak: int
-    per_input: float | None  # bytes that each input left behind; None: it does not grow
 
 
 class BenchmarkFigures(Struct, frozen=True, kw_only=True):
@@ -334,7 +328,6 @@ class BenchmarkFigures(Struct, frozen=True, kw_only=True):
     warmup: int
     paces: tuple[Throughput, ...]  # by batch size
     memory: Memory | None  # None: the system does not tell
-    findings: tuple[Finding, ...]
 
 
 def sizes_up_to(maximum: int) -> tuple[int, ...]:
@@ -367,7 +360,7 @@ def measure(
         for outcome in pool.outcomes(_batches(requests, size, repeats)):
             answered = sum(200 <= response.status < 300 and not response.reset for response in outcome.responses)
             tally.add_batch(len(outcome.responses), answered, outcome.stages)
-            memory.measure(len(outcome.responses), restarted=outcome.died)
+            memory.measure(len(outcome.responses))
         total = tally.summary(restarts=0, peak_memory=None)
         paces.append(
             Throughput(
@@ -380,16 +373,12 @@ def measure(
             )
         )
         on_pace(paces[-1])
-    found, findings = memory.found(), []
-    if found is not None and found.per_input is not None:
-        findings = [codes.MEMORY_GROWS.at(severity=Severity.WARNING, size=found.per_input / 1024)]
     return BenchmarkFigures(
         inputs=len(requests),
         repeat=repeats,
         warmup=warmup,
         paces=tuple(paces),
-        memory=found,
-        findings=tuple(findings),
+        memory=memory.found(),
     )
 
 
@@ -406,47 +395,22 @@ class MemoryWatch:
         self._pool = pool
         self._every = max(1, inputs // _MEASUREMENTS)
         self._answered = self._measured = 0
-        self._series: list[list[tuple[int, int]]] = []  # per batch size: inputs so far, bytes
+        self._sizes: list[int] = []  # bytes
 
     def begin(self) -> None:
         """Begin another batch size, which needs a different amount of memory."""
-        self._series.append([])
-        self._measured = -self._every
-        self.measure(0, restarted=False)
+        self._measured = self._answered - self._every
+        self.measure(0)
 
-    def measure(self, answered: int, *, restarted: bool) -> None:
-        """Count some inputs, and measure if it is time; a restarted worker begins with other memory."""
+    def measure(self, answered: int) -> None:
+        """Count some inputs, and measure if it is time."""
         self._answered += answered
-        if restarted:
-            self._series[-1].clear()
         if self._answered - self._measured >= self._every:
             self._measured = self._answered
             if (resident := self._pool.resident_memory()) is not None:
-                self._series[-1].append((self._answered, resident))
+                self._sizes.append(resident)
 
     def found(self) -> Memory | None:
         """Return the worker's memory over the run."""
-        every = [resident for series in self._series for _, resident in series]
-        if not every:
-            return None
-        growths = [growth for growth in map(growth_per_input, self._series) if growth is not None]
-        per_input = round(max(growths), 1) if growths else None
-        return Memory(before=every[0], after=every[-1], peak=max(every), per_input=per_input)
-
-
-def growth_per_input(series: list[tuple[int, int]]) -> float | None:
-    """Return the bytes that each input leaves behind, or None if memory does not grow steadily.
-
-    A series holds the number of inputs so far, and the bytes resident then.
-    """
-    if len(series) < 2 * _PARTS:
-        return None
-    length = len(series) // _PARTS
-    parts = [series[part * length : (part + 1) * length] for part in range(_PARTS)]
-    # The least of each part: memory that is freed again does not count.
-    lows = [min(resident for _, resident in part) for part in parts]
-    steps = [after - before for before, after in pairwise(lows)]
-    grown = sum(steps)
-    if grown < _LEAST_GROWTH or min(steps) < _STEADY * grown / len(steps):
-        return None
-    return grown / (parts[-1][0][0] - parts[0][0][0])
+        sizes = self._sizes
+        return Memory(before=sizes[0], after=sizes[-1], peak=max(sizes)) if sizes else None

@@ -1,4 +1,4 @@
-"""Signatures of an archive's file in the OpenSSF model-signing format, and the signed statements that they consist of.
+"""Signatures of an archive's file in the OpenSSF model-signing format.
 
 The one signed resource is the file itself, by its SHA-256, since members' digests cover neither headers nor comments.
 The members' digests go along to show which member differs.
@@ -45,7 +45,7 @@ _Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 Read = TypeVar("Read")
-_MAX_FILE = 64 << 20  # bytes of a signature or an attestation: 65,536 members with their digests have a tenth of it
+_MAX_FILE = 64 << 20  # bytes of a signature: 65,536 members with their digests have a tenth of it
 
 
 class ResourceDescriptor(Struct, frozen=True):
@@ -91,9 +91,9 @@ class Envelope(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, re
     signatures: tuple[EnvelopeSignature, ...]
 
     @classmethod
-    def sealed(cls, payload: bytes, key: PrivateKey, *, keyid: str = "") -> Self:
+    def sealed(cls, payload: bytes, key: PrivateKey) -> Self:
         """Sign exactly these bytes."""
-        signature = EnvelopeSignature(sig=to_base64(key.sign(_encoded(payload))), keyid=keyid)
+        signature = EnvelopeSignature(sig=to_base64(key.sign(_encoded(payload))), keyid="")
         return cls(payload=to_base64(payload), payload_type=PAYLOAD_TYPE, signatures=(signature,))
 
     def opened(self, key: PublicKey) -> bytes:
@@ -101,7 +101,9 @@ class Envelope(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, re
 
         A signature that names another key's fingerprint is ignored. Raises SignatureError.
         """
-        payload = self.unsigned()
+        if self.payload_type != PAYLOAD_TYPE:
+            raise SignatureError(f"it does not contain a statement: {shortened(self.payload_type)}")
+        payload = from_base64(self.payload)
         mine = [each for each in self.signatures if not each.keyid or each.keyid == key.fingerprint]
         if self.signatures and not mine:
             raise signed_by_another(", ".join(sorted({str(each.keyid) for each in self.signatures})), key)
@@ -110,12 +112,6 @@ class Envelope(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, re
             what = f"the key {key.fingerprint} did not sign this: another key did, or it changed after signing"
             raise SignatureError(what)
         return payload
-
-    def unsigned(self) -> bytes:
-        """Return the bytes without verifying them. Raises SignatureError for anything but a statement."""
-        if self.payload_type != PAYLOAD_TYPE:
-            raise SignatureError(f"it does not contain a statement: {shortened(self.payload_type)}")
-        return from_base64(self.payload)
 
 
 def _encoded(payload: bytes) -> bytes:
@@ -173,7 +169,7 @@ def read_bounded(path: Path, *, what: str, hint: str | None = None) -> bytes:
         code = "file-not-found" if is_missing else "unreadable-file"
         raise UsageError(f"{what} {reason}", where=str(path), hint=hint, code=code) from error
     if len(data) > _MAX_FILE:
-        hint = "Name the file that marpack sign or marpack check --attest wrote."
+        hint = "Name the file that marpack sign wrote."
         raise UsageError(
             f"{what} is larger than {_MAX_FILE >> 20} MB", where=str(path), hint=hint, code="file-too-large"
         )

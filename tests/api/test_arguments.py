@@ -108,7 +108,7 @@ UNUSABLE: list[tuple[Callable[[], object], str | None]] = [  # a call, and the p
     (lambda: API.run(".", [Path()]), "."),
     (lambda: API.check(".", inputs=[Path("gone.png")]), "gone.png"),
     (lambda: API.check(".", only=["sample"]), None),
-    (lambda: API.check(".", against="x.mar"), "against"),
+    (lambda: API.check(".", against="x.mar"), "x.mar"),
     (lambda: API.inspect("gone.mar"), "gone.mar"),
     (lambda: API.unpack("."), "."),
     (lambda: API.build(model_name="m", version="1", handler="h.py", extra_files=["a,b"]), "extra_files: a,b"),
@@ -132,8 +132,8 @@ def test_an_unusable_value_is_an_error_of_one_line(number: int, tmp_path: Path) 
 
 def test_values_of_other_types_that_fit_are_taken(tmp_path: Path) -> None:
     assert API.RowMapping(path="p", root=tmp_path).root == tmp_path
-    given = valid(CheckOptions(tolerance=np.float64(0.5), only=["loads"], attest=tmp_path))  # type: ignore[arg-type]
-    assert (given.tolerance, given.only, given.attest) == (0.5, ("loads",), str(tmp_path))
+    given = valid(CheckOptions(tolerance=np.float64(0.5), only=["loads"], against=tmp_path))  # type: ignore[arg-type]
+    assert (given.tolerance, given.only, given.against) == (0.5, ("loads",), str(tmp_path))
 
 
 def test_a_password_is_not_shown() -> None:

@@ -1,5 +1,4 @@
 import pytest
-from refusals import has_code
 from trust import vouched
 
 import marpack
@@ -31,22 +30,8 @@ def test_a_changed_archive_is_an_error(make_mar, tmp_path):
     assert [each.code for each in refused.value.findings] == ["signed-file", "signed-member"]
 
 
-def test_a_check_is_attested(make_mar, tmp_path):
-    archive, (private, public) = make_mar(HANDLER), vouched.keys_in(tmp_path)
-    attestation = tmp_path / "check.json"
-    report = marpack.check(archive, only=["safe-to-open"], attest=attestation, key=private)
-    assert report.verdict == "partial"
-    with pytest.raises(SignatureError) as refused:
-        marpack.verify(archive, key=public, require_check=attestation)
-    assert {finding.code for finding in refused.value.findings} >= {"check-failed"}
-
-
 def test_arguments_that_cannot_be(make_mar, tmp_path):
     archive, (private, _) = make_mar(HANDLER), vouched.keys_in(tmp_path)
     for wrong in ({"key": 7}, {"key": private, "output": 7}, {"key": private, "certificate": 7}):
         with pytest.raises(UsageError):
             marpack.sign(archive, **wrong)
-    with pytest.raises(UsageError, check=has_code("key-without-attestation")):
-        marpack.check(archive, key=private)
-    with pytest.raises(UsageError):
-        marpack.verify(archive, key=private, require_check=3)

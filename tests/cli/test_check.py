@@ -14,7 +14,6 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from days import by_day
 from gate.archives import HANDLER, archive, project
 from invoking import Invoked, invoke
 
@@ -39,6 +38,12 @@ def mar(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(archive(tmp_path_factory.mktemp("sound")))
 
 
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return an archive that responds to one of the same samples otherwise."""
+    return str(archive(tmp_path_factory.mktemp("other"), HANDLER.replace('in "aeiou"', 'in "aeiouy"')))
+
+
 def test_without_a_source_it_is_the_project_here_built_first(tmp_path: Path):
     folder = project(tmp_path)
     assert marpack(cwd=folder).stderr.startswith("built probe.mar\n")
@@ -50,6 +55,7 @@ def test_without_a_source_it_is_the_project_here_built_first(tmp_path: Path):
         (lambda folder: folder.joinpath("probe.mar").write_text("no"), 3, "safe-to-open"),
         (lambda folder: archive(folder, "{}['x']\n" + HANDLER), 4, "loads"),
         (lambda folder: archive(folder, expect={"sky.txt": {"status": 404}}), 1, "samples"),
+        (lambda folder: archive(folder, samples={}), 1, "proved"),
     ],
 )
 def test_a_failure_has_its_exit_code_and_its_reports(
@@ -59,45 +65,32 @@ def test_a_failure_has_its_exit_code_and_its_reports(
     reports = [word for name in ("report", "junit", "sarif") for word in (f"--{name}", f"out.{name}")]
     done = marpack("probe.mar", "--json", *reports, cwd=tmp_path, code=code)
     assert [name for name, verdict in verdicts(done).items() if verdict == "failed"] == [failed]
+    rule = "not-proved" if failed == "proved" else failed
     assert f">{failed}<" in (tmp_path / "out.report").read_text()
-    assert ET.parse(tmp_path / "out.junit").find(f".//testcase[@name='{failed}']/failure") is not None
-    assert json.loads((tmp_path / "out.sarif").read_text())["runs"][0]["results"][0]["ruleId"] == failed
+    failure = ET.parse(tmp_path / "out.junit").find(f".//testcase[@name='{failed}']/failure")
+    assert failure is not None
+    assert failure.get("type") == rule
+    assert json.loads((tmp_path / "out.sarif").read_text())["runs"][0]["results"][0]["ruleId"] == rule
     assert sorted(path.name for path in tmp_path.glob("*out*")) == ["out.junit", "out.report", "out.sarif"]
 
 
-def test_what_is_not_proved_has_its_name_in_every_report(tmp_path: Path):
-    path = str(archive(tmp_path, samples={}))
-    reports = [word for name in ("report", "junit", "sarif") for word in (f"--{name}", f"out.{name}")]
-    done = marpack(path, "--json", *reports, cwd=tmp_path, code=1)
-    assert "--stand-ins off" in done.stderr
-    report = json.loads(done.stdout)
-    assert (report["verdict"], report["deployable"]) == ("not-proved", False)
-    assert "not proved" in (tmp_path / "out.report").read_text()
-    failure = ET.parse(tmp_path / "out.junit").find(".//testcase[@name='proved']/failure")
-    assert failure is not None
-    assert failure.get("type") == "not-proved"
-    log = json.loads((tmp_path / "out.sarif").read_text())["runs"][0]
-    assert {result["ruleId"] for result in log["results"]} == {"not-proved"}
-    assert log["tool"]["driver"]["rules"][-1]["id"] == "not-proved"
+INPUTS = [
+    ["--data", "a bee in summer"],
+    ["--form", "data=a bee", "--form", "other=1"],
+    ["--requests", "requests.jsonl"],
+    ["--input", "bees", "--type", ".txt", "-H", "X-Key=7"],
+]
 
 
-INPUTS = {
-    "data": ["--data", "a bee in summer"],
-    "a form": ["--form", "data=a bee", "--form", "other=1"],
-    "requests": ["--requests", "requests.jsonl"],
-    "files": ["--input", "bees", "--type", ".txt", "-H", "X-Key=7"],
-}
-
-
-@pytest.mark.parametrize("kind", by_day(INPUTS, "files"))
-def test_inputs_prove_it(tmp_path: Path, kind: str):
+def test_inputs_prove_it(tmp_path: Path):
     path = str(archive(tmp_path, samples={}))
     (tmp_path / "requests.jsonl").write_text('{"body": "a bee", "content_type": "text/plain"}\n')
     (tmp_path / "bees").mkdir()
     (tmp_path / "bees" / "one.txt").write_text("one bee")
     (tmp_path / "bees" / "no.png").write_bytes(b"\xff")
-    done = marpack(path, *INPUTS[kind], cwd=tmp_path)
-    assert "✓ samples        1 input\n" in done.stdout
+    for words in INPUTS:
+        done = marpack(path, *words, "--only", "samples", cwd=tmp_path)
+        assert "✓ samples        1 input\n" in done.stdout
 
 
 def test_inputs_that_cannot_be_read_and_too_many_of_them(tmp_path: Path, mar: str):
@@ -130,14 +123,6 @@ def test_the_handlers_prints_stay_out_of_the_result(tmp_path: Path):
     assert verdicts(marpack(str(path), "--json"))["samples"] == "passed"
 
 
-@pytest.mark.slow
-def test_times_of_the_config_count_and_those_of_the_command_line_more(tmp_path: Path):
-    hangs = HANDLER.replace("return {self", "__import__('time').sleep(2)\n        return {self")
-    path = str(archive(tmp_path, hangs, samples={"a.txt": "a"}, config={"responseTimeout": 1}))
-    assert verdicts(marpack(path, "--json", "--only", "samples", code=1))["samples"] == "failed"
-    assert verdicts(marpack(path, "--json", "--only", "samples", "--timeout", "20"))["samples"] == "passed"
-
-
 MISTAKES = [
     "--only sampels",
     "--only loads --skip loads",
@@ -152,30 +137,23 @@ MISTAKES = [
     "--compile on,",
     "--compile on,maybe",
     "--device cpu,cuda --compile on,off",
-    "--against x.mar --allow-unproved gpu",
-    "--against x.mar --only loads",
+    "--device cpu,cuda --only loads",
+    "--against . --device cpu,cuda",
     "--against gone.mar",
-    "--against . --input gone.txt",
-    "--slower 10%",
-    "--slower-time 5",
-    "--against . --slower-time 5",
-    "--device cpu,cuda --slower 10%",
-    "--against . --device cpu,cuda --slower 10",
-    "--against . --slower 0.5%",
-    "--against . --slower %",
+    "--against http://x/y.mar",
+    "--against . --only alike --skip alike",
     "--skip alike",
-    "--against . --slower 9 --only alike --skip alike",
-    "--against gone.mar --slower 10",
-    "--against http://x/y.mar --slower 10",
+    "--only no-slower",
+    "--skip no-slower",
 ]
 
 
-@pytest.mark.parametrize("words", MISTAKES)
-def test_a_mistake_names_the_option_or_its_value(mar: str, tmp_path: Path, words: str):
-    done = marpack(mar, *words.split(), cwd=tmp_path, code=2)
-    assert any(word in done.stderr for word in words.split())
-    assert done.stdout == ""
-    assert list(tmp_path.iterdir()) == []
+def test_a_mistake_names_the_option_or_its_value(mar: str, tmp_path: Path):
+    for words in MISTAKES:
+        done = marpack(mar, *words.split(), cwd=tmp_path, code=2)
+        assert any(word in done.stderr for word in words.split()), words
+        assert done.stdout == ""
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_a_source_that_is_none(tmp_path: Path):
@@ -252,96 +230,66 @@ def test_a_reader_that_leaves_is_no_failure_of_ours(mar: str):
     assert "bug" not in err
 
 
-class TestSlower:
-    """The gate, and what a request costs beside another archive; whether it is found is for tests/gate."""
+class TestAgainst:
+    """The checks and the comparison with another archive; what it finds is for tests/gate."""
 
-    def test_every_form_tells_of_it(self, mar: str, tmp_path: Path):
-        files = "--junit", "x.xml", "--sarif", "x.sarif", "--report", "x.html", "--attest", "x.json"
-        gate = "--against", mar, "--slower", "10%", "--slower-time", "0.01", "--only", "samples"
-        done = marpack(mar, *gate, *files, cwd=tmp_path)
-        lines = done.stdout.splitlines()
-        assert "✓ alike " in done.stdout
-        assert "undecided after 1 start" in " ".join(done.stdout.split())
-        table = lines[lines.index(next(line for line in lines if line.startswith("  beside the other"))) :]
-        assert [line.split()[0] for line in table[1:6]] == [
-            "cpu-per-request", "wall-per-request", "memory", "load", "size",
-        ]  # fmt: skip
-        assert max(map(len, table[:6])) <= 80
+    def test_a_difference_is_in_every_report_and_exit_1(self, mar: str, other: str, tmp_path: Path):
+        gate = "--against", other, "--only", "digests", "--json"
+        done = marpack(mar, *gate, "--junit", "x.xml", "--sarif", "x.sarif", "--report", "x.html", cwd=tmp_path, code=1)
+        told = {checked["name"]: checked for checked in json.loads(done.stdout)["checks"]}
+        assert (told["digests"]["verdict"], told["alike"]["verdict"]) == ("passed", "failed")
+        comparison = told["alike"]["comparison"]
+        assert (comparison["alike"], comparison["counts"]["exact"], len(comparison["results"])) == (False, 2, 3)
         cases = {case.get("name"): case for case in ET.parse(tmp_path / "x.xml").iter("testcase")}
-        assert cases["alike"].find("failure") is cases["alike"].find("skipped") is None
-        assert cases["no-slower"].find("skipped") is not None
-        page = (tmp_path / "x.html").read_text()
-        assert (page.count("<circle "), "undecided</h2>" in page) == (2, True)
-        results = json.loads((tmp_path / "x.sarif").read_text())["runs"][0]["results"]
-        assert "slower-undecided" in [result["properties"]["code"] for result in results]
-        attested = json.loads((tmp_path / "x.json").read_text())["predicate"]
-        assert "alike" in attested["passedTests"]
-        assert "no-slower" not in attested["passedTests"]
+        assert cases["alike"].find("failure") is not None
+        (result,) = json.loads((tmp_path / "x.sarif").read_text())["runs"][0]["results"]
+        assert (result["ruleId"], result["properties"]["code"]) == ("alike", "differs")
+        assert "differs" in (tmp_path / "x.html").read_text()
 
-    @pytest.mark.slow
-    def test_answers_that_differ_are_exit_1_and_can_be_meant(self, mar: str, tmp_path: Path):
-        other = str(archive(tmp_path / "other", HANDLER.replace('in "aeiou"', 'in "aeiouy"')))
-        gate = "--against", other, "--slower", "10", "--slower-time", "0.01", "--only", "samples"
-        done = marpack(mar, *gate, "--json", code=1)
-        assert verdicts(done)["alike"] == "failed"
-        assert "alike" not in verdicts(marpack(mar, *gate, "--skip", "alike", "--json"))
+    def test_a_tolerance_or_a_skipped_comparison_passes(self, mar: str, other: str):
+        assert "✓ alike " in marpack(mar, "--against", other, "--only", "alike", "--tolerance", "0.5").stdout
+        skipped = marpack(mar, "--against", other, "--only", "digests", "--skip", "alike", "--json")
+        assert verdicts(skipped).get("alike", "skipped") == "skipped"
+
+    def test_an_archive_that_check_refuses_is_refused_beside_another_one(self, mar: str, tmp_path: Path):
+        damaged = tmp_path / "damaged.mar"
+        damaged.write_bytes(Path(mar).read_bytes()[:-40])
+        found = verdicts(marpack(str(damaged), "--against", mar, "--json", code=3))
+        assert (found["safe-to-open"], found["alike"]) == ("failed", "skipped")
+
+
+def test_the_severity_of_a_removed_check_is_ignored_with_a_note(tmp_path: Path):
+    done = marpack("--only", "digests", cwd=project(tmp_path, checks={"no-slower": "warning"}))
+    assert "checks.no-slower is ignored" in " ".join(done.stderr.split())
 
 
 class TestAcross:
-    """Two ways of answering, compared."""
-
-    @pytest.fixture
-    def other(self, tmp_path: Path) -> str:
-        return str(archive(tmp_path / "other", HANDLER.replace('in "aeiou"', 'in "aeiouy"')))
-
-    def test_json_tells_it_all(self, mar: str, other: str):
-        report = json.loads(marpack(mar, "--against", other, "--json", code=1).stdout)
-        assert [side["handler"] for side in report["sides"]] == ["handler.Handler"] * 2
-        assert report["counts"]["exact"] == 2
-        assert report["alike"] is False
-        assert report["largest"] == pytest.approx(3 / 14)
-        assert sum(report["counts"].values()) == len(report["results"]) == 3
-
-    def test_a_tolerance_that_is_large_enough(self, mar: str, other: str):
-        report = json.loads(marpack(mar, "--against", other, "--tolerance", "0.5", "--json").stdout)
-        assert report["alike"]
-        assert "rounded" in {result["likeness"] for result in report["results"]}
-
-    def test_inputs_of_ones_own(self, mar: str, other: str, tmp_path: Path):
-        (tmp_path / "x.txt").write_text("no such letter")
-        (tmp_path / "y.txt").write_text("yyy")
-        report = json.loads(
-            marpack(mar, "--against", other, "--input", "x.txt", "y.txt", "--json", cwd=tmp_path, code=1).stdout
-        )
-        assert [result["likeness"] for result in report["results"]] == ["exact", "different"]
-        assert report["results"][1]["labels"] == ["other", "vowel"]
-
-    def test_without_samples_there_is_nothing_to_compare(self, tmp_path: Path):
-        path = str(archive(tmp_path, samples={}))
-        assert "--input" in marpack(path, "--against", path, code=2).stderr
+    """Two ways of running one archive, compared."""
 
     @pytest.mark.parametrize("device", ["cpu,cuda:77", "cuda:77", "mps"])
     def test_a_device_that_is_not_here_is_an_error(self, device: str, mar: str):
         failure = json.loads(marpack(mar, "--device", device, "--json", code=2).stdout)
         assert failure["code"] == "device-unavailable"
 
-    def test_what_only_fails_is_not_proved_alike(self, tmp_path: Path):
-        (tmp_path / "x.txt").write_text("sea")
-        path = str(archive(tmp_path, HANDLER.replace("vowels = ", "vowels = nothing = {}['x'] or ")))
-        report = json.loads(marpack(path, "--against", path, "--input", "x.txt", "--json", cwd=tmp_path, code=1).stdout)
-        assert (report["alike"], report["proved"]) == (True, False)
-
     def test_compiled_and_not(self, mar: str):
         report = json.loads(marpack(mar, "--compile", "on,off", "--json").stdout)
         assert [side["name"] for side in report["sides"]] == ["compiled", "not compiled"]
+        assert (report["alike"], report["proved"], report["counts"]["exact"]) == (True, True, 3)
 
-    def test_a_model_that_does_not_load_is_exit_4(self, mar: str, tmp_path: Path):
-        path = str(archive(tmp_path, "{}['x']\n" + HANDLER))
-        assert "KeyError" in marpack(mar, "--against", path, code=4).stderr
+    def test_without_samples_there_is_nothing_to_compare(self, tmp_path: Path):
+        path = str(archive(tmp_path, samples={}))
+        assert "--input" in marpack(path, "--compile", "on,off", code=2).stderr
 
-    def test_ctrl_c_tells_what_was_compared(self, mar: str, tmp_path: Path):
+    def test_what_only_fails_is_not_proved_alike(self, tmp_path: Path):
+        (tmp_path / "x.txt").write_text("sea")
+        path = str(archive(tmp_path, HANDLER.replace("vowels = ", "vowels = nothing = {}['x'] or ")))
+        across = "--compile", "on,off", "--input", "x.txt", "--json"
+        report = json.loads(marpack(path, *across, cwd=tmp_path, code=1).stdout)
+        assert (report["alike"], report["proved"]) == (True, False)
+
+    def test_ctrl_c_tells_what_was_compared(self, tmp_path: Path):
         hangs = HANDLER.replace("return {self", "__import__('time').sleep('sea' in text and 60)\n        return {self")
-        process = started(mar, "--against", str(archive(tmp_path, hangs)))
+        process = started(str(archive(tmp_path, hangs)), "--compile", "on,off")
         assert process.stdout is not None
         process.stdout.readline()
         children = processes_below(process.pid)

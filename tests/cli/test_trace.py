@@ -71,7 +71,6 @@ def test_what_does_not_load_still_tells_what_it_touched(make_mar):
         "check --hermetic --allow-unproved inputs",
         "check --only hermetic --allow-unproved inputs",
         "check --hermetic --compile on,off",
-        "check --hermetic --against other.mar",
     ],
 )
 def test_options_that_exclude_each_other_are_refused(make_mar, words: str):

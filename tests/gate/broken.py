@@ -87,12 +87,6 @@ def pictured(weights: str | bytes, labels: dict[str, str]) -> Callable[[Path], P
     return make
 
 
-def link(name: str) -> zipfile.ZipInfo:
-    info = zipfile.ZipInfo(name)
-    info.create_system, info.external_attr = 3, 0o120777 << 16
-    return info
-
-
 def rooted(path: Path) -> None:
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("probe/handler.py", HANDLER)
@@ -161,25 +155,6 @@ class Evil:
         return os.system, ("true",)
 
 
-def nested(depth: int) -> bytes:
-    data = b"x"
-    for _ in range(depth):
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w") as file:
-            file.writestr("inner.zip", data)
-        data = buffer.getvalue()
-    return data
-
-
-def stored_pickle(value: object) -> bytes:
-    """Return a pickle in a zip, as torch.save writes one."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as file:
-        file.writestr("archive/data.pkl", pickle.dumps(value, 2))
-        file.writestr("archive/version", "3\n")
-    return buffer.getvalue()
-
-
 INIT = '        folder = context.system_properties["model_dir"]\n'
 EACH = "return [self.answer(text, context, index) for index, text in enumerate(self.preprocess(data))]"
 LAST = '        return {self.labels["0"]: vowels, self.labels["1"]: 1 - vowels}\n'
@@ -223,8 +198,6 @@ class Handler:
 FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
     ("safe-to-open", "unsafe-archive"): {
         "a member outside the folder": by_hand(zipped(("../evil.py", b""))),
-        "a link": by_hand(zipped((link("link"), b"/etc/passwd"))),
-        "names that collide": by_hand(zipped(("a", b""), ("A", b""))),
     },
     ("safe-to-open", "limit-exceeded"): {"a bomb": by_hand(bomb)},
     ("safe-to-open", "damaged-archive"): {"cut off": cut},
@@ -234,21 +207,17 @@ FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
     ("safe-to-open", "archive-suffix"): {"a zip by another name": by_hand(zipped(), "probe.zip")},
     ("digests", "damaged-member"): {
         "a flipped byte": flipped("handler.py"),
-        "a flipped byte in the index": flipped(INDEX),
     },
     ("digests", "digest-mismatch"): {"a changed member": rewritten(add("handler.py", HANDLER.encode() + b"#"))},
     ("digests", "unlisted-member"): {"a member more": rewritten(add("more.txt", b"x"))},
     ("digests", "missing-member"): {"no manifest any more": rewritten(drop(MANIFEST))},
     ("digests", "damaged-archive"): {
         "an index that is no index": rewritten(add(INDEX, b"[]")),
-        "an index of the future": rewritten(index_with(format=99)),
     },
     ("digests", "unknown-target"): {"an unknown target": rewritten(index_with(target="mars"))},
     ("manifest", "manifest"): {
         "no manifest": by_hand(lambda p: zipfile.ZipFile(p, "w").writestr("handler.py", b"")),
         "weights that are absent": by_hand(zipped(serializedFile="gone.pt")),
-        "weights outside": by_hand(zipped(serializedFile="../gone.pt")),
-        "a handler that is absent": by_hand(zipped(handler="gone.py")),
     },
     ("preflight", "source-syntax"): {"a handler that does not parse": built("def broken(:\n")},
     ("preflight", "handler-no-entry"): {"no handle": built("x = 1\n")},
@@ -266,22 +235,18 @@ FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
     },
     ("pickles", "dangerous-pickle"): {
         "a pickle that runs a command": built(files={"vocab.pkl": pickle.dumps(Evil())}),
-        "weights that run a command": built(files={"model.pt": stored_pickle(Evil())}, weights="model.pt"),
     },
     ("pickles", "untrusted-pickle"): {"a pickle that needs trust": built(files={"vocab.pkl": pickle.dumps(Runs())})},
     ("pickles", "unscanned"): {
-        "a file that hides files": built(files={"assets.zip": nested(9)}),
         "a pickle that breaks off": built(files={"vocab.pkl": pickle.dumps({"a": 1})[:-1]}),
     },
     ("requirements", "requirement-unmet"): {
         "a package that is not here": built(
             files={"requirements.txt": "a-package-of-nobody\n"}, requirements="requirements.txt"
         ),
-        "a version that is not here": built(files={"requirements.txt": "click<1\n"}, requirements="requirements.txt"),
     },
     ("loads", "does-not-load"): {
         "raises when imported": built("{}['gone']\n" + HANDLER),
-        "imports what is not installed": built("import nowhere_at_all\n" + HANDLER),
         "raises when constructed": instead(
             "class Handler:", "class Handler:\n    def __init__(self):\n        {}['gone']\n"
         ),
@@ -306,7 +271,6 @@ FAULTS: dict[tuple[str, str], dict[str, Callable[[Path], Path] | Slow]] = {
     },
     ("batch-contract", "batch-refused"): {
         "a batch one short": batch("if len(data) > 1: found.pop()"),
-        "a batch's answers as one": batch("if len(data) > 1: return [found]"),
         "a batch that dies": batch("if len(data) == 3: os._exit(1)"),
         "a batch that hangs": Slow(batch('if len(data) > 1: __import__("time").sleep(60)'), timeout=3.0),
     },

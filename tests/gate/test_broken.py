@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from days import by_day
 from gate.archives import BASE_HANDLER, archive, examine, failures, found, shapes
 from gate.broken import FAULTS, Slow
 
 from marpack.gate.verdicts import Verdict
 
-WAITS = {"a batch that hangs", "it keeps its requests, and has little time"}  # take seconds
-CASES = [
-    pytest.param(check, code, name, id=f"{check}: {name}", marks=[pytest.mark.slow] if name in WAITS else [])
+CASES = [  # the first fault of each code by day
+    pytest.param(check, code, name, id=f"{check}: {name}", marks=pytest.mark.slow if number else ())
     for (check, code), faults in FAULTS.items()
-    for name in faults
+    for number, name in enumerate(faults)
 ]
 
 
@@ -67,6 +65,7 @@ def modelled(folder: Path, behavior: str = "", *, whole: bool = False, **config:
 COMPILED = {"pt2": {"compile": {"enable": True, "backend": "eager"}}}
 GAP = {0: "circle", 1: "cross", 3: "square", 4: "star", 5: "triangle"}
 COMPILES = "a compiled model that differs"
+LONG = {COMPILES, "noise in training mode", "a backend that the server skips"}
 MODELS: dict[str, tuple[str, str, Callable[[Path], Path]]] = {
     "a label that is missing": ("samples", "sample-missed", lambda folder: shapes(folder, GAP)),
     COMPILES: (
@@ -89,7 +88,9 @@ MODELS: dict[str, tuple[str, str, Callable[[Path], Path]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", by_day(MODELS, *(MODELS.keys() - {COMPILES})))
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow if case in LONG else ()) for case in MODELS]
+)
 def test_only_the_check_that_names_the_fault_of_a_model_fails(case: str, tmp_path: Path):
     check, code, make = MODELS[case]
     failed = failures(examine(make(tmp_path / "project"), timeout=120.0))

@@ -24,6 +24,8 @@ from marpack.protocol.messages import Load
 from marpack.protocol.targets import Target
 from marpack.runner.inputs import RequestDefaults
 
+pytestmark = pytest.mark.usefixtures("small_windows")
+
 
 def test_the_verdict_and_exit_code_of_each_outcome(tmp_path: Path):
     whole = archive(tmp_path / "whole")
@@ -93,21 +95,17 @@ def test_checks_are_chosen_by_name():
             select_checks(skip=[skip], further=[HERMETIC])
 
 
-@pytest.mark.parametrize(
-    ("only", "skip", "what", "hint"),
-    [
-        (["sampels"], [], "unknown check 'sampels'", "Did you mean samples?"),
-        ([], ["Memory!"], "unknown check 'Memory!'", "Did you mean memory?"),
-        (["xyz"], [], "unknown check 'xyz'", "Choose from safe-to-open, digests,"),
-        (["samples"], ["samples"], "samples is both selected and skipped", "--only or with --skip"),
-        ([], [each.name for each in CHECKS if not each.optional], "all checks are skipped", "Skip fewer"),
-    ],
-)
-def test_a_wrong_choice_is_said(only: list[str], skip: list[str], what: str, hint: str):
-    with pytest.raises(UsageError) as caught:
-        select_checks(only, skip)
-    assert caught.value.what == what
-    assert hint in str(caught.value.hint)
+def test_a_wrong_choice_names_the_check():
+    for only, skip, named in [
+        (["sampels"], [], "Did you mean samples?"),
+        ([], ["Memory!"], "Did you mean memory?"),
+        (["xyz"], [], "safe-to-open, digests,"),
+        (["samples"], ["samples"], "--only or with --skip"),
+        ([], DEFAULT_CHECKS, "Skip fewer"),
+    ]:
+        with pytest.raises(UsageError) as caught:
+            select_checks(only, skip)
+        assert named in str(caught.value.hint)
 
 
 def test_a_downgraded_failure_does_not_block_deployment(tmp_path: Path):
@@ -173,14 +171,6 @@ def test_an_interrupted_check_tells_what_is_done(tmp_path: Path, name: str):
     assert listener.told == list(report.checks)
 
 
-@pytest.mark.slow
-def test_loading_takes_no_longer_than_the_server_would_wait(tmp_path: Path):
-    hangs = HANDLER.replace("        folder", "        __import__('time').sleep(60)\n        folder", 1)
-    report = examine(archive(tmp_path / "p", hangs, config={"startupTimeout": 1}))
-    assert failures(report) == {"loads": ["does-not-load"]}
-    assert report.seconds < 55  # the handler sleeps for 60
-
-
 def test_workers_load_the_packed_files_not_changed_extracted_ones(tmp_path: Path):
     path = archive(tmp_path / "p")
     cache = tmp_path / "cache"
@@ -222,7 +212,8 @@ def test_a_sample_larger_than_the_server_takes_falls_short(tmp_path: Path):
 
 
 def test_each_check_has_a_severity_and_a_row_of_the_table_in_the_docs():
-    assert [field.encode_name for field in type_info(Severities).fields] == [each.name for each in CHECKS]
+    names = [field.encode_name for field in type_info(Severities).fields]
+    assert names == [*(each.name for each in CHECKS), "no-slower"]  # which was removed and is ignored
     document = (Path(__file__).parents[2] / "docs" / "check.md").read_text()
     rows = re.findall(r"^\| \[.*\|$", document.partition("<!-- table ")[2].partition("<!-- end")[0], re.MULTILINE)
     assert rows == [

@@ -18,9 +18,6 @@ from lazy import torch
 from marpack.findings import Finding, Severity
 from marpack.gate.compare import (
     NOTHING,
-    InputComparison,
-    Similarity,
-    Variant,
     VariantRunner,
     compare,
     find_differences,
@@ -28,6 +25,7 @@ from marpack.gate.compare import (
     largest_difference,
     value_of,
 )
+from marpack.gate.verdicts import InputComparison, Similarity, Variant
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input
 from marpack.torchserve.http import Part, Request, Response
@@ -239,6 +237,46 @@ def test_the_numbers_of_an_array_and_a_tensor(dtype: str):
 )
 def test_other_bytes_have_no_value(raw: bytes):
     assert value_of(result(raw)) is NOTHING
+
+
+def header(text: str, version: bytes = b"\1\0") -> bytes:
+    """Return an array's file with any text as its header."""
+    encoded = text.encode("latin-1")
+    return b"\x93NUMPY" + version + len(encoded).to_bytes(2 if version == b"\1\0" else 4, "little") + encoded
+
+
+def described(descr: str, shape: str, rest: str = "") -> bytes:
+    return header(f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}{rest}}}\n")
+
+
+HOSTILE = [
+    described("'|V0'", "(1000000000000,)"),  # takes no bytes, and has a trillion values
+    described("'|O'", "(1,)") + b"\x80\x04N.",
+    described("'<f8'", f"({1 << 40},)"),
+    described("'<f8'", f"({1 << 62}, 4)"),
+    described("'<f8'", f"({1 << 70},)"),
+    described("'<f8'", "(-1,)"),
+    described("'<f8'", "(True, 'x')"),
+    described("'<f16'", "(1,)") + bytes(16),
+    described("[('a', '<f8')]", "(1,)") + bytes(8),
+    described("'nothing'", "(1,)"),
+    described("'<f8'", "(1L,)") + bytes(8)[1:],  # of Python 2, and cut
+    described("'<f8'", "(1,)", ", 'more': 1"),
+    header("(" * 9_000),
+    header("{'descr': " + "[" * 5_000),
+    header("x" * 60_000),
+    header("'", b"\1\0"),
+    header("{}", b"\3\0"),
+    header("{}", b"\7\0"),
+    header("", b"\2\0"),
+]
+
+
+def test_hostile_headers_of_arrays_have_no_value():
+    for raw in HOSTILE:
+        assert value_of(result(raw)) is NOTHING, raw[:80]
+    empty = value_of(result(described("'<f8'", "(1000000000000, 0)")))
+    assert empty == {"shape": [1_000_000_000_000, 0], "numbers": []}
 
 
 def test_other_files_of_torch_have_no_value():

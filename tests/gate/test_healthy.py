@@ -6,10 +6,8 @@ import shutil
 import tarfile
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
-from days import by_day
 from gate.archives import HANDLER, archive, examine, failures, found
 from gate.healthy import HEALTHY
 
@@ -19,11 +17,22 @@ from marpack.runner.inputs import RequestDefaults
 pytestmark = pytest.mark.usefixtures("uncovered", "small_windows")
 
 ROOT = Path(__file__).parents[2] / "examples"
+DAY = (
+    "a service behind a function",
+    "a top-k",
+    "refusals by status",
+    "pictures in every form",
+    "a stream",
+    "coroutines",
+)
 EXAMPLES = sorted(path.parent.name for path in ROOT.glob("*/marpack.yaml"))
 
 
-@pytest.mark.parametrize(("handler", "samples", "more"), HEALTHY.values(), ids=HEALTHY)
-def test_a_handler_of_any_style_passes(handler: str, samples: dict[str, Any], more: dict[str, Any], tmp_path: Path):
+@pytest.mark.parametrize(
+    "style", [pytest.param(style, marks=() if style in DAY else pytest.mark.slow) for style in HEALTHY]
+)
+def test_a_handler_of_any_style_passes(style: str, tmp_path: Path):
+    handler, samples, more = HEALTHY[style]
     report = examine(archive(tmp_path / "project", handler, samples=samples, **more))
     assert failures(report) == {}
     assert report.deployable
@@ -62,7 +71,9 @@ def test_an_archive_without_an_index_passes(make_mar):
     assert found(report, "samples").reason == "1 input"
 
 
-@pytest.mark.parametrize("example", by_day(EXAMPLES, "digits", "function_handler", "streaming"))
+@pytest.mark.parametrize(
+    "example", [pytest.param(each, marks=() if each == "digits" else pytest.mark.slow) for each in EXAMPLES]
+)
 def test_every_example_passes(example: str, tmp_path: Path):
     ignored = shutil.ignore_patterns("*.mar", "__pycache__")
     project = shutil.copytree(ROOT / example, tmp_path / example, ignore=ignored)

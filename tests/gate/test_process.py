@@ -2,9 +2,6 @@
 
 import re
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +13,7 @@ from marpack.findings import Severity
 from marpack.gate import process
 from marpack.gate.check import select_checks
 from marpack.gate.process import Window, check_memory, is_allowed, judge_windows, requests_per_window
-from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
+from marpack.gate.verdicts import GateReport, GateVerdict, Verdict
 from marpack.project.schema import HERMETIC, PROOF, Allowance
 from marpack.protocol.messages import Access, Touched
 from marpack.runner.pool import PoolSettings
@@ -135,75 +132,19 @@ class Handler:
         type(self).asked += len(data)
         with open(PATH, "w") as file:
             file.write(str(self.asked))
-        time.sleep(PACE)
+        time.sleep(0.012)
         assert self.asked <= 7
         return ["x" for _ in data]
 """
 
 
-@pytest.mark.parametrize("pace", [0.0, 0.012])
-def test_the_number_of_requests_before_a_worker_fails(tmp_path: Path, pace: float):
-    handler = FAILS.replace("PACE", str(pace)).replace("PATH", repr(str(tmp_path / "asked")))
+def test_the_number_of_requests_before_a_worker_fails(tmp_path: Path):
+    handler = FAILS.replace("PATH", repr(str(tmp_path / "asked")))
     path = archive(tmp_path / "p", handler, samples={"a.txt": "a"}, labels=None)
     (finding,) = found(examine(path, choice=ONLY), "memory").findings
     assert finding.code == "worn-out"
     assert re.findall(r"\d+", finding.message) == ["7", "503"]  # requests, of which one was sent alone; the status
-    if pace:
-        assert (tmp_path / "asked").read_text() == "8"  # a slow handler gets no further request
-
-
-LEAKS = HANDLER.replace(
-    "        vowels", '        self.kept = [*getattr(self, "kept", ()), bytearray(50_000)]\n        vowels'
-)
-SLOW = "        __import__('time').sleep({})\n        vowels"
-GROWS_AT_TIMES = """        self.asked = getattr(self, "asked", 0) + 1
-        __import__("time").sleep(0.005)
-        if self.asked in (130, 250, 490, 970, 1930):
-            self.kept = [*getattr(self, "kept", ()), bytearray(20_000_000)]
-        vowels"""
-
-
-def memory(folder: Path, handler: str, *, patience: float) -> CheckResult:
-    """Return the memory check of a handler with one short sample."""
-    path = archive(folder, handler, samples={"a.txt": "a"})
-    return found(examine(path, choice=ONLY, seconds_per_check=patience, timeout=60.0), "memory")
-
-
-@pytest.fixture
-def busy() -> Iterator[None]:
-    """Keep the machine busy."""
-    code = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
-    running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]
-    yield
-    for loop in running:
-        loop.kill()
-        loop.wait()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("busy")
-@pytest.mark.parametrize("pace", [0.0, 0.02])
-def test_a_leak_is_found_however_busy_the_machine_is(tmp_path: Path, pace: float):
-    leaking = LEAKS.replace("        vowels", SLOW.format(pace))
-    checked = memory(tmp_path / "p", leaking, patience=60.0)
-    assert [finding.code for finding in checked.findings] == ["memory-grows"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("handler", "patience"),
-    [
-        (LEAKS.replace("        vowels", SLOW.format(0.3)), 3.0),  # it leaks, and it has little time
-        (HANDLER.replace("        vowels", GROWS_AT_TIMES), 8.0),  # on a busy machine, less would change the windows
-    ],
-    ids=["too few requests", "it grows at times"],
-)
-def test_an_undecided_memory_check_is_skipped(tmp_path: Path, handler: str, patience: float):
-    checked = memory(tmp_path / "p", handler, patience=patience)
-    assert (checked.verdict, checked.reason, checked.blocks) == (Verdict.SKIPPED, "undecided", False)
-    (finding,) = checked.findings
-    assert finding.code == "memory-undecided"
-    assert "--patience " in str(finding.hint)
+    assert (tmp_path / "asked").read_text() == "8"  # a slow handler gets no further request
 
 
 READS = HANDLER.replace("        folder =", "        open('/etc/passwd').close()\n        folder =")
@@ -300,6 +241,6 @@ ALLOWANCES: list[tuple[str, str, dict[str, list[str]], bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "target", "allowance", "expected"), ALLOWANCES)
-def test_a_pattern_is_for_its_kind(kind: str, target: str, allowance: dict[str, Any], expected: bool):
-    assert is_allowed(Touched(Access(kind), target, "handle"), Allowance(**allowance)) is expected
+def test_a_pattern_is_for_its_kind():
+    for kind, target, allowance, expected in ALLOWANCES:
+        assert is_allowed(Touched(Access(kind), target, "handle"), Allowance(**allowance)) is expected, target

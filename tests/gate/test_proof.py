@@ -26,6 +26,8 @@ from marpack.runner.inputs import FORM_TYPE, Input, RequestDefaults
 from marpack.runner.session import Device
 from marpack.torchserve.http import Part
 
+pytestmark = pytest.mark.usefixtures("small_windows")
+
 REFUSES = HANDLER.replace("return [self", "raise ValueError('no')\n        return [self")
 
 

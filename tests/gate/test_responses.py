@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from days import by_day
 from gate.archives import BASE_HANDLER, HANDLER, archive, examine, failures, found, shapes
 
 from marpack.archive.reader import open_archive
@@ -144,6 +143,7 @@ def linear(folder: Path, labels: Any, body: str) -> Path:
     return archive(folder, SOFTMAX.replace("BODY", body), samples=samples, files=files, **keys)
 
 
+COUNTED_BY_DAY = ("a classifier, one more", "all classes, one fewer", "an embedding")
 COUNTED = {
     "a classifier, one more": (lambda folder: shapes(folder, SHAPES), "idle-label", (6, 7)),
     "a classifier, one fewer": (lambda folder: shapes(folder, SHAPES[:5]), "missing-label", (6, 5)),
@@ -170,7 +170,9 @@ COUNTED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", by_day(COUNTED, "a classifier, one more", "all classes, one fewer", "an embedding"))
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in COUNTED_BY_DAY else pytest.mark.slow) for case in COUNTED]
+)
 def test_labels_are_as_many_as_the_models_outputs(tmp_path: Path, case: str):
     pack, code, counts = COUNTED[case]
     report = examine(pack(tmp_path / "p"), choice=select_checks(["labels"]))

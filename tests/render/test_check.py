@@ -16,8 +16,15 @@ from render.browser import CONTRAST, Browser
 from render.reports import CHECKS, Markup, Terminal, report
 
 from marpack.findings import Finding, Severity
-from marpack.gate.compare import Comparison, InputComparison, Similarity, Variant
-from marpack.gate.verdicts import CheckResult, Cost, Costs, GateVerdict, Speed, Verdict
+from marpack.gate.verdicts import (
+    CheckResult,
+    Comparison,
+    GateVerdict,
+    InputComparison,
+    Similarity,
+    Variant,
+    Verdict,
+)
 from marpack.project.schema import CHECKS as GATE_CHECKS
 from marpack.render import console
 from marpack.render.check import (
@@ -139,64 +146,42 @@ def compared(likeness: Similarity, **values: Any) -> InputComparison:
     return InputComparison(likeness=likeness, **(given | values))
 
 
-@pytest.mark.parametrize(
-    ("likeness", "values", "text"),
-    [
-        (Similarity.EXACT, {}, "exact                   cat"),
+def test_a_line_per_input_compared(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "78")
+    for likeness, values, text in [
+        (Similarity.EXACT, {"labels": ("x" * 30,) * 2}, f"exact                   {'x' * 27}…"),
         (Similarity.ROUNDED, {"largest": 0.000123}, "rounded        0.00012  cat"),
         (Similarity.LABEL, {"largest": 12.0}, "label               12  cat"),
         (Similarity.DIFFERENT, {"labels": ("cat", None)}, "different               cat → (none)"),
         (Similarity.DIFFERENT, {"labels": (None, "dog")}, "different               (none) → dog"),
         (Similarity.DIFFERENT, {"labels": (None, None)}, "different"),
         (Similarity.STATUS, {"statuses": (200, 503)}, "status                  200 → 503"),
-        (Similarity.EXACT, {"labels": ("x" * 30,) * 2}, f"exact                   {'x' * 27}…"),
-    ],
-)
-def test_a_line_per_input_compared(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    likeness: Similarity,
-    values: dict[str, Any],
-    text: str,
-):
-    monkeypatch.setenv("COLUMNS", "78")
-    show_input_comparison(compared(likeness, differences=("[0] is 1, not [2]",), **values))
-    line, why = capsys.readouterr().out.splitlines()
-    assert line.rstrip() == f"{'in/a.png':24}  {text}"
-    assert why == "  [0] is 1, not [2]"
+    ]:
+        show_input_comparison(compared(likeness, differences=("[0] is 1, not [2]",), **values))
+        line, why = capsys.readouterr().out.splitlines()
+        assert line.rstrip() == f"{'in/a.png':24}  {text}"
+        assert why == "  [0] is 1, not [2]"
 
 
 def side(name: str, milliseconds: float) -> Variant:
     return Variant(name=name, archive=name, content_digest=None, handler="h", device="cpu", milliseconds=milliseconds)
 
 
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [
-        ({"counts": {}}, "respond alike (0 inputs: none; "),
-        (
-            {"counts": {"exact": 2, "rounded": 1, "label": 0}, "largest": 0.00123},
-            "respond alike (3 inputs: 2 exactly the same, 1 within the tolerance, largest difference 0.0012; ",
-        ),
-        (
-            {"counts": {"label": 1, "different": 1, "status": 1}, "alike": False},
-            "differ (3 inputs: 1 with the same label only, 1 different, 1 with another status; ",
-        ),
-        (
-            {"counts": {"exact": 1}, "proved": False},
-            "are not proved alike: no request got a 2xx from either (1 input: 1 exactly the same; ",
-        ),
-        ({"counts": {"exact": 1}, "interrupted": True}, "were not compared to the end (1 input: 1 exactly the same; "),
-    ],
-)
-def test_what_comparisons_add_up_to(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, values: dict[str, Any], text: str
-):
+def test_what_comparisons_add_up_to(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "160")
     given: dict[str, Any] = {"tolerance": 0.001, "alike": True, "proved": True, "largest": None, "results": ()}
-    sides = side("a.mar", 1.23), side("[b].mar", 20.0)
-    show_comparison(Comparison(sides=sides, findings=(finding("odd", Severity.WARNING),), **(given | values)))
-    assert capsys.readouterr() == (f"a.mar and [b].mar {text}1.2 and 20.0 ms)\n", "  warning it is odd (odd)\n")
+    given |= {"sides": (side("a.mar", 1.23), side("[b].mar", 20.0)), "findings": (finding("odd", Severity.WARNING),)}
+    apart = {"counts": {"label": 1, "different": 0, "status": 1}, "alike": False}
+    rounded = {"counts": {"exact": 2, "rounded": 1, "label": 0}, "largest": 0.00123}
+    for values, text in [
+        ({"counts": {}}, "respond alike (0 inputs: none; "),
+        (rounded, "respond alike (3 inputs: 2 exactly the same, 1 within the tolerance, largest difference 0.0012; "),
+        (apart, "differ (2 inputs: 1 with the same label only, 1 with another status; "),
+        ({"counts": {}, "proved": False}, "are not proved alike: no request got a 2xx from either (0 inputs: none; "),
+        ({"counts": {}, "interrupted": True}, "were not compared to the end (0 inputs: none; "),
+    ]:
+        show_comparison(Comparison(**(given | values)))
+        assert capsys.readouterr() == (f"a.mar and [b].mar {text}1.2 and 20.0 ms)\n", "  warning it is odd (odd)\n")
 
 
 def test_the_page_has_everything_and_escapes_it():
@@ -209,18 +194,6 @@ def test_the_page_has_everything_and_escapes_it():
     assert re.search("failed: 1 problem,.* warning", text)
     assert "skipped: preflight failed" in text
     assert re.search(r"checked ?\d{4}-\d\d-\d\d \d\d:\d\d UTC", text)
-
-
-def test_costs_are_a_table_and_a_plot():
-    timed = Cost(
-        name="wall-per-request", unit="s", old=0.001, new=0.0012, ratio=1.2, low=1.1, high=1.3, ratios=(1.2,) * 12
-    )
-    size = Cost(name="size", unit="bytes", old=10, new=20, ratio=2.0)
-    values = {"against": "<old>", "slower": 0.1, "speed": Speed.SLOWER, "requests": 1, "starts": 12, "rounds": 8}
-    page = Markup(check_page(report(costs=Costs(figures=(timed, size), **values))).decode())
-    assert (page.tags.count("circle"), page.tags.count("tr")) == (12, 3)
-    assert "Compared with <old>: slower" in page.text
-    assert "1.100 to 1.300" in page.text
 
 
 def test_the_page_fetches_nothing_and_follows_light_and_dark():

@@ -11,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 from render.reports import Terminal
 
-from marpack.findings import Finding, Severity
 from marpack.protocol.messages import Frame, Loaded, LoadFailed, Trouble
 from marpack.render.console import duration, fit_end
 from marpack.render.run import (
@@ -216,9 +215,6 @@ BENCHMARK = """\
 batch of 4
   stage      p50      p90     p99
   handle  1.0 ms  20.0 ms  300 ms
-
-findings
-  warning hm (a-leak)
 """
 
 
@@ -231,13 +227,12 @@ def test_a_benchmark_is_a_table(capsys: pytest.CaptureFixture[str]):
     show_columns()
     for each in (one, four, pace(8, short=1000)):
         show_pace(each)
-    memory = Memory(before=1_000_000, after=2_000_000, peak=3_000_000, per_input=None)
-    finding = Finding(code="a-leak", severity=Severity.WARNING, message="hm")
-    figures = BenchmarkFigures(inputs=1, repeat=1, warmup=0, paces=(one, four), memory=memory, findings=(finding,))
+    memory = Memory(before=1_000_000, after=2_000_000, peak=3_000_000)
+    figures = BenchmarkFigures(inputs=1, repeat=1, warmup=0, paces=(one, four), memory=memory)
     show_rest(figures)
     assert capsys.readouterr().out == BENCHMARK
-    show_rest(replace(figures, memory=None, findings=()))
-    assert capsys.readouterr().out.splitlines() == BENCHMARK.splitlines()[5:9]
+    show_rest(replace(figures, memory=None))
+    assert capsys.readouterr().out.splitlines() == BENCHMARK.splitlines()[5:]
 
 
 @pytest.mark.parametrize("names", [[], ["a"], ["a", "b"]])

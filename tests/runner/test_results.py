@@ -1,15 +1,13 @@
 import random
-import textwrap
 import time
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from marpack.protocol.messages import Access, Load, Loaded, Touched, Trouble
+from marpack.protocol.messages import Access, Loaded, Touched, Trouble
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import RequestDefaults, data_inputs
-from marpack.runner.pool import LocalPool, PoolSettings
 from marpack.runner.results import (
     Body,
     MemoryWatch,
@@ -17,7 +15,6 @@ from marpack.runner.results import (
     Reservoir,
     Result,
     RunStatistics,
-    growth_per_input,
     measure,
     needs_of,
     results_of,
@@ -134,42 +131,6 @@ def test_sizes_are_doubled_up_to_the_largest(maximum: int, sizes: tuple[int, ...
     assert sizes_up_to(maximum) == sizes
 
 
-def series(growth: float, noise: float = 0.0, jump: float = 0.0) -> list[tuple[int, int]]:
-    wavering = random.Random(0)
-    return [
-        (number, int(100 * MIB + growth * number + noise * wavering.random() + (jump if number > 300 else 0)))
-        for number in range(400)
-    ]
-
-
-def test_a_leak_is_told_by_the_input():
-    assert growth_per_input(series(20_000)) == pytest.approx(20_000, rel=0.05)
-    assert growth_per_input(series(20_000, noise=MIB)) == pytest.approx(20_000, rel=0.2)
-
-
-@pytest.mark.parametrize(
-    "steady", [series(0), series(0, noise=30 * MIB), series(0, jump=30 * MIB), series(1000), series(20_000)[:7], []]
-)
-def test_wavering_and_a_single_step_are_no_leak(steady: list[tuple[int, int]]):
-    assert growth_per_input(steady) is None
-
-
-@pytest.mark.parametrize(
-    ("lows", "growth"),
-    [
-        ((0, MIB // 2, 3 * MIB // 4, MIB), MIB / 6),
-        ((0, MIB // 2, 3 * MIB // 4, MIB - 1), None),
-        ((0, MIB, 8 * MIB, 15 * MIB), 15 * MIB / 6),  # every part has at least a fifth of the average
-        ((0, MIB - 1, 8 * MIB, 15 * MIB), None),
-        ((0, 8 * MIB, 7 * MIB, 15 * MIB), None),
-    ],
-)
-def test_a_leak_is_a_megabyte_at_least_and_in_every_part_of_a_run(lows: tuple[int, ...], growth: float | None):
-    looks = [(part * 2 + look, low + look * 9 * MIB) for part, low in enumerate(lows) for look in range(2)]
-    assert growth_per_input(looks) == growth
-    assert growth_per_input(looks[:-1]) is None  # too few to tell
-
-
 class Growing:
     """A pool whose worker has a byte more at each look, or as much more as is said."""
 
@@ -186,27 +147,17 @@ def test_memory_is_looked_at_before_and_while_each_batch_size_is_timed():
     memory = MemoryWatch(Growing(), 1)
     for _ in range(2):
         memory.begin()
-        memory.measure(1, restarted=False)
+        memory.measure(1)
     found = memory.found()
-    assert (found.before, found.after, found.peak, found.per_input) == (101, 104, 104, None)
+    assert (found.before, found.after, found.peak) == (101, 104, 104)
 
 
 def test_memory_is_looked_at_four_hundred_times_at_most():
     memory = MemoryWatch(pool := Growing(), 1200)
     memory.begin()
     for _ in range(1200):
-        memory.measure(1, restarted=False)
+        memory.measure(1)
     assert pool.bytes == 100 + 1 + 400
-
-
-def test_the_memory_of_a_worker_started_again_is_anothers():
-    memory = MemoryWatch(Growing(MIB), 1)
-    memory.begin()
-    for number in range(12):
-        memory.measure(1, restarted=number == 5)
-    assert memory.found().per_input is None  # of the seven looks since
-    memory.measure(1, restarted=False)
-    assert memory.found().per_input == MIB
 
 
 class Paced(Growing):
@@ -241,25 +192,3 @@ def test_what_is_timed_comes_after_the_warmup_and_what_is_refused_is_no_part_of_
     for status, short in ((199, 1), (200, 0), (299, 0), (300, 1), (0, 1)):
         found = measure(Paced(status), data_inputs(["a"], RequestDefaults()), (1,), repeats=1, warmup=0)
         assert found.paces[0].short == short
-
-
-HANDLER = textwrap.dedent(
-    """
-    kept = []
-    def handle(data, context):
-        if data is None: return
-        kept.extend(bytes(30_000) for _ in data)
-        return ["x" for _ in data]
-    """
-)
-
-
-def test_a_handler_that_keeps_things_is_found(make_folder):
-    told = []
-    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings()) as pool:
-        pool.start()
-        inputs = data_inputs(["leak"] * 3, RequestDefaults())
-        found = measure(pool, inputs, (1,), repeats=200, warmup=1, on_pace=told.append)
-    assert tuple(told) == found.paces
-    assert [finding.code for finding in found.findings] == ["memory-grows"]
-    assert found.memory.per_input == pytest.approx(30_000, rel=0.3)

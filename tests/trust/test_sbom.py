@@ -5,8 +5,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -85,7 +83,9 @@ def properties(component: Json) -> dict[str, str]:
     return {item["name"].removeprefix("marpack:"): item["value"] for item in component.get("properties", ())}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "function_handler" else pytest.mark.slow) for name in NAMES]
+)
 def test_of_every_example_it_is_valid_and_hashes_what_is_there(tmp_path: Path, name: str) -> None:
     path = Path(marpack.build(example(name, tmp_path), source_commit="c" * 40).path)
     made = document(path, tmp_path)
@@ -133,17 +133,17 @@ EXPRESSIONS = ("MIT OR LicenseRef-Ours", "LicenseRef-Ours AND MIT", "(MIT)", "Ap
 LICENSES |= {text: {"expression": text} for text in (*EXPRESSIONS, "GPL-2.0-only WITH Classpath-exception-2.0")}
 
 
-@pytest.mark.parametrize("said", LICENSES)
-def test_a_licence_stands_where_the_specification_wants_it(tmp_path: Path, make_folder: MakeMar, said: str) -> None:
+def test_a_licence_is_where_the_specification_wants_it(tmp_path: Path, make_folder: MakeMar) -> None:
     source = make_folder(HANDLER)
-    indexed(source, {"license": said})
-    assert document(source, tmp_path)["metadata"]["component"]["licenses"] == [LICENSES[said]]
+    for said, expected in LICENSES.items():
+        indexed(source, {"license": said})
+        assert document(source, tmp_path)["metadata"]["component"]["licenses"] == [expected]
 
 
 def indexed(folder: Path, metadata: Json) -> None:
     """Give a model folder an index."""
     listed = []
-    for path in sorted(each for each in folder.rglob("*") if each.is_file()):
+    for path in sorted(each for each in folder.rglob("*") if each.is_file() and each.name != "marpack.json"):
         data = path.read_bytes()
         name = path.relative_to(folder).as_posix()
         listed.append({"name": name, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()})
@@ -180,18 +180,18 @@ def test_odd_names_stay_apart(tmp_path: Path, make_mar: MakeMar) -> None:
         assert model["purl"].isascii()
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_the_same_archive_gives_the_same_bytes_in_any_folder(tmp_path: Path, make_mar: MakeMar, form: str) -> None:
-    first = marpack.build(EXAMPLES / "function_handler", output=tmp_path / f"iris{form}", archive_format=FORMS[form])
-    made = document(first.path, tmp_path)
-    shutil.move(first.path, tmp_path / f"other{form}")
-    assert document(tmp_path / f"other{form}", tmp_path) == made
-    before = (tmp_path / "sbom.json").read_bytes()
-    marpack.inspect(tmp_path / f"other{form}", sbom=tmp_path / "again.json", verify=True)
-    assert (tmp_path / "again.json").read_bytes() == before
-    assert ("hashes" in made["metadata"]["component"]) is bool(form)
-    assert made["serialNumber"].startswith("urn:uuid:")
-    assert made["serialNumber"] != document(make_mar(HANDLER), tmp_path)["serialNumber"]
+def test_the_same_archive_gives_the_same_bytes_in_any_folder(tmp_path: Path, make_mar: MakeMar) -> None:
+    other = document(make_mar(HANDLER), tmp_path)["serialNumber"]
+    for form, name in FORMS.items():
+        first = marpack.build(EXAMPLES / "function_handler", output=tmp_path / f"iris{form}", archive_format=name)
+        made = document(first.path, tmp_path)
+        moved = Path(shutil.move(first.path, tmp_path / f"other{form}"))
+        assert document(moved, tmp_path) == made
+        marpack.inspect(moved, sbom=tmp_path / "again.json", verify=True)
+        assert (tmp_path / "again.json").read_bytes() == (tmp_path / "sbom.json").read_bytes()
+        assert ("hashes" in made["metadata"]["component"]) is bool(form)
+        assert made["serialNumber"].startswith("urn:uuid:")
+        assert made["serialNumber"] != other
 
 
 REQUIREMENTS = """\
@@ -330,38 +330,16 @@ def test_a_damaged_archive_gets_none_and_an_old_one_stays(tmp_path: Path, make_m
             sbom(archive, facts)
 
 
-WRONG_OUTPUTS = {
-    "the archive itself": "probe.mar",
-    "the archive by another way": "x/../probe.mar",
-    "a link to it": "link",
-    "a folder": "",
-    "in no folder": "none/sbom.json",
-    "in a model folder": "probe-folder/sbom.json",
-}
-
-
-@pytest.mark.parametrize("output", WRONG_OUTPUTS.values(), ids=WRONG_OUTPUTS)
 def test_an_invalid_output_is_refused_and_nothing_is_lost(
-    tmp_path: Path, make_mar: MakeMar, make_folder: MakeMar, output: str
+    tmp_path: Path, make_mar: MakeMar, make_folder: MakeMar
 ) -> None:
     archive, folder = make_mar(HANDLER), make_folder(HANDLER)
     (tmp_path / "x").mkdir()
     (tmp_path / "link").symlink_to(archive)
     before = archive.read_bytes()
-    source = folder if "folder" in output else archive
-    with pytest.raises(UsageError) as caught:
-        marpack.inspect(source, sbom=f"{tmp_path}/{output}")
-    assert caught.value.code == "output-in-archive" or output in {"", "none/sbom.json"}
-    assert str(tmp_path) in str(caught.value)
-    assert archive.read_bytes() == before
+    for output in ("probe.mar", "x/../probe.mar", "link", "", "none/sbom.json", "probe-folder/sbom.json"):
+        with pytest.raises(UsageError) as caught:
+            marpack.inspect(folder if "folder" in output else archive, sbom=f"{tmp_path}/{output}")
+        assert caught.value.code == "output-in-archive" or output in {"", "none/sbom.json"}
+        assert archive.read_bytes() == before
     assert not (folder / "sbom.json").exists()
-
-
-def test_neither_torch_nor_the_judge_is_imported(tmp_path: Path, make_mar: MakeMar) -> None:
-    code = (
-        "import marpack, sys; marpack.inspect(sys.argv[1], sbom=sys.argv[2]);"
-        "print({'torch', 'cyclonedx', 'onnxruntime', 'cryptography'} & set(sys.modules))"
-    )
-    command = [sys.executable, "-c", code, str(make_mar(HANDLER)), str(tmp_path / "sbom.json")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.stdout == "set()\n", done.stderr

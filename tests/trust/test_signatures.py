@@ -5,11 +5,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from lazy import jsonschema, model_signing
-from referencing import Registry, Resource
+from lazy import model_signing
 from refusals import has_code
-from securesystemslib.dsse import Envelope as OtherEnvelope
-from securesystemslib.signer import SSlibKey
 from trust import vouched
 
 from marpack.archive.copying import file_digest
@@ -29,10 +26,6 @@ from marpack.trust.signatures import (
 )
 
 DATA = Path(__file__).parents[1] / "data" / "model-signing"
-SCHEMAS = {
-    name: json.loads((DATA / "schemas" / f"{name}.schema.json").read_text())
-    for name in ("bundle", "envelope", "statement", "predicate")
-}
 HANDLER = "def handle(data, context):\n    return data\n"
 
 
@@ -59,14 +52,6 @@ def refusal(archive, signature, trusted):
 
 def codes(error):
     return [finding.code for finding in error.findings]
-
-
-def test_ours_is_what_the_specification_asks_for(signed):
-    bundle = json.loads(signed[1].read_bytes())
-    registry = Registry().with_resources((each["$id"], Resource.from_contents(each)) for each in SCHEMAS.values())
-    statement = json.loads(from_base64(bundle["dsseEnvelope"]["payload"]))
-    for value, name in ((bundle, "bundle"), (statement, "statement"), (statement["predicate"], "predicate")):
-        jsonschema.Draft202012Validator(SCHEMAS[name], registry=registry).validate(value)
 
 
 def test_we_and_the_official_tool_verify_each_others_signatures(signed, keys, tmp_path):
@@ -178,9 +163,9 @@ def test_differences_are_named_by_container_member_or_file(signed, keys, make_ma
 def resigned(signed, keys, change):
     """Change the statement of a signature with a function, and sign it with the same key."""
     bundle = Bundle.from_json(signed[1].read_bytes())
-    statement = json.loads(bundle.dsse_envelope.unsigned())
+    statement = json.loads(bundle.dsse_envelope.opened(keys[1]))
     change(statement["predicate"], statement)
-    sealed = Envelope.sealed(json.dumps(statement).encode(), keys[0], keyid=bundle.dsse_envelope.signatures[0].keyid)
+    sealed = Envelope.sealed(json.dumps(statement).encode(), keys[0])
     signed[1].write_bytes(msgspec.json.encode(msgspec.structs.replace(bundle, dsse_envelope=sealed)))
 
 
@@ -244,6 +229,12 @@ def key():
     return vouched.signer()
 
 
+def named(payload, key):
+    """Return an envelope whose signature names its key, as those of other tools do."""
+    sealed = Envelope.sealed(payload, key)
+    return changed(sealed, signatures=(changed(sealed.signatures[0], keyid=key.public.fingerprint),))
+
+
 def test_only_a_valid_statement_is_read():
     assert Statement.from_json(SAID.to_json()) == SAID
     assert json.loads(SAID.to_json())["_type"] == "https://in-toto.io/Statement/v1"
@@ -253,15 +244,6 @@ def test_only_a_valid_statement_is_read():
     for payload, what in wrong.items():
         with pytest.raises(SignatureError, match=what):
             Statement.from_json(payload)
-
-
-def test_another_implementation_verifies_the_envelope(tmp_path):
-    private, public = (path.read_text() for path in vouched.keys_in(tmp_path))
-    key = PrivateKey.from_pem(private.encode(), where="k")
-    sealed = Envelope.sealed(b"{}", key, keyid=key.public.fingerprint)
-    other = SSlibKey(key.public.fingerprint, "ecdsa", "ecdsa-sha2-nistp256", {"public": public})
-    envelope = OtherEnvelope.from_dict(json.loads(msgspec.json.encode(sealed)))
-    assert list(envelope.verify([other], 1)) == [key.public.fingerprint]
 
 
 @pytest.mark.parametrize(
@@ -278,14 +260,14 @@ def test_another_implementation_verifies_the_envelope(tmp_path):
     ids=["payload", "padding", "newline", "type", "unsigned", "signature", "keyid"],
 )
 def test_a_changed_envelope_stays_shut(key, change, what):
-    sealed = Envelope.sealed(b'{"a":1}', key, keyid=key.public.fingerprint)
+    sealed = named(b'{"a":1}', key)
     with pytest.raises(SignatureError, match=what):
         changed(sealed, **change(sealed)).opened(key.public)
 
 
 def test_one_of_several_signatures_is_enough(key):
     other = vouched.signer()
-    mine, theirs = (Envelope.sealed(b"{}", each, keyid=each.public.fingerprint).signatures[0] for each in (key, other))
+    mine, theirs = (named(b"{}", each).signatures[0] for each in (key, other))
     both = changed(Envelope.sealed(b"{}", key), signatures=(theirs, mine))
     assert both.opened(key.public) == both.opened(other.public) == b"{}"
     payload = b'{ "spaces":  "and order" }'  # is not normalized
