@@ -3,17 +3,14 @@
 import base64
 import binascii
 import glob
-import heapq
 import json
 import mimetypes
 import os
 import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -267,8 +264,6 @@ def suffix_of_type(content_type: str) -> str | None:
 NameFilter = Callable[[str], bool]  # says of a file in a folder whether it is an input
 
 _GLOB = set("*?[")
-_AT_ONCE = 1 << 16  # names sorted in memory; the others wait in temporary files
-_END = b"\0"  # after a name in such a file: the one byte that no name holds
 _NO_INPUT = "Check the path. Name a file, a folder or a glob in quotes."
 
 
@@ -298,7 +293,7 @@ def paths_of(sources: Iterable[str], *, name_filter: NameFilter | None = None, s
             continue
         elif set(source) & _GLOB:
             matches = glob.iglob(source, recursive=True)  # noqa: PTH207 - patterns may be absolute
-            paths, what = in_order(filter(os.path.isfile, matches)), "the pattern matches no file"
+            paths, what = iter(sorted(filter(os.path.isfile, matches))), "the pattern matches no file"
         else:
             what, code, hint = "the input does not exist", "input-not-found", _NO_INPUT
         first = next(paths, None)
@@ -353,39 +348,14 @@ def _below(folder: str, name_filter: NameFilter | None) -> Iterator[str]:
         return is_file and (name_filter is None or name_filter(entry.name))
 
     try:
-        for name in in_order(entry.name for entry in entries() if is_input(entry)):
+        for name in sorted(entry.name for entry in entries() if is_input(entry)):
             yield os.path.join(folder, name)  # noqa: PTH118
-        folders = in_order(entry.name for entry in entries() if entry.is_dir(follow_symlinks=False))
+        folders = sorted(entry.name for entry in entries() if entry.is_dir(follow_symlinks=False))
     except PermissionError:
         yield folder  # reading it reports the reason
         return
     for name in folders:
         yield from _below(os.path.join(folder, name), name_filter)  # noqa: PTH118
-
-
-def in_order(names: Iterable[str]) -> Iterator[str]:
-    """Yield names sorted, holding only so many at once: the others wait in temporary files."""
-    source = iter(names)
-    chunk = sorted(islice(source, _AT_ONCE))
-    if len(chunk) < _AT_ONCE:
-        yield from chunk
-        return
-    with ExitStack() as stack:
-        runs = []
-        while chunk:
-            run = stack.enter_context(tempfile.TemporaryFile())
-            run.writelines(os.fsencode(name) + _END for name in chunk)
-            run.seek(0)
-            runs.append(_names(run))
-            chunk = sorted(islice(source, _AT_ONCE))
-        yield from heapq.merge(*runs)
-
-
-def _names(run: BinaryIO) -> Iterator[str]:
-    rest = b""
-    while block := run.read(1 << 14):
-        *names, rest = (rest + block).split(_END)
-        yield from map(os.fsdecode, names)
 
 
 class RecordedField(Struct, forbid_unknown_fields=True, kw_only=True):

@@ -2,7 +2,6 @@ import base64
 import errno
 import json
 import os
-import random
 import re
 import threading
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from refusals import has_code
 
 from marpack.errors import UsageError
-from marpack.runner import inputs
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import (
     Input,
@@ -24,7 +22,6 @@ from marpack.runner.inputs import (
     data_inputs,
     file_inputs,
     form_input,
-    in_order,
     paths_of,
     read_input,
     recorded_inputs,
@@ -87,13 +84,6 @@ def test_links_are_followed_to_files_but_not_to_folders(folder: Path):
     (folder / "z-link").symlink_to(folder / "a.json")
     (folder / "z-gone").symlink_to(folder / "nowhere")
     assert names(folder, str(folder)) == ["a.json", "b.png", "z-gone", "z-link", "sub/c.txt"]
-
-
-def test_names_are_sorted_however_many_in_flat_memory(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(inputs, "_AT_ONCE", 100)
-    there = [f"n\n{number}\udcff ä" for number in range(1234)]
-    shuffled = random.Random(0).sample(there, len(there))
-    assert list(in_order(shuffled)) == sorted(there)
 
 
 @pytest.mark.parametrize(
