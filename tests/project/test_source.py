@@ -6,14 +6,9 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from registries import FakeRegistry
 
-from marpack.archive.addresses import Reference
-from marpack.archive.cache import Cache
-from marpack.archive.oci.session import RegistrySession
-from marpack.archive.oci.transfer import plan_push, push
 from marpack.archive.reader import open_archive
-from marpack.errors import LimitExceededError, MarpackError, NoProjectError, ProjectError, UsageError
+from marpack.errors import MarpackError, NoProjectError, ProjectError, UsageError
 from marpack.project.load import load_project
 from marpack.project.plan import pack
 from marpack.project.planning import plan_project
@@ -166,18 +161,6 @@ def test_what_is_no_source(project: Path, tmp_path: Path, monkeypatch: pytest.Mo
     (project / "s.png").unlink()
     assert [finding.code for finding in refused(str(project)).findings] == ["missing-file"]
     assert not (project / "tiny.mar").exists()
-
-
-def test_an_archive_of_a_registry_is_fetched(fake: FakeRegistry, make_mar: Callable[..., Path], tmp_path: Path):
-    address, path = f"oci://{fake.host}/team/probe:1.0", make_mar("x = 1\n")
-    with RegistrySession(Reference.parse(address)) as session:
-        sent = push(session, plan_push(path))
-    found = resolve(address, cache=Cache(tmp_path / "cache"))
-    assert found.path.read_bytes() == path.read_bytes()
-    assert found.path.is_relative_to(tmp_path / "cache")
-    assert found.reference == sent.reference
-    with pytest.raises(LimitExceededError):
-        resolve(address, cache=Cache(tmp_path / "other"), maximum=10)
 
 
 def test_a_project_is_laid_out_as_its_archive_would_be(project: Path) -> None:
