@@ -15,8 +15,24 @@ COMMANDS = {
         "Run oras pull REGISTRY/NAME:TAG, as on the docs page 'Store archives in an OCI registry'.",
     ),
 }
+_ATTESTATIONS = (
+    "marpack no longer writes attestations of checks",
+    "Keep the result of marpack check --json, and run marpack sign after the check passed.",
+)
+_COSTS = (
+    "marpack check no longer compares the times of two archives",
+    "Measure each archive with marpack run --repeat. To compare responses, use marpack check --against.",
+)
+_CHECKED = (
+    "marpack verify no longer reads attestations of checks",
+    "Sign an archive only after it passed marpack check, and verify the signature.",
+)
 # (command, option) → the problem and the remedy. The Python functions had the same options.
-OPTIONS: dict[tuple[str, str], tuple[str, str]] = {}
+OPTIONS = {
+    **{("check", option): _ATTESTATIONS for option in ("--attest", "--key", "--key-password")},
+    **{("check", option): _COSTS for option in ("--slower", "--slower-time")},
+    **{("verify", option): _CHECKED for option in ("--require-check", "--check-key", "--allow-unsigned")},
+}
 CODE = "removed"
 
 

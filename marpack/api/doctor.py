@@ -188,6 +188,7 @@ def _size_text(size: int) -> str:
 def _measure_cache(root: Path) -> dict[str, int]:
     """Return the bytes in the cache by kind."""
     from marpack.api.sessions import environments_folder
+    from marpack.archive.cache import Cache
 
     def measure(folder: Path) -> int:
         total = 0
@@ -197,19 +198,19 @@ def _measure_cache(root: Path) -> dict[str, int]:
                     total += os.lstat(f"{inside}/{name}").st_size
         return total
 
-    folders = {"fetched": root / "blobs", "copies": root / "copies", "environments": environments_folder()}
+    folders = {"copies": root / "copies", "environments": environments_folder()}
+    fetched = Cache(root).fetched_bytes()
     sizes = {name: measure(folder) for name, folder in folders.items()}
     within = sum(sizes[name] for name, folder in folders.items() if Path(os.path.realpath(folder)).parent == root)
-    return {"extracted": measure(root) - within, **sizes}
+    return {"extracted": measure(root) - within - fetched, "fetched": fetched, **sizes}
 
 
 def _clear(root: Path) -> None:
     """Remove unused files; a file that another process has open stays readable to it."""
     from marpack.api.sessions import environments_folder
-    from marpack.archive.cache import Cache, evict_fetched
+    from marpack.archive.cache import Cache
 
-    Cache(root, limit=-1).evict()
-    evict_fetched(root / "blobs", -1, unused=_UNUSED)
+    Cache(root, limit=-1).evict(unused=_UNUSED)
     for copy in (root / "copies").glob("*.mar"):
         with suppress(OSError):  # another process removes it as well
             if time.time() - copy.stat().st_mtime > _UNUSED:

@@ -1,15 +1,14 @@
 """Extracted archives and fetched files in this user's cache, so that the second run extracts and fetches nothing.
 
-    <root>/<key>.json               where the files of an archive are, and their state when they were written
-    <root>/<key>.lock               held while the archive is being extracted
-    <root>/<key>-<random>/          model/ (the files) and lock (held by each user of the folder)
-    <root>/blobs/<key>/<name>       a fetched file; the key is its SHA-256, if that was given
-    <root>/blobs/<key>/<name>.json  its state at that time: a file that changed since is fetched again
+    <root>/<key>.json       the stamp of an entry: the folder with its files, and their state when they were written
+    <root>/<key>.lock       held while the entry is being written
+    <root>/<key>-<random>/  model/ (an archive's files, or a fetched file) and lock (held by each user of the folder)
 
-A folder counts from the moment its complete stamp is renamed into place, and only while all files in it are as the
-stamp says: everyone who opens an archive begins with its own bytes. Files that a handler added are removed when no
-process uses the folder; after any other change the archive is extracted again. A folder in use is never removed or
-changed.
+An entry counts from the moment its complete stamp is renamed into place, and only while all files in the folder are as
+the stamp says: everyone who opens an archive begins with its own bytes. All files are on the disk before the stamp is,
+so an entry is valid on every machine that shares the cache, and after a crash. Files that a handler added are removed
+when no process uses the folder; after any other change the entry is written again. A folder in use is never removed or
+changed. Entries of an earlier marpack are removed like leftovers of killed processes, once it does not use them.
 """
 
 import errno
@@ -18,18 +17,19 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
-from functools import cache, cached_property
+from functools import cached_property, partial
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import Struct
 
 from marpack.archive.protocol import Bar, Progress, check_member_name, no_progress
-from marpack.archive.staging import LOCK_EX, LOCK_NB, LOCK_SH, flock, staged_file
+from marpack.archive.staging import sync_file, sync_tree
 from marpack.errors import (
     DamagedArchiveError,
     ExtractionError,
@@ -40,21 +40,30 @@ from marpack.errors import (
 )
 from marpack.findings import Finding
 
+with suppress(ImportError):  # Windows has no locks; it runs nothing, and so caches nothing
+    from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
+
 if TYPE_CHECKING:
     from marpack.archive.http import HttpClient
 
-# Writes all members into a folder, and returns the findings of reading them.
-Extract = Callable[[Path, Progress | None], tuple[Finding, ...]]
+
+class Extract(Protocol):
+    """Writes all files into a folder, and returns the findings of reading the archive."""
+
+    def __call__(self, folder: Path, /, progress: Progress | None) -> tuple[Finding, ...]:
+        """Raise what makes the entry invalid."""
+
 
 DEFAULT_LIMIT = 20 << 30  # bytes
-_FORMAT = 3
-_KEY = "[0-9a-f]" * 32  # what may be swept: the root may hold other files
-_GRACE = 60  # seconds in which a new folder gets its lock
+_FORMAT = 4
+_HEX = "[0-9a-f]"
+_KEY = _HEX * 32  # what may be swept: the root may hold other files
+_OLD_FILES = f"blobs/{_HEX * 64}/"  # where marpack 0.2 kept fetched files
+_GRACE = 60  # seconds in which a new folder gets its lock, and a new lock is locked
 _IN_USE = 24 * 3600  # seconds after its last use, within which a process may still work with a fetched file
 _BLOCK = 1 << 20  # bytes
 _MAX_NAME = 200  # bytes: the names of a stamp and of a temporary file are longer
 _UNNAMED = "file"
-_STAMP = ".json"
 
 
 class FileState(Struct, frozen=True, array_like=True):
@@ -74,9 +83,9 @@ class TreeState(Struct, frozen=True, kw_only=True):
     """The contents of a cached folder."""
 
     folder: str  # beside the stamp
-    boot: str  # a stamp counts until the next boot: files that were not on the disk by then may be damaged
     tree: dict[str, FileState | None]  # everything in the folder, by its name; None: a folder
     findings: tuple[Finding, ...] = ()  # of reading the archive, which a cached one is not read for again
+    fetched: bool = False  # a file that nobody holds after it was returned
     format: int = _FORMAT
 
     @property
@@ -86,7 +95,7 @@ class TreeState(Struct, frozen=True, kw_only=True):
 
 
 class Cached(Struct, frozen=True):
-    """An extracted archive, safe from eviction until its cache is closed."""
+    """An entry, safe from eviction until its cache is closed."""
 
     folder: Path
     findings: tuple[Finding, ...]
@@ -99,7 +108,7 @@ class Cached(Struct, frozen=True):
 
 
 class Cache:
-    """The folder of extracted archives; the folders that it returns are safe from eviction until `close`."""
+    """The folder of extracted archives and fetched files; what it returns is safe from eviction until `close`."""
 
     def __init__(self, root: Path | None = None, *, limit: int = DEFAULT_LIMIT, bar: Bar = no_progress) -> None:
         """Take the folder, made when first needed, its maximum size in bytes, and a progress bar."""
@@ -118,44 +127,60 @@ class Cache:
         return Path(os.path.realpath(platformdirs.user_cache_path("marpack") / "archives"))
 
     def find(self, key: str) -> Cached | None:
-        """Return the extracted archive if it is complete and unchanged, and nothing was added that must stay."""
+        """Return the entry if it is complete and unchanged, and nothing was added that must stay."""
         stamp = self._stamp(key) if _open_folder(self.root) is None else None
         if stamp is None or not self._hold(stamp.folder):
             return None
         if not self._is_unchanged(stamp):
-            os.close(self._held.pop())
+            self.release()
             return None
         with suppress(OSError):
             os.utime(self.root / f"{key}.json")  # used now: the last to be evicted
         return Cached(self.root / stamp.folder / "model", stamp.findings, tuple(stamp.sizes))
 
-    def fill(self, key: str, extract: Extract, *, size: int) -> Cached:
-        """Extract `size` bytes, unless another process has done so meanwhile.
+    def fill(
+        self,
+        key: str,
+        extract: Extract,
+        *,
+        size: int,
+        fetched: bool = False,
+        again: bool = False,
+        bar: Bar | None = None,
+    ) -> Cached:
+        """Write an entry of `size` bytes, unless another process has done so meanwhile; with `again`, in any case.
 
         Raises what `extract` raises, with nothing left behind; ExtractionError if the cache cannot be written.
         """
         where = str(self.root)
         with located(where), convert_os_errors(ExtractionError, "the cache cannot be written", where=where):
             self.prepare()
+            with suppress(OSError):  # another process evicts at the same time
+                self.evict(keep=key)  # leftovers may fill the disk
             lock = self.root / f"{key}.lock"
             fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                with suppress(
-                    OSError
-                ):  # no locks on this file system: two processes at once both extract, and one wins
+                with suppress(OSError):  # without locks, two processes at once both write it, and one wins
                     flock(fd, LOCK_EX)
-                cached = self.find(key) or self._extract(key, extract, size)
+                cached = None if again else self.find(key)
+                if cached is None:
+                    with (bar or self._bar)("fetching" if fetched else "extracting", size) as progress:
+                        cached = self._write(key, partial(extract, progress=progress), fetched=fetched)
             finally:
                 lock.unlink(missing_ok=True)  # those who wait for it still do; another one would only do the work twice
                 os.close(fd)
-        with suppress(OSError):  # another process evicts at the same time
+        with suppress(OSError):  # as above
             self.evict(keep=key)
         return cached
+
+    def release(self) -> None:
+        """Release what was returned last."""
+        os.close(self._held.pop())
 
     def close(self) -> None:
         """Release the folders."""
         while self._held:
-            os.close(self._held.pop())
+            self.release()
 
     def prepare(self) -> None:
         """Make the root; raises ExtractionError if another user could put files into it."""
@@ -167,22 +192,39 @@ class Cache:
             message = "others can write to this folder, and so to the cache"
             raise ExtractionError(message, where=str(open_folder), hint=hint, code="unsafe-cache")
 
-    def evict(self, *, keep: str = "") -> None:
-        """Remove the least recently used folders until the rest fits the limit, and leftovers of crashed processes."""
-        rest, known = self.limit, set[str]()
-        for path in sorted(self.root.glob(f"{_KEY}.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True):
+    def evict(self, *, keep: str = "", unused: float = _IN_USE) -> None:
+        """Remove the least recently used entries until the rest fits the limit, and leftovers of crashed processes.
+
+        Fetched files stay for `unused` seconds after their last use: their users do not hold them.
+        """
+        rest, known, now = self.limit, set[str](), time.time()
+        for path, used in sorted(_times(self.root.glob(f"{_KEY}.json")), key=itemgetter(1), reverse=True):
             stamp = self._stamp(path.stem)
-            if stamp is None:  # of another boot or format: it is never used again
+            if stamp is None:  # of another format: it is never used again
                 path.unlink(missing_ok=True)
                 continue
             rest -= sum(stamp.sizes.values())
-            if path.stem == keep or rest >= 0 or not _remove(self.root / stamp.folder, path):
+            is_needed = path.stem == keep or rest >= 0 or (stamp.fetched and now - used <= unused)
+            if is_needed or not _remove(self.root / stamp.folder, path):
                 known.add(stamp.folder)
-        for folder in (each for each in self.root.glob(f"{_KEY}-{'?' * 8}/") if each.name not in known):
-            if time.time() - folder.stat().st_mtime > _GRACE:
+        for folder, changed in _times(self.root.glob(f"{_KEY}-{'?' * 8}/")):
+            if folder.name not in known and now - changed > _GRACE:
                 _remove(folder)
+        for path, changed in _times(self.root.glob(f"{_KEY}.lock")):
+            if now - changed > _GRACE:
+                _remove_lock(path)
+        for folder, _ in _times(self.root.glob(_OLD_FILES)):
+            if all(now - used > _IN_USE for _, used in _times(folder.iterdir())):  # marpack 0.2 does not lock them
+                _delete(folder)
+        with suppress(OSError):  # it is not empty, or does not exist
+            (self.root / "blobs").rmdir()
 
-    def _extract(self, key: str, extract: Extract, size: int) -> Cached:
+    def fetched_bytes(self) -> int:
+        """Return the size of all fetched files."""
+        stamps = (self._stamp(path.stem) for path in self.root.glob(f"{_KEY}.json"))
+        return sum(sum(stamp.sizes.values()) for stamp in stamps if stamp is not None and stamp.fetched)
+
+    def _write(self, key: str, extract: Callable[[Path], tuple[Finding, ...]], *, fetched: bool) -> Cached:
         old = self._stamp(key)
         folder = self.root / f"{key}-{os.urandom(4).hex()}"
         model = folder / "model"
@@ -190,13 +232,15 @@ class Cache:
         with ExitStack() as undo:
             undo.callback(_delete, folder)
             (folder / "lock").touch()
-            self._hold(folder.name)
+            if self._hold(folder.name):
+                undo.callback(self.release)
             model.mkdir()
-            with self._bar("extracting", size) as progress:
-                findings = extract(model, progress)
-            stamp = TreeState(folder=folder.name, boot=_boot(), tree=_tree(model), findings=findings)
+            findings = extract(model)
+            sync_tree(folder)
+            stamp = TreeState(folder=folder.name, tree=_tree(model), findings=findings, fetched=fetched)
             new = folder / "stamp"
             new.write_bytes(msgspec.json.encode(stamp))
+            sync_file(new)
             new.replace(self.root / f"{key}.json")
             undo.pop_all()
         if old is not None:
@@ -204,12 +248,12 @@ class Cache:
         return Cached(model, findings, tuple(stamp.sizes))
 
     def _stamp(self, key: str) -> TreeState | None:
-        """Return the stamp of a key if it is of this boot and format, and names a folder of this key."""
+        """Return the stamp of a key if it is of this format, and names a folder of this key."""
         try:
             stamp = msgspec.json.decode((self.root / f"{key}.json").read_bytes(), type=TreeState)
         except (OSError, msgspec.DecodeError):
             return None
-        is_current = stamp.format == _FORMAT and stamp.boot == _boot()
+        is_current = stamp.format == _FORMAT
         return stamp if is_current and stamp.folder.startswith(f"{key}-") and "/" not in stamp.folder else None
 
     def _hold(self, folder: str) -> bool:
@@ -228,7 +272,7 @@ class Cache:
         except OSError as error:
             is_free = not isinstance(error, BlockingIOError)
         if not is_free:
-            os.close(self._held.pop())
+            self.release()
         return is_free
 
     def _is_unchanged(self, stamp: TreeState) -> bool:
@@ -260,16 +304,34 @@ def _open_folder(root: Path) -> Path | None:
 
 def _remove(folder: Path, stamp: Path | None = None) -> bool:
     try:
-        with (folder / "lock").open("rb") as lock:
+        with (folder / "lock").open("r+b") as lock:  # NFS locks only what is writable
             flock(lock, LOCK_EX | LOCK_NB)
             if stamp:
                 stamp.unlink(missing_ok=True)
             _delete(folder)
     except FileNotFoundError:
+        if stamp:
+            stamp.unlink(missing_ok=True)
         _delete(folder)
     except OSError:  # in use, or the file system has no locks
         return False
     return True
+
+
+def _remove_lock(path: Path) -> None:
+    """Remove the lock of an entry that no process writes."""
+    with suppress(OSError), path.open("r+b") as lock:
+        flock(lock, LOCK_EX | LOCK_NB)
+        path.unlink()
+
+
+def _times(paths: Iterable[Path]) -> list[tuple[Path, float]]:
+    """Return paths with the times of their last change, in seconds, without those that another process removes."""
+    found = []
+    for path in paths:
+        with suppress(OSError):
+            found.append((path, path.lstat().st_mtime))
+    return found
 
 
 def _delete(path: Path) -> None:
@@ -299,14 +361,6 @@ def _tree(model: Path) -> dict[str, FileState | None]:
     return tree
 
 
-@cache
-def _boot() -> str:
-    """Return an identity of this start of the machine, if the system has one."""
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    return ""
-
-
 def fetch_whole(
     address: str,
     cache: Cache,
@@ -331,35 +385,55 @@ def fetch_whole(
     where, name = public_address(address), unquote(urlsplit(address).path).rpartition("/")[2]
     try:
         check_member_name(name)
-        if name.startswith(".") or name.endswith(_STAMP) or len(os.fsencode(name)) > _MAX_NAME:
+        if name.startswith(".") or len(os.fsencode(name)) > _MAX_NAME:
             name = _UNNAMED
     except UnsafeArchiveError:
         name = _UNNAMED
-    if sha256 is not None and (path := find_kept(cache, sha256, name)):
+    if sha256 is not None and (path := _find_file(cache, _file_key(sha256, name), name)):
         return path
     with open_whole(address, client) as download:
         check_size(download.size or 0, maximum, where)
         version = (address.partition("#")[0], download.size, download.version)
-        key = sha256 or hashlib.sha256(repr(version).encode()).hexdigest()
-        if sha256 is None and download.version and (path := find_kept(cache, key, name)):
+        key = _file_key(sha256 or repr(version), name)
+        is_lasting = sha256 is not None or bool(download.version)
+        if sha256 is None and is_lasting and (path := _find_file(cache, key, name)):
             return path
 
-        def copy(file: BinaryIO, progress: Progress | None) -> None:
+        def fetch(folder: Path, progress: Progress | None) -> tuple[Finding, ...]:
+            size, free = download.size or 0, shutil.disk_usage(folder).free
+            if size > free:
+                raise OSError(errno.ENOSPC, f"the file has {size:,} bytes, and {free:,} are free")
             sha, count = hashlib.sha256(), 0
-            for block in download.blocks(_BLOCK):
-                count += len(block)
-                check_size(count, maximum, where)
-                file.write(block)
-                if sha256 is not None:
+            with (folder / name).open("xb") as file:
+                for block in download.blocks(_BLOCK):
+                    count += len(block)
+                    check_size(count, maximum, where)
+                    file.write(block)
                     sha.update(block)
-                if progress is not None:
-                    progress(len(block))
+                    if progress is not None:
+                        progress(len(block))
             if sha256 is not None and sha.hexdigest() != sha256:
                 what = f"the file has the digest sha256:{sha.hexdigest()}, not sha256:{sha256}"
                 hint = "Do not use the file. Ask its publisher for the digest."
                 raise DamagedArchiveError(what, where=where, hint=hint, code="digest-mismatch")
+            return ()
 
-        return keep(cache, key, name, copy, size=download.size or 0, bar=bar)
+        cached = cache.fill(key, fetch, size=download.size or 0, fetched=True, again=not is_lasting, bar=bar)
+    cache.release()
+    return cached.folder / name
+
+
+def _file_key(identity: str, name: str) -> str:
+    return hashlib.blake2b(f"{identity}\0{name}".encode(), digest_size=16).hexdigest()
+
+
+def _find_file(cache: Cache, key: str, name: str) -> Path | None:
+    """Return a fetched file that did not change since, and note its use."""
+    cached = cache.find(key)
+    if cached is None:
+        return None
+    cache.release()
+    return cached.folder / name
 
 
 def check_size(size: int, maximum: int, where: str) -> None:
@@ -367,61 +441,3 @@ def check_size(size: int, maximum: int, where: str) -> None:
     if size > maximum:
         what = f"the archive has at least {size:,} bytes; the maximum is {maximum:,}"
         raise LimitExceededError(what, where=where, hint="Raise the limit with --max-size.")
-
-
-def find_kept(cache: Cache, key: str, name: str) -> Path | None:
-    """Return a file of the cache that did not change since it was fetched, and note its use.
-
-    A cache that others can write to has none: they could have written both the file and its state.
-    """
-    if _open_folder(cache.root) is not None:
-        return None
-    path = cache.root / "blobs" / key / name
-    stamp = path.with_name(name + _STAMP)
-    try:
-        status = path.stat(follow_symlinks=False)
-        if msgspec.json.decode(stamp.read_bytes(), type=FileState) != FileState.of(status):
-            return None
-        os.utime(stamp)
-    except (OSError, msgspec.DecodeError):
-        return None
-    return path
-
-
-def keep(
-    cache: Cache, key: str, name: str, copy: Callable[[BinaryIO, Progress | None], object], *, size: int, bar: Bar
-) -> Path:
-    """Write a file into the cache, whole or not at all, and return its path; `size` is its bytes, or 0 if unknown.
-
-    A key's contents never change. An error of `copy` leaves nothing behind. Raises ExtractionError if the cache cannot
-    be written, or has no room.
-    """
-    path = cache.root / "blobs" / key / name
-    cache.prepare()
-    with convert_os_errors(ExtractionError, "the cache cannot be written", where=str(cache.root)):
-        path.parents[1].mkdir(mode=0o700, exist_ok=True)
-        if size > (free := shutil.disk_usage(cache.root).free):
-            raise OSError(errno.ENOSPC, f"the file has {size:,} bytes, and {free:,} are free")
-        with bar("fetching", size) as progress, staged_file(path, replace=True, durable=True) as file:
-            copy(file, progress)
-        with staged_file(path.with_name(name + _STAMP), replace=True) as stamp:
-            stamp.write(msgspec.json.encode(FileState.of(path.stat(follow_symlinks=False))))
-    evict_fetched(cache.root / "blobs", cache.limit, keep=path)
-    return path
-
-
-def evict_fetched(blobs: Path, limit: int, *, keep: Path | None = None, unused: float = _IN_USE) -> None:
-    """Remove the least recently used files, except those of the last `unused` seconds, until the rest fits."""
-    stamps = []
-    for stamp in blobs.glob(f"*/*{_STAMP}"):
-        with suppress(OSError):  # another process removes it at the same time
-            stamps.append((stamp.stat().st_mtime, stamp))
-    for used, stamp in sorted(stamps, reverse=True):
-        path = stamp.with_name(stamp.name.removesuffix(_STAMP))
-        with suppress(OSError):  # a file that cannot be removed, or that another process removes, does not end the loop
-            is_orphan = not path.exists()
-            limit -= 0 if is_orphan else path.stat().st_size
-            if is_orphan or (limit < 0 and path != keep and time.time() - used > unused):
-                path.unlink(missing_ok=True)
-                stamp.unlink()
-                path.parent.rmdir()

@@ -1,5 +1,6 @@
 """SageMaker's layout: a model's files and `code/inference.py`, without the manifest and the handler of an archive."""
 
+import hashlib
 from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,19 @@ SCRIPT = "code/inference.py"
 HANDLER = "sagemaker_handler.py"  # calls the functions of SCRIPT
 REQUIREMENTS = "code/requirements.txt"
 _META = MANIFEST_NAME.partition("/")[0]
+_MAX_HANDLER = 1 << 16  # bytes
+_EARLIER = frozenset(  # the SHA-256 of each HANDLER that an earlier marpack added
+    (
+        "318191ee077bef43c0326c006d40f9b0291bbf00c12fc619fbe3d5867bbee5a9",
+        "ad6728c292ed6869ee0edb769f88ecd443886a73d68fbbf6a701ba99feff37e7",
+        "3676990afd4ff89df0827054cf75f9b6f6688ec8672dda3e2937ecf24b52ced1",
+        "e5d6671bcdc3c1405e513f0626fae0d259c8809187d8271a56e90e663f630b6f",
+        "5853f58390def91f19d3282a38b69309fe4eb283bd406a8d9497cdea473c81ed",
+        "260961a8d77dcb7fe8d4b99930115d6379a548313ed2195adc44cae6f48b7e74",
+        "97b97d5a11a8f2445d2a08a9d0696110602407679eee9f467ebb5741df1b383b",
+        "9904e3052c57eeb3e0379a51b668ce358e53799023c4b9291364e834a4712e81",
+    )
+)
 
 
 @cache
@@ -22,7 +36,7 @@ def handler_source() -> bytes:
 
 
 def has_adapter(handler: str, open_member: Callable[[str], BinaryIO]) -> bool:
-    """Return whether an archive's handler is HANDLER, byte for byte; another file of that name is the author's.
+    """Return whether an archive's handler is HANDLER of this or an earlier marpack; any other file is the author's.
 
     `open_member` raises KeyError for an unknown name, OSError or ArchiveError for a member that cannot be read.
     """
@@ -30,9 +44,10 @@ def has_adapter(handler: str, open_member: Callable[[str], BinaryIO]) -> bool:
         return False
     try:
         with open_member(HANDLER) as file:
-            return file.read(len(handler_source()) + 1) == handler_source()
+            data = file.read(_MAX_HANDLER)
     except (KeyError, OSError, ArchiveError):
         return False
+    return data == handler_source() or hashlib.sha256(data).hexdigest() in _EARLIER
 
 
 def is_sagemaker_folder(folder: Path) -> bool:

@@ -1,13 +1,12 @@
 """Files and folders that appear whole or not at all, and members written into a new folder."""
 
-import errno
 import os
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from stat import S_IMODE, S_ISDIR, S_ISREG
@@ -16,30 +15,7 @@ from typing import BinaryIO
 from marpack.archive.protocol import MANIFEST_NAME, Progress, quoted
 from marpack.errors import ExtractionError, OutputExistsError, describe_os_error, is_disk_full
 
-if sys.platform == "win32":  # its locks are of another kind, and nothing here needs them
-    LOCK_SH, LOCK_EX, LOCK_NB = 1, 2, 4
-
-    def flock(_descriptor: int, _operation: int) -> None:
-        """Raise the OSError of a file system without locks."""
-        raise OSError(errno.ENOTSUP, "no locks on this system")
-
-else:
-    from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
-
-__all__ = [
-    "LOCK_EX",
-    "LOCK_NB",
-    "LOCK_SH",
-    "TEMPORARY",
-    "flock",
-    "replace_file",
-    "staged_file",
-    "staged_folder",
-    "temporary_folder",
-]
-
 TEMPORARY = ".marpack-tmp"  # the end of temporary names
-_TEMPORARY_FOLDER = "marpack-"  # their beginning in the folder of the system's temporary files
 _STEM = 128  # bytes of the target's name that its temporary names keep: they must fit into a name too
 _LEFT = 3600  # seconds without a write after which a temporary file is one that a killed process left
 _WINDOWS = sys.platform == "win32"
@@ -106,38 +82,9 @@ def staged_folder(target: Path, *, replace: bool, marker: str = MANIFEST_NAME) -
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Give an empty folder among the system's temporary files; it is deleted when the block ends.
-
-    A killed process leaves it there, and the next process of this user that makes one deletes it: the lock of a folder
-    in use is held. Without locks on the file system, it stays. Raises OSError if nothing can be written there.
-    """
-    for folder in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY_FOLDER}*{TEMPORARY}"):
-        with suppress(OSError), _locked_folder(folder, LOCK_EX | LOCK_NB):  # raised if it is in use
-            shutil.rmtree(folder, ignore_errors=True)
-    with ExitStack() as stack:
-        while True:
-            made = tempfile.TemporaryDirectory(prefix=_TEMPORARY_FOLDER, suffix=TEMPORARY, ignore_cleanup_errors=True)
-            folder = Path(stack.enter_context(made)).resolve()
-            with suppress(OSError):  # no locks on this file system
-                stack.enter_context(_locked_folder(folder, LOCK_SH))
-            if folder.exists():  # otherwise, another process deleted it before it was locked
-                break
-        yield folder
-
-
-@contextmanager
-def _locked_folder(folder: Path, operation: int) -> Iterator[None]:
-    """Lock a folder of this user; raises OSError for other folders, links, and file systems without locks."""
-    if _WINDOWS:
-        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), str(folder))
-    descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
-    try:
-        if os.fstat(descriptor).st_uid != os.geteuid():
-            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(folder))
-        flock(descriptor, operation)
-        yield
-    finally:
-        os.close(descriptor)
+    """Give an empty folder among the system's temporary files; it is deleted when the block ends."""
+    with tempfile.TemporaryDirectory(prefix="marpack-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder).resolve()
 
 
 def replace_file(file: Path, data: bytes) -> None:
@@ -174,7 +121,7 @@ def refuse_folder(target: Path, marker: str, *, replace: bool) -> None:
         raise OutputExistsError(
             what, where=str(target), hint="Move the file away, or choose another output.", code="output-not-a-folder"
         )
-    if _holds_other_files(target, marker):
+    if not (target / marker).is_file() and any(target.iterdir()):
         raise OutputExistsError(
             f"the output folder holds other files and no {marker}, so it is not replaced",
             where=str(target),
@@ -183,18 +130,6 @@ def refuse_folder(target: Path, marker: str, *, replace: bool) -> None:
         )
     if not replace:
         raise OutputExistsError("the output folder already exists", where=str(target))
-
-
-def _holds_other_files(folder: Path, marker: str) -> bool:
-    """Return whether a folder has files without the file `marker`; another build may replace it at the same time."""
-    with suppress(FileNotFoundError):  # moved away for the folder of the other build
-        for _ in range(100):
-            before = folder.stat().st_ino
-            found = any(folder.iterdir()) and not (folder / marker).is_file()
-            if not found or folder.stat().st_ino == before:
-                return found
-        return True
-    return False
 
 
 @contextmanager
@@ -233,40 +168,42 @@ def _sweep(target: Path) -> None:
 
 
 def _move_folder(temporary: Path, target: Path) -> None:
-    with suppress(OSError):  # raised if there is a folder with something in it
-        temporary.rename(target)
-        return
-    for folder, _, names in os.walk(temporary):
-        for name in names:
-            _sync(Path(folder, name))
-        _sync_folder(Path(folder))
-    moved: list[Path] = []
+    """Give a complete folder its name; the folder that it replaces is never lost."""
     try:
-        for tries_left in reversed(range(100)):  # another build of the same target may put its folder there meanwhile
-            moved.append(_temporary_path(target))
-            with suppress(FileNotFoundError):
-                target.rename(moved[-1])
-            try:
-                temporary.rename(target)
-                break
-            except OSError as error:
-                if not tries_left or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
+        temporary.rename(target)
+    except OSError:
+        if not target.exists():
+            raise
+    else:
+        return
+    sync_tree(temporary)
+    old = _temporary_path(target)
+    target.rename(old)
+    try:
+        temporary.rename(target)
     except BaseException:
-        with suppress(OSError):
-            moved[-1].rename(target)
+        with suppress(OSError):  # another build has put its folder there
+            old.rename(target)
         raise
     _sync_folder(target.parent)
-    for old in moved:
-        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def sync_tree(folder: Path) -> None:
+    """Write all files and folders in a folder to the disk."""
+    for inside, _, names in os.walk(folder):
+        for name in names:
+            sync_file(Path(inside, name))
+        _sync_folder(Path(inside))
 
 
 def _sync_folder(path: Path) -> None:
     with suppress(OSError):  # some file systems cannot; the rename is atomic anyway
-        _sync(path)
+        sync_file(path)
 
 
-def _sync(path: Path) -> None:
+def sync_file(path: Path) -> None:
+    """Write a file's or a folder's content to the disk."""
     if not _WINDOWS:  # it syncs no file that is open for reading
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         try:
@@ -319,6 +256,7 @@ def write_blocks(file: FileIO, blocks: Iterable[memoryview | bytes], progress: P
 
 
 def extraction_error(what: str, error: OSError) -> ExtractionError:
+    """Return the error of a file or folder that cannot be written."""
     return ExtractionError(
         f"{what} cannot be extracted: {describe_os_error(error)}",
         hint="Free some space, or extract to another disk." if is_disk_full(error) else None,

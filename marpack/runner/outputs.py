@@ -8,6 +8,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Self
 
@@ -16,7 +17,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.archive.index import content_identity
-from marpack.archive.staging import LOCK_EX, LOCK_NB, flock
 from marpack.errors import OutputError, ResumeMismatchError, UsageError, convert_os_errors, printable, shortened
 from marpack.json_text import legible, to_json
 from marpack.runner.inputs import Input, has_generated_id, suffix_of_type

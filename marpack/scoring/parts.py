@@ -17,6 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -27,7 +28,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.archive.staging import LOCK_EX, LOCK_NB, flock, staged_file
+from marpack.archive.staging import staged_file
 from marpack.errors import OutputError, UsageError, convert_os_errors, first_line
 from marpack.scoring.plan import InputIdentity, PartFormat, RunIdentity, ScorePlan
 from marpack.scoring.tables import UnreadableValue, python_values

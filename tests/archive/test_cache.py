@@ -1,12 +1,17 @@
 import errno
+import fcntl
 import json
 import os
 import py_compile
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import zipfile
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
 
 import pytest
 from refusals import has_code
@@ -179,12 +184,11 @@ def test_what_whoever_runs_there_removes_is_extracted_again_and_what_it_changes_
         assert len((second / "w.bin").read_bytes()) == 1000
 
 
-STAMPS = [b"", b"{", b"[]", b'{"folder": "../.."}', b"\xff", {"boot": "another"}, {"format": 1}, {"folder": "gone"}]
+STAMPS = [b"", b"{", b"[]", b'{"folder": "../.."}', b"\xff", {"format": 3}, {"folder": "gone"}]
 
 
 @pytest.mark.parametrize("change", STAMPS)
-def test_a_broken_stamp_or_one_of_another_boot_is_not_used(tmp_path, root, change):
-    """After the next boot, what was not flushed by then may be gone."""
+def test_a_broken_stamp_or_one_of_another_format_is_not_used(tmp_path, root, change):
     path = made(tmp_path / "a.mar")
     first = extract(path, root)
     (stamp,) = root.glob("*.json")
@@ -209,15 +213,69 @@ def test_the_least_recently_used_goes_first(tmp_path, root):
     assert len(list(root.glob("*.json"))) == 2
 
 
-def test_stamps_that_nobody_will_use_go_and_what_is_not_ours_stays(tmp_path, root):
-    extract(made(tmp_path / "a.mar", 10), root)
-    (stamp,) = root.glob("*.json")
-    stamp.write_text(json.dumps(json.loads(stamp.read_text()) | {"boot": "another"}))
+def old_layout(root, age):
+    """Write what marpack 0.2 leaves in its cache, last used so many seconds ago."""
+    folder, fetched = root / f"{'0' * 32}-{'1' * 8}", root / "blobs" / ("a" * 64)
+    (folder / "model").mkdir(parents=True)
+    fetched.mkdir(parents=True)
+    stamp = root / f"{'0' * 32}.json"
+    stamp.write_text(json.dumps({"folder": folder.name, "boot": "b", "tree": {}, "findings": [], "format": 3}))
+    for path in (folder / "lock", fetched / "x.mar", fetched / "x.mar.json"):
+        path.write_bytes(b"{}")
+    for path in (*fetched.iterdir(), *folder.iterdir(), fetched, folder):
+        os.utime(path, (time.time() - age,) * 2)
+    return folder, fetched, stamp
+
+
+def test_the_first_use_removes_the_old_layout_once_an_older_marpack_does_not_use_it(tmp_path, root):
+    root.mkdir(mode=0o700)
     (root / "package.json").write_text("{}")
-    extract(made(tmp_path / "b.mar", 20), root)
-    assert not stamp.exists()
+    (root / "blobs/mine").mkdir(parents=True)
+    folder, fetched, stamp = old_layout(root, 23 * 3600)
+    with (folder / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        extract(made(tmp_path / "a.mar"), root)
+        assert not stamp.exists()
+        assert folder.exists()
+        assert fetched.exists()  # it may be in use for a day, without a lock
+    os.utime(fetched / "x.mar.json", (time.time() - 25 * 3600,) * 2)
+    os.utime(fetched / "x.mar", (time.time() - 25 * 3600,) * 2)
+    os.utime(fetched, (time.time() - 25 * 3600,) * 2)
+    extract(made(tmp_path / "b.mar"), root)
+    assert not folder.exists()
+    assert not fetched.exists()
     assert (root / "package.json").exists()
-    assert len(list(root.glob("*.json"))) == 2
+    assert (root / "blobs/mine").exists()
+
+
+def fetch(root, key, *, limit=1 << 30, data=b"x" * 10_000):
+    def write(folder, progress):
+        (folder / "x.mar").write_bytes(data)
+        return ()
+
+    with closing(Cache(root, limit=limit)) as cache:
+        return cache.fill(key * 32, write, size=len(data), fetched=True).folder
+
+
+def test_fetched_files_share_the_bound_and_stay_for_a_day(root):
+    first, second = fetch(root, "1"), fetch(root, "2", limit=1)
+    assert first.exists()
+    os.utime(root / f"{'1' * 32}.json", (time.time() - 25 * 3600,) * 2)
+    third = fetch(root, "3", limit=25_000)
+    assert [path.exists() for path in (first, second, third)] == [False, True, True]
+
+
+def test_all_files_are_on_the_disk_before_the_stamp(tmp_path, root, monkeypatch):
+    synced, sync = [], os.fsync
+
+    def logged(descriptor):
+        sync(descriptor)
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        assert not list(root.glob("*.json"))
+
+    monkeypatch.setattr("os.fsync", logged)
+    folder = extract(made(tmp_path / "a.mar"), root)
+    assert {folder.parent, folder, *folder.rglob("*"), folder.parent / "stamp"} <= {*synced}
 
 
 def test_what_is_in_use_is_never_evicted(tmp_path, root):
@@ -237,10 +295,11 @@ def test_an_archive_larger_than_the_bound_is_kept_until_the_next_one(tmp_path, r
 def test_leftovers_of_the_killed_are_swept_up(tmp_path, root):
     extract(made(tmp_path / "1.mar"), root)
     key = "0" * 32
-    for name, age in ((f"{key}-00000old", 3600), (f"{key}-00000new", 1), ("my-project", 3600)):
-        (root / name).mkdir()
+    for name, age in ((f"{key}-00000old", 3600), (f"{key}-00000new", 1), ("my-project", 3600), (f"{key}.lock", 3600)):
+        (root / name).touch() if name.endswith("lock") else (root / name).mkdir()
         os.utime(root / name, (time.time() - age,) * 2)
     extract(made(tmp_path / "2.mar"), root)
+    assert not (root / f"{key}.lock").exists()
     assert not (root / f"{key}-00000old").exists()
     assert (root / f"{key}-00000new").exists()
     assert (root / "my-project").exists()  # of a user whose cache lies among other things
@@ -294,9 +353,8 @@ def another_process(path, root, before=""):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("size", [700_000, 2_000_000])
-def test_a_full_disk_leaves_nothing_behind(tmp_path, root, size):
-    with another_process(made(tmp_path / "a.mar", size), root, LITTLE_ROOM) as process:
+def test_a_full_disk_leaves_nothing_behind(tmp_path, root):
+    with another_process(made(tmp_path / "a.mar", 2_000_000), root, LITTLE_ROOM) as process:
         code, _, what = process.stderr.read().partition(": ")
     assert code == "extraction"
     assert "'w.bin'" in what
@@ -315,23 +373,49 @@ def test_wrong_bytes_leave_nothing_behind(tmp_path, root):
 
 
 def test_two_processes_at_once_extract_once(tmp_path, root):
-    path = made(tmp_path / "a.mar", 30_000_000)
+    path = made(tmp_path / "a.mar", 10_000_000)
     with another_process(path, root) as one, another_process(path, root) as two:
         assert one.stdout.read() == two.stdout.read()
     assert len(list(root.glob("*-*"))) == 1
     assert list(root.glob("*.lock")) == []
 
 
-def test_a_killed_process_spoils_nothing(tmp_path, root):
-    path = made(tmp_path / "a.mar", 50_000_000)
-    with another_process(path, root) as process:
-        end = time.monotonic() + 30
-        while not list(root.glob("*-*/model/w.bin")) and time.monotonic() < end:
-            time.sleep(0.001)
-        process.kill()
-    folder = extract(path, root)
-    assert (folder / "w.bin").stat().st_size == 50_000_000
-    assert len(list(root.glob("*.json"))) == 1
+def killed_at(step, root, call):
+    """Call in a process that is killed before its n-th access to the cache; return whether it was."""
+    child = os.fork()
+    if child == 0:
+        with ExitStack() as ends:
+            ends.callback(os._exit, 1)
+            left = iter(range(step))
+
+            def count(event, arguments):
+                if arguments and str(root) in str(arguments[0]) and next(left, None) is None:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            sys.addaudithook(count)
+            call()
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert status in (0, signal.SIGKILL)
+    return status == signal.SIGKILL
+
+
+@pytest.mark.parametrize(("kind", "stride"), [("fetched", 3), pytest.param("extracted", 1, marks=pytest.mark.slow)])
+def test_a_process_killed_at_any_step_spoils_nothing(tmp_path, root, kind, stride):
+    path = made(tmp_path / "a.mar")
+    fill = partial(extract, path, root) if kind == "extracted" else partial(fetch, root, "1")
+    expected = contents(fill())
+    shutil.rmtree(root)
+    step = 0
+    while killed_at(step, root, fill):
+        assert contents(fill()) == expected
+        for left in root.iterdir():
+            os.utime(left, (time.time() - 3600,) * 2)
+        Cache(root).evict()
+        assert len(list(root.iterdir())) == 2, step  # the entry
+        shutil.rmtree(root)
+        step += stride
+    assert step > 10
 
 
 @pytest.mark.parametrize("place", ["../evil", "evil"])

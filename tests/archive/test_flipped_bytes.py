@@ -90,7 +90,7 @@ def test_any_byte_inverted_is_found_or_does_not_matter(tmp_path, name, third):
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_changed_byte_is_found_or_does_not_matter(tmp_path, name, data):
     path, whole = tmp_path / name, ARCHIVES[name]
@@ -102,7 +102,7 @@ def test_a_changed_byte_is_found_or_does_not_matter(tmp_path, name, data):
 
 
 @given(st.binary(max_size=300) | st.binary(max_size=200).map(lambda tail: b"PK\3\4" + tail))
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_bytes_that_are_no_archive(tmp_path, data):
     path = tmp_path / "x.mar"
     path.write_bytes(data)

@@ -1,5 +1,6 @@
 """SageMaker's layout: a .tar.gz or a folder with code/inference.py, opened, inspected and refused as other archives."""
 
+import hashlib
 import io
 import json
 import tarfile
@@ -11,7 +12,7 @@ import marpack
 from marpack.archive.cache import Cache
 from marpack.archive.protocol import MANIFEST_NAME
 from marpack.archive.reader import open_archive
-from marpack.archive.sagemaker import HANDLER, SCRIPT, handler_source
+from marpack.archive.sagemaker import HANDLER, SCRIPT, handler_source, has_adapter
 from marpack.errors import ArchiveError, ExitCode, ManifestError, UnsafeArchiveError
 from marpack.inspection.inspect import inspect
 
@@ -110,11 +111,23 @@ def test_another_version_s_handler_is_not_used_from_the_cache(model, tmp_path, m
         assert (archive.materialize() / HANDLER).read_bytes() == handler_source()
 
 
+@pytest.mark.slow  # the test of content types is its representative
 def test_it_responds(folder):
     headers = (("Content-Type", "application/json"),)
     with marpack.load(folder) as loaded:  # a .tar.gz is checked below
         (answer,) = loaded.answer([marpack.RawRequest(headers, b"[1]")])
     assert (answer.status, answer.body, answer.content_type) == (200, "helped: [1]", "application/json")
+
+
+def test_the_adapter_of_an_earlier_marpack_is_recognized_byte_for_byte(monkeypatch):
+    old = b"old = 1\n"
+    assert has_adapter(HANDLER, lambda _: io.BytesIO(handler_source()))
+    assert not has_adapter(HANDLER, lambda _: io.BytesIO(old))
+    monkeypatch.setattr("marpack.archive.sagemaker._EARLIER", {hashlib.sha256(old).hexdigest()})
+    assert has_adapter(HANDLER, lambda _: io.BytesIO(old))
+    assert not has_adapter("handler.py", lambda _: io.BytesIO(old))
+    for other in (old + b" ", old[:-1], handler_source() + b"import os\n"):
+        assert not has_adapter(HANDLER, lambda _, other=other: io.BytesIO(other))
 
 
 @pytest.mark.parametrize("name", ["MAR-INF/MANIFEST.json", "MAR-INF/other", "mar-inf/x"])

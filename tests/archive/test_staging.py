@@ -12,7 +12,7 @@ import pytest
 from refusals import has_code, has_facts
 
 from marpack.archive import staging
-from marpack.archive.staging import TEMPORARY, staged_file, staged_folder, temporary_folder
+from marpack.archive.staging import staged_file, staged_folder, temporary_folder
 from marpack.errors import OutputExistsError
 
 WRITES = """
@@ -170,6 +170,20 @@ def test_a_model_folder_is_replaced_whole(tmp_path: Path) -> None:
     assert listing(tmp_path) == ["digits"]
 
 
+def test_a_build_that_comes_second_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, rename = model_folder(tmp_path / "digits", "old"), Path.rename
+
+    def race(path: Path, new: Path) -> None:
+        rename(path, new)
+        if path == target and not target.exists():
+            model_folder(target, "theirs")
+
+    monkeypatch.setattr(Path, "rename", race)
+    with pytest.raises(OSError, match="not empty"), staged_folder(target, replace=True) as folder:
+        model_folder(folder, "ours")
+    assert (target / "MAR-INF/MANIFEST.json").read_text() == "theirs"
+
+
 def test_a_swap_that_fails_half_way_puts_the_old_folder_back(tmp_path: Path) -> None:
     target = model_folder(tmp_path / "digits", "old")
     with pytest.raises(FileNotFoundError):
@@ -253,70 +267,12 @@ def test_a_folder_nobody_may_write_to_is_told(tmp_path: Path) -> None:
         raise AssertionError
 
 
-HOLDS = """
-import time
-from marpack.archive.staging import temporary_folder
-with temporary_folder() as folder:
-    (folder / "inside").touch()
-    print(folder, flush=True)
-    time.sleep(60)
-"""
-
-
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a new folder for the system's temporary files."""
+def test_a_temporary_folder_is_deleted_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tmp").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    return tmp_path / "tmp"
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_temporary_folder_is_deleted_at_the_end_and_that_of_a_killed_process_later(
-    temporary: Path, how: signal.Signals
-) -> None:
-    process = subprocess.Popen([sys.executable, "-c", HOLDS], stdout=subprocess.PIPE, text=True)
-    assert process.stdout
-    other = Path(process.stdout.readline().rstrip())
+    (tmp_path / "link").symlink_to("tmp")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "link"))
     with temporary_folder() as folder:
         (folder / "inside").touch()
+        assert folder.parent == tmp_path / "tmp"
         assert folder.stat().st_mode & 0o077 == 0
-        assert {*temporary.iterdir()} == {folder, other}  # both are in use
-        process.send_signal(how)
-        process.communicate(timeout=30)
-        assert other.exists() is (how == signal.SIGKILL)
-        with temporary_folder() as another:
-            assert {*temporary.iterdir()} == {folder, another}
-    assert not list(temporary.iterdir())
-
-
-def test_only_temporary_folders_of_this_user_are_deleted(temporary: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/file").touch()
-    (temporary / f"marpack-link{TEMPORARY}").symlink_to(tmp_path / "mine")
-    (temporary / f"marpack-file{TEMPORARY}").touch()
-    (temporary / "marpack-mine").mkdir()
-    foreign = temporary / f"marpack-foreign{TEMPORARY}"
-    foreign.mkdir()
-    if os.geteuid() == 0:
-        os.chown(foreign, 1, 1)
-    left = temporary / f"marpack-left{TEMPORARY}"
-    left.mkdir()
-    (left / "link").symlink_to(tmp_path / "mine")
-    before = {*temporary.iterdir()}
-    with temporary_folder() as folder:
-        assert {*temporary.iterdir()} == (before - {left} if os.geteuid() == 0 else before - {left, foreign}) | {folder}
-    assert (tmp_path / "mine/file").exists()
-
-
-def test_a_temporary_folder_needs_no_locks(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> NoReturn:
-        raise OSError
-
-    monkeypatch.setattr(staging, "flock", fail)
-    (temporary / f"marpack-left{TEMPORARY}").mkdir()
-    with temporary_folder() as folder:
-        assert len([*temporary.iterdir()]) == 2  # one that may be in use stays
-        assert folder.is_dir()
-    assert not folder.exists()
+    assert not listing(tmp_path / "tmp")

@@ -135,7 +135,7 @@ def test_no_project_here(tmp_path: Path) -> None:
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=15,
+    max_leaves=8,
 )
 
 

@@ -12,7 +12,7 @@ from conformance.wire import Message, exchange
 from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.project.plan import Format, Plan, PlannedMember, Role, pack
 
-pytestmark = [pytest.mark.peer, pytest.mark.slow]
+pytestmark = pytest.mark.peer
 
 LISTS_ITS_FOLDER = b"""
 import os
@@ -43,7 +43,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 # SageMaker reads its own format, not TorchServe.
-@pytest.mark.parametrize("form", [form for form in Format if form is not Format.SAGEMAKER])
+OTHERS = [pytest.param(form, marks=pytest.mark.slow) for form in (Format.ZIP_STORE, Format.TGZ, Format.NO_ARCHIVE)]
+
+
+@pytest.mark.parametrize("form", [Format.DEFAULT, *OTHERS])
 def test_the_server_unpacks_and_loads_every_form(server: Server, tmp_path: Path, form: Format) -> None:
     manifest = Manifest(model=ManifestModel(name="digits", version="1.0", handler="handler.py", serialized_file="w.pt"))
     output = tmp_path / OUTPUT.get(form, f"digits-{form}.mar")

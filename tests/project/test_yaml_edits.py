@@ -158,7 +158,7 @@ def documents(draw: st.DrawFn) -> str:
 @example(text=HEAD, samples={"a.png": {"status": 200, "json": [6.073553856524109e-100, 1e17]}})
 @example(text=HEAD + "samples:\n- input: a\n  expect: {status: 404}\n", samples={"a": OK | {"body": "0{"}})
 @example(text="version: 1.10\n" + HEAD.replace("version", "x"), samples={"a.png": OK})
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(text=documents(), samples=st.dictionaries(NAMES, EXPECTATIONS, min_size=1, max_size=4))
 def test_it_says_what_was_meant_and_keeps_every_comment(text: str, samples: dict[str, Any]):
     changed = with_samples(text, samples, file="marpack.yaml")
