@@ -58,7 +58,7 @@ class RunCommandOptions(OutputOptions, frozen=True, kw_only=True):
     batch_size: BatchSize = None  # a benchmark uses the server's
     torchserve: Annotated[bool, _Model("Import the installed torchserve's ts instead of marpack's.")] = False
     unpacked: Annotated[bool, _Model("Run the project's files without packing them.")] = False
-    show_data: Annotated[bool, _Debugging("Show what the handler gets, without secrets.")] = False
+    show_data: Annotated[bool, _Debugging("Show what the handler gets, values cut to 80 characters.")] = False
     in_process: Annotated[bool, _Debugging("Run the handler in this process, so that breakpoints work.")] = False
     pdb: Annotated[bool, _Debugging("Open the debugger where the handler fails.")] = False
     repeat: Annotated[Above0 | None, _Benchmark("Number of timed passes over the inputs, as a benchmark.")] = None
