@@ -86,7 +86,8 @@ def test_the_page_draws_every_response_and_fetches_nothing(report: Path, browser
     assert "handler.py:9" in trouble
 
 
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.peer
+@pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_text_is_legible_by_light_and_dark(report: Path, browser: Browser, dark: bool):
     browser.open(report, dark=dark)
     found = browser.value(CONTRAST)
@@ -94,6 +95,7 @@ def test_every_text_is_legible_by_light_and_dark(report: Path, browser: Browser,
     assert [each for each in found if each[0] < 4.5] == []
 
 
+@pytest.mark.slow
 def test_the_summary_comes_first_times_are_plotted_and_failures_can_be_selected(report: Path, browser: Browser):
     browser.open(report)
     tops = "['header', '.summary', '.filter', 'main'].map(s => document.querySelector(s).getBoundingClientRect().top)"
