@@ -96,23 +96,6 @@ def test_every_text_is_legible_by_light_and_dark(report: Path, browser: Browser,
 
 
 @pytest.mark.slow
-def test_the_summary_comes_first_times_are_plotted_and_failures_can_be_selected(report: Path, browser: Browser):
-    browser.open(report)
-    tops = "['header', '.summary', '.filter', 'main'].map(s => document.querySelector(s).getBoundingClientRect().top)"
-    found = browser.value(tops)
-    assert found == sorted(found)
-    assert browser.value("document.querySelectorAll('svg rect > title').length") == 1
-    plot = "[...document.querySelectorAll('svg text:not([text-anchor])')].at(-1).textContent"
-    assert "time of each input" in browser.value(plot)
-    browser.value("document.querySelector('#show-short').click()")
-    shown = "[...document.querySelectorAll('article')].filter(e => e.offsetHeight).length"
-    assert browser.value(shown) == 1
-    for width in (380, 1200):
-        browser.open(report, width=width)
-        assert browser.value("document.documentElement.scrollWidth") <= width
-
-
-@pytest.mark.slow
 def test_a_thousand_inputs_open_at_once(make_mar, tmp_path: Path, photo: Path, browser: Browser):
     for number in range(1000):
         (photo.parent / f"{number:04}.jpg").hardlink_to(photo)

@@ -55,12 +55,10 @@ def operations(document: Document) -> dict[str, Document]:
     }
 
 
+# Importing the validator takes seconds.
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks={"metrics": (), "all": pytest.mark.peer}.get(name, pytest.mark.slow))
-        for name in DOCUMENTS
-    ],
+    [pytest.param(name, marks=pytest.mark.peer if name == "all" else pytest.mark.slow) for name in DOCUMENTS],
 )
 def test_a_document_is_valid(name: str) -> None:
     document = DOCUMENTS[name]
@@ -176,7 +174,7 @@ def test_no_path_and_no_method_of_clients_is_kept(tmp_path: Path):
             tracemalloc.stop()
         assert rows() == before
         assert len(failures) < 100
-        assert sum(failures.values()) + 80 == 500  # the parser refuses every fifth method
+        assert sum(failures.values()) + 100 == 500  # the parser refuses every fifth method
         assert grown < 1_000_000
 
 

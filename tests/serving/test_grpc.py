@@ -99,45 +99,11 @@ def client(server: Served) -> Iterator[GrpcClient]:
 # --- Methods
 
 
-def test_ping_is_the_json_of_http(server: Served, client: GrpcClient):
-    status, _, body = server.request("GET", "/ping")
-    assert (status, body.decode()) == (200, client.call("Ping").health + "\n")
-
-
-def test_predictions(client: GrpcClient):
-    assert client.predict("hello") == b"hello"
-    assert client.predict("hello", model_version="1.0") == b"hello"
-    assert client.call("Predictions", model_name="probe").prediction == b""
-
-
-def test_a_handler_gets_each_input_as_a_part(client: GrpcClient):
-    inputs = {"data": b"row", "mask": b"", "other": b"3"}
-    answer = client.call(
-        "Predictions", model_name="probe", input=inputs, metadata=(("x-own", "1"), ("authorization", "Bearer x"))
-    )
-    row, headers = json.loads(answer.prediction)
-    assert row == {"data": "row", "mask": "", "other": "3"}
-    assert headers == {name: {"content-type": ""} for name in inputs}
-
-
-def test_a_stream_has_a_message_for_each_piece(client: GrpcClient):
-    def stream(text: str) -> Any:
-        return client.call("StreamPredictions", model_name="probe", input={"data": text.encode()})
-
-    assert [each.prediction for each in stream("stream abc")] == [b"a", b"b", b"c", b"last"]
-    assert [each.prediction for each in stream("whole")] == [b"whole"]
-    assert client.predict("stream abc") == b"abclast"
-
-
 def test_a_stream_that_breaks_off_is_an_error(client: GrpcClient):
     started = client.start("StreamPredictions", model_name="probe", input={"data": b"break ab"})
     assert [next(started.call).prediction, next(started.call).prediction] == [b"a", b"b"]
     assert started.result().code == "UNAVAILABLE"
     assert client.predict("break ab").code == "UNAVAILABLE"
-
-
-def test_sequences_are_listed_and_refused(client: GrpcClient):
-    assert client.call("StreamPredictions2", model_name="probe").code == "UNIMPLEMENTED"
 
 
 @pytest.mark.parametrize("service", KSERVE)
@@ -212,29 +178,6 @@ def test_an_error_has_torchserves_code_and_details(client: GrpcClient, given: tu
     assert (answer.code, answer.details) == PREDICTION_ERRORS[given]
     streamed = client.call("StreamPredictions", model_name=name, model_version=version, input={"data": text.encode()})
     assert streamed == answer
-
-
-@pytest.mark.parametrize("text", ["raise x", "code 409", "large 7000000"])
-def test_a_failed_job_has_the_code_of_its_status_over_http(server: Served, client: GrpcClient, text: str):
-    status, _, body = server.request("POST", "/predictions/probe", text.encode())
-    answer = client.predict(text)
-    assert answer.code == {409: "ABORTED", 500: "INTERNAL", 503: "UNAVAILABLE", 507: "INTERNAL"}[status]
-    assert answer.details == f"{json.loads(body)['message']}\n{JOBS}"
-
-
-def test_a_handlers_own_status_is_not_an_error(client: GrpcClient):
-    assert client.predict("status 404") == b"status 404"
-
-
-@pytest.mark.parametrize("method", ["ModelReady", "ModelMetadata"])
-@pytest.mark.parametrize("service", KSERVE)
-def test_queries_of_unknown_models(client: GrpcClient, method: str, service: str):
-    unknown = client.call(method, service=service, name="nowhere")
-    assert unknown == Refused("NOT_FOUND", f"Model not found: nowhere\n{MODELS}.ModelNotFoundException")
-    assert client.call(method, service=service, name="probe", version="9").code == "NOT_FOUND"
-    parameter = "name" if method == "ModelReady" else "model_name"
-    missing = Refused("INTERNAL", f"Parameter {parameter} is required.\nBadRequestException.()")
-    assert client.call(method, service=service) == missing
 
 
 def test_bytes_that_are_not_a_message(client: GrpcClient):
