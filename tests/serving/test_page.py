@@ -115,3 +115,4 @@ def test_a_click_on_a_sample_draws_its_response(server, browser):
     drawn = browser.value("document.querySelector('#answer').textContent")
     assert "200" in drawn
     assert "7" in drawn
+    browser.open("about:blank")  # ends its polling
