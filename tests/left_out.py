@@ -16,7 +16,6 @@ _TOOLS = (
     (r"TorchServe|MARPACK_PEER|Java", _PEER, "comparisons with a real TorchServe"),
     (r"Chromium", "Chromium", "tests of pages in a browser"),
     (r"notebook", "Jupyter kernel", "runs of the notebook"),
-    (r"MARPACK_KSERVE", "KServe in MARPACK_KSERVE", "tests with KServe's client"),
     (r"C\+\+ compiler", "C++ compiler", "tests of AOTInductor"),
     (r"could not import '([\w.]+)'", r"\1", "tests that import it"),
     (r"^(\S+) is not installed$", r"\1", "tests that run it"),
