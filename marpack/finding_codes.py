@@ -1100,10 +1100,6 @@ UNTRUSTED_PICKLE = Code(
     "untrusted-pickle", _WARNING, "torch.load(weights_only=True) refuses the pickle{harmless}: {causes}",
     "Save the state_dict. If you trust the archive's author, use --trust-pickle.",
 )
-DANGEROUS_EXPRESSION = Code(
-    "dangerous-expression", _ERROR, "torch.export.load would run a text as code: {reason}",
-    "Ask the author for a file that torch.export.save wrote.",
-)
 UNSCANNED = Code(
     "unscanned", _WARNING, "not scanned completely: {reason}",
     "If you trust the archive's author, use --trust-pickle.",

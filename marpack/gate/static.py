@@ -94,7 +94,9 @@ def check_pickles(candidate: Candidate) -> CheckOutcome:
     scan, programs = candidate.inspection.pickles, candidate.inspection.programs
     is_safe = scan.verdict is PickleVerdict.SAFE
     seen = [pluralize(len(scan.pickles), "pickle"), *([pluralize(len(programs), "program")] if programs else [])]
-    weights = "the weights are safe" if is_safe else "the weights need trust, which --trust-pickle gives"
+    weights = "the weights are safe" if is_safe else "the weights are a program"
+    if scan.needs_trust_pickle:
+        weights = "the weights need trust, which --trust-pickle gives"
     if is_safe and scan.unknown_weights is not None:
         weights = "the format of the weights is unknown"
     return judge(f"{', '.join(seen)}; {weights}", find_untrusted(candidate))

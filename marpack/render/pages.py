@@ -243,12 +243,10 @@ def _weights_table(weights: WeightsFacts) -> Table:
 
 def _pickles_table(scan: PickleScan) -> Table:
     seen = "none"
-    if scan.pickles or scan.unscanned or scan.expressions:
-        count = len(scan.expressions)
-        hostile = f", {pluralize(count, 'dangerous expression')}" if count else ""
+    if scan.pickles or scan.unscanned:
         unread = f", {len(scan.unscanned):,} not scanned" if scan.unscanned else ""
         rest = f"; {scan.unfetched:,} members of numbers and code, which torch never unpickles, not fetched"
-        seen = f"{scan.verdict}, {len(scan.pickles):,} read{hostile}{unread}{rest if scan.unfetched else ''}"
+        seen = f"{scan.verdict}, {len(scan.pickles):,} read{unread}{rest if scan.unfetched else ''}"
 
     def show_pickle(pickle: PickleFacts) -> Row:
         # its imports, otherwise why it is not safe

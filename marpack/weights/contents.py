@@ -48,7 +48,12 @@ _AOT_LIBRARY = re.compile(r"(?:^|/)data/aotinductor/[^/]+/.+\.(?:so|pyd|dll|dyli
 _STORAGES = {"data.pkl": "data/", "constants.pkl": "constants/", "traced_inputs.pkl": "traced_inputs/"}
 _EXPORTED = re.compile(r"(?:^|/)models/[^/]+\.json$")
 # torch looks members up without regard to case, under the folder of the first one.
-_EXPORT_MARK = re.compile(r"(?:[^/]*/archive_format|serialized_exported_program\.json)", re.IGNORECASE)
+_EXPORTED_NUMBERS = re.compile(r"[^/]*/data/(?:weights/weight|constants/tensor)_\d+", re.IGNORECASE)
+_EXPORTED_PICKLES = re.compile(
+    r"[^/]*/data/(?:weights|constants|sample_inputs)/.+(?<!_config\.json)"
+    r"|serialized_(?:state_dict|constants|example_inputs)\.(?:pt|json)",
+    re.IGNORECASE,
+)
 _CODE_LIMIT = 8 * 1024 * 1024  # bytes of one file of code
 _CODE_TOTAL = 64 * 1024 * 1024  # bytes of all of it
 # torch.jit.load looks members up without regard to case, under the folder of the first one.
@@ -133,10 +138,11 @@ class TorchZip:
         except NotZipError:
             return WeightsFormat.UNKNOWN
 
-    @property
-    def is_exported(self) -> bool:
-        """Return whether torch.export.load accepts it as a program, whatever else it is."""
-        return any(_EXPORT_MARK.fullmatch(entry.name) for entry in self.entries)
+    def exported_data(self) -> tuple[frozenset[ZipEntry], frozenset[ZipEntry]]:
+        """Return the members of an exported program that are raw numbers by their names, and those it may unpickle."""
+        numbers = frozenset(entry for entry in self.entries if _EXPORTED_NUMBERS.fullmatch(entry.name))
+        pickled = frozenset(entry for entry in self.entries if _EXPORTED_PICKLES.fullmatch(entry.name))
+        return numbers, pickled - numbers
 
 
 def saved_kind(stream: Stream) -> WeightsFormat:

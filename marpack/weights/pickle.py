@@ -6,9 +6,7 @@ from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from enum import Enum
 from functools import cached_property, partial
-from math import prod
 from operator import methodcaller
 from typing import Any, BinaryIO, ClassVar
 
@@ -174,8 +172,6 @@ class Unknown(Struct, frozen=True):
 _FIXED = (int, float, str, bytes, tuple, type(None))  # values that nothing can be put into; a bool is an int
 _LITERALS = (*_FIXED, bytearray, list, PickledDict, Skipped)  # values that are not callable
 _NEVER_TEXT = (int, float, bytes, bytearray, tuple, list, PickledDict, type(None))
-_ARRAY_PARTS = (WRAPPER, _DTYPE, "numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct")
-_ARRAY_ATTRIBUTES = frozenset(["subclass", "shape", "order", "dtype", "allow_mmap", "numpy_array_alignment_bytes"])
 
 
 class Stream(Struct, kw_only=True):
@@ -199,17 +195,6 @@ class Stream(Struct, kw_only=True):
     protocol: int = 0  # of its last PROTO
     files: list[tuple[int, int]] = []  # begin and length of byte strings that are files of their own
     is_data: bool = False  # every unpickler certainly stops or fails before it calls or changes anything
-    has_arrays: bool = False  # joblib wrote it, with raw arrays between the opcodes
-
-    def does_no_more_than(self, other: "Stream") -> bool:
-        """Return whether another reading of the same bytes shows all that this one would do."""
-        return (
-            self.imports.keys() <= other.imports.keys()
-            and self.changes.keys() <= other.changes.keys()
-            and self.misused.keys() <= other.misused.keys()
-            and self.computed <= other.computed
-            and self.indirect <= other.indirect
-        )
 
 
 def _paired(values: list[object]) -> list[tuple[object, object]]:
@@ -266,26 +251,6 @@ _CHECKED: dict[str, Callable[[object], bool]] = {
     "numpy.core.multiarray.scalar": _is_scalar,
     "numpy._core.multiarray.scalar": _is_scalar,
 }
-
-
-def array_bytes(state: object) -> tuple[int | None, bool]:
-    """Return how long the array behind joblib's wrapper is, and whether padding, and a byte that counts it, precede it.
-
-    The length is None for objects, which follow as a pickle of their own.
-    Raises UnfollowedPickleError for a state without a valid length.
-    """
-    fields = state if isinstance(state, PickledDict) else PickledDict()
-    code, shape, alignment = map(fields.get, ("dtype", "shape", "numpy_array_alignment_bytes"))
-    code = _dtype_code(code)
-    if code is None or not isinstance(shape, tuple) or not isinstance(alignment, int | None):
-        raise UnfollowedPickleError("an array of joblib's has an unknown dtype or shape")
-    if not all(isinstance(key, str) and key in _ARRAY_ATTRIBUTES for key, _ in fields.items):
-        raise UnfollowedPickleError("an array of joblib's has attributes of its own")
-    if code[1] == 0:
-        return None, False
-    if not all(isinstance(size, int) and size >= 0 for size in shape):
-        raise UnfollowedPickleError("an array of joblib's has an unknown dtype or shape")
-    return prod(shape) * code[1], alignment is not None
 
 
 _DENSE = "BFloat16 Bool Byte Char Double Float Half Int Long Short"
@@ -396,35 +361,25 @@ _FAILURES: dict[type[Exception], str] = {
 }
 
 
-class Arrays(Enum):
-    """How the raw arrays are read that joblib writes between the opcodes."""
-
-    UNKNOWN = "there are none"
-    SKIPPED = "as joblib.load does"
-    AS_OPCODES = "as pickle.load does, which fails where it takes a part of an array for a name or a function"
-
-
 class OpcodeBudget:
     """How many opcodes may still be read, of all pickles of an archive together."""
 
     def __init__(self, count: int = OPCODE_LIMIT) -> None:
         self.count = self.left = count
 
-    def read(self, file: BinaryIO, offset: int = 0, *, arrays: Arrays = Arrays.UNKNOWN) -> Stream:
+    def read(self, file: BinaryIO, offset: int = 0) -> Stream:
         """Read a pickle as `read_pickle` does, within the rest of the budget."""
-        stream = _Machine(file, offset, arrays).run(self.left)
+        stream = _Machine(file, offset).run(self.left)
         self.left -= max(stream.opcodes, _LEAST)
         return stream
 
 
-def read_pickle(
-    file: BinaryIO, offset: int = 0, *, limit: int = OPCODE_LIMIT, arrays: Arrays = Arrays.UNKNOWN
-) -> Stream:
+def read_pickle(file: BinaryIO, offset: int = 0, *, limit: int = OPCODE_LIMIT) -> Stream:
     """Read the pickle that starts at a byte of a seekable file, up to `limit` opcodes; never raises on its content.
 
     It is followed wherever C's unpickler or Python's follows it: what one of them refuses, the other may run.
     """
-    return _Machine(file, offset, arrays).run(limit)
+    return _Machine(file, offset).run(limit)
 
 
 def _read_integer(line: bytes) -> object:
@@ -463,15 +418,14 @@ def _unquote(line: bytes) -> str:
 class _Machine(ByteStream):
     """Stack, marks, memo and effects of one pickle, with a method for each kind of opcode."""
 
-    def __init__(self, file: BinaryIO, offset: int, arrays: Arrays) -> None:
+    def __init__(self, file: BinaryIO, offset: int) -> None:
         super().__init__(file, offset)
-        self.arrays = arrays
         self.stream = Stream(start=offset, end=offset)
-        self.frames: list[tuple[list[object], list[list[object]], dict[int | bytes, object], int]] = []
         self.stack: list[object] = []
         self.marks: list[list[object]] = []
         self.memo: dict[int | bytes, object] = {}  # numbers whose hashes collide are kept as digits
         self.running = True
+        self.has_wrapper = False  # it imports joblib's wrapper: raw arrays follow the states of such objects
         self.text = 0  # bytes of strings kept
         self.framed = _NO_FRAME  # where the frame ends
 
@@ -500,7 +454,6 @@ class _Machine(ByteStream):
         stream.codes = frozenset(code for code in range(256) if used[code])
         stream.unfollowed |= stream.end > self.framed
         stream.is_data = not (stream.unfollowed or stream.acts or stream.computed)
-        stream.has_arrays = any(item.path == WRAPPER for item in stream.imports)
         return stream
 
     def take(self, size: int) -> bytes:
@@ -643,11 +596,10 @@ class _Machine(ByteStream):
         stream = self.stream
         if isinstance(module, str) and isinstance(name, str):
             new = NAME_MAPPING.get((module, name)) or (IMPORT_MAPPING.get(module, module), name)  # as Python 3 has it
-            if self.frames and new != (module, name):
-                raise UnfollowedPickleError("joblib's versions differ in what an array's pickle imports here")
             # Up to protocol 2, `__builtin__.eval` is `builtins.eval`.
             found = Global(*new) if stream.protocol <= _PYTHON_2 else Global(module, name)
             stream.imports[found] = None
+            self.has_wrapper |= found.path == WRAPPER
             if len(stream.imports) > _MAX_IMPORTS:
                 raise UnfollowedPickleError(f"it imports over {_MAX_IMPORTS:,} names")
             return found
@@ -661,18 +613,11 @@ class _Machine(ByteStream):
 
     def push_named(self) -> None:
         name, module = self.stack.pop(), self.stack.pop()
-        self.refuse_array_parts(name, module)
         self.stack.append(self.import_name(module, name))
 
     def push_extension(self, layout: struct.Struct) -> None:
         name = f"extension_{self.number(layout)}"  # a number registered by some other code
         self.stack.append(self.import_name("copyreg", name))
-
-    def refuse_array_parts(self, *values: object) -> None:
-        """Refuse parts of an array: whatever the arguments of their calls, they are neither text nor callable."""
-        calls = (value for value in values if isinstance(value, PickledCall))
-        if self.arrays is Arrays.AS_OPCODES and any(call.calls(path) for call in calls for path in _ARRAY_PARTS):
-            raise BrokenPickleError("it takes a part of an array for a name or a function")
 
     def note_iteration(self, *arguments: object) -> None:
         """Note that Python's unpickler iterates over arguments before it finds that nothing can be called."""
@@ -692,7 +637,6 @@ class _Machine(ByteStream):
 
     def reduce(self) -> None:
         args, function = self.stack.pop(), self.stack.pop()
-        self.refuse_array_parts(function)
         self.note_iteration(args)
         self.call(function, args)
 
@@ -712,32 +656,16 @@ class _Machine(ByteStream):
     def build(self) -> None:
         state, target = self.stack.pop(), self.stack[-1]
         if isinstance(target, PickledCall):
-            is_empty = target.state is None and (target.args == () or not target.calls(WRAPPER))
             self.stream.acts = True
             if target.calls(_DTYPE) and (target.state is not None or not _is_dtype_state(target, state)):
                 self.stream.misused[_DTYPE] = None
             target.state = state
-            if self.arrays is Arrays.SKIPPED and target.class_path in (WRAPPER, None):
-                if target.class_path is None or not is_empty:
-                    raise UnfollowedPickleError("an object that it builds may be an array of joblib's")
-                self.pass_array(state)
+            if self.has_wrapper and not target.calls(_DTYPE):
+                raise UnfollowedPickleError("a raw array of joblib's may follow, which is not scanned")
         elif isinstance(target, _LITERALS):  # it takes a state of nothing; Python's looks into another one first
             self.note_iteration(state, *(state if isinstance(state, tuple) else ()))
         else:
             self.note_change(target)
-
-    def pass_array(self, state: object) -> None:
-        """Pass over the array behind joblib's wrapper, or begin the pickle of its objects."""
-        length, is_padded = array_bytes(state)
-        if _DTYPE in self.stream.misused:
-            raise UnfollowedPickleError("an array of joblib's may have a forged dtype")
-        if self.framed < _NO_FRAME:
-            self.leave_frame()  # joblib reads the array from behind it
-        if length is None:
-            self.frames.append((self.stack, self.marks, self.memo, self.stream.protocol))
-            self.stack, self.marks, self.memo = [], [], {}
-            return
-        self.skip(length + (self.take(1)[0] if is_padded else 0))
 
     def persist(self) -> None:
         key = self.stack.pop()
@@ -750,14 +678,9 @@ class _Machine(ByteStream):
         self.stack.append(Persistent(self.read_line("ascii").decode("ascii")))
 
     def stop(self) -> None:
-        value = self.stack[-1]
         if self.framed < _NO_FRAME:
             self.leave_frame()
-        if self.frames:
-            self.stack, self.marks, self.memo, self.stream.protocol = self.frames.pop()
-            self.stack[-1] = value
-        else:
-            self.running = False
+        self.running = False
 
     def check_protocol(self) -> None:
         self.stream.protocol = self.number(_1)

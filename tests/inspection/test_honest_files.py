@@ -14,11 +14,10 @@ Scan = Callable[..., PickleScan]
 def find_alarms(files: dict[str, Honest], scan: Scan) -> dict[str, PickleScan]:
     """Return the scans of the files that are judged worse than they are."""
     found = {name: scan(honest.make(), honest.member) for name, honest in files.items()}
-    allowed = {PickleVerdict.SAFE}, {PickleVerdict.SAFE, PickleVerdict.NEEDS_TRUST}
     return {
         name: each
         for name, each in found.items()
-        if each.unscanned or each.verdict not in allowed[files[name].may_need_trust]
+        if each.verdict is PickleVerdict.DANGEROUS or (each.needs_trust_pickle and not files[name].may_need_trust)
     }
 
 

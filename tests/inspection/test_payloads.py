@@ -20,7 +20,6 @@ TESTS = Path(__file__).parents[1]
 
 
 @pytest.mark.slow
-@pytest.mark.independent("payloads")
 def test_every_payload_runs_code() -> None:
     command = [sys.executable, "-m", "inspection.prover"]
     done = subprocess.run(command, input=json.dumps(list(payloads())), capture_output=True, text=True, cwd=TESTS)

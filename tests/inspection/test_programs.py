@@ -16,7 +16,7 @@ from inspection.containers import tarred, written, zipped
 from inspection.test_remote import HANDLER
 from isal import isal_zlib
 from lazy import torch
-from weights.exports import changed, with_guard, with_node, write_small
+from weights.exports import changed, write_small
 
 from marpack.archive.reader import open_archive
 from marpack.findings import Severity
@@ -112,26 +112,43 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_small(tmp_path_factory.mktemp("program") / "net.pt2")
 
 
-def test_an_honest_program_is_safe(program: Path, scan: Callable[..., Any]) -> None:
-    found = scan(program.read_bytes(), "net.pt2")
-    assert (found.verdict, found.expressions, found.unscanned) == (PickleVerdict.SAFE, (), ())
-    assert not programs(program.read_bytes())
-
-
 @pytest.mark.parametrize("wrap", [bytes, gzip.compress, in_tar, in_zip])
-def test_a_hostile_expression_is_dangerous_wherever_it_is(
-    wrap: Callable[[bytes], bytes], program: Path, tmp_path: Path, scan: Callable[..., Any]
+def test_an_exported_program_is_a_program_wherever_it_is(
+    wrap: Callable[[bytes], bytes], program: Path, scan: Callable[..., Any]
 ) -> None:
-    evil = changed(program, tmp_path / "evil.pt2", with_guard("print()"))
-    found = scan(wrap(evil.read_bytes()))
-    assert found.verdict is PickleVerdict.DANGEROUS
-    assert found.expressions[0].where.endswith("models/model.json")
+    content = wrap(program.read_bytes())
+    found = scan(content)
+    assert (found.verdict, found.needs_trust_pickle) == (PickleVerdict.NEEDS_TRUST, False)
+    assert {part.kind for part in programs(content)} == {ProgramKind.TORCH_EXPORT}
 
 
-def test_an_unknown_operator_needs_trust(program: Path, tmp_path: Path, scan: Callable[..., Any]) -> None:
-    odd = changed(program, tmp_path / "odd.pt2", with_node(target="torch.ops.torchvision.nms.default"))
-    found = scan(odd.read_bytes())
-    assert (found.verdict, found.expressions) == (PickleVerdict.NEEDS_TRUST, ())
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"net/archive_format": b"pt2"},
+        {"net/ARCHIVE_FORMAT": b"pt2"},
+        {"Serialized_exported_program.json": b"{}"},
+        {"net/archive_format": b"pt2", "net/data.pkl": b"}."},
+        {"net/archive_format": b"pt2", "net/data/aotinductor/m/a.txt": b""},
+        {"net/constants.pkl": b").", "net/data.pkl": b"}.", "net/archive_format": b"pt2"},
+    ],
+)
+def test_a_file_that_torch_takes_for_a_program_is_never_safe(files: dict[str, bytes], scan: Callable[..., Any]) -> None:
+    assert programs(zipped(files))[0].kind in (ProgramKind.TORCH_EXPORT, ProgramKind.AOTI_PACKAGE)
+    assert scan(zipped(files), "net.safetensors").verdict is PickleVerdict.NEEDS_TRUST
+
+
+def test_a_dangerous_pickle_in_a_program_is_dangerous(program: Path, tmp_path: Path, scan: Callable[..., Any]) -> None:
+    for name in ("sample_inputs/model.pt", "weights/weight_0", "constants/tensor_0", "constants/opaque_obj_0"):
+        evil = changed(program, tmp_path / "evil.pt2", lambda _: None, **{f"data/{name}": b"cos\nmkdir\n(S'a'\ntR."})
+        assert scan(evil.read_bytes()).verdict is PickleVerdict.DANGEROUS, name
+
+
+def test_numbers_in_a_program_that_look_like_a_pickle_are_numbers(
+    program: Path, tmp_path: Path, scan: Callable[..., Any]
+) -> None:
+    odd = changed(program, tmp_path / "odd.pt2", lambda _: None, **{"data/weights/weight_0": b"\x80\x02(c" + bytes(60)})
+    assert not scan(odd.read_bytes()).needs_trust_pickle
 
 
 class Runs:
@@ -156,18 +173,17 @@ def test_what_torch_unpickles_is_read_as_a_pickle(
 
 
 def test_a_remote_look_fetches_what_it_judges(program: Path, tmp_path: Path, serve: Any) -> None:
-    evil = changed(
-        program, tmp_path / "evil.pt2", with_guard("print()"), **{"data/constants/opaque_obj_0": b"cos\nx\n."}
-    )
+    members = {"data/constants/opaque_obj_0": b"cos\nx\n."}
+    evil = changed(program, tmp_path / "evil.pt2", lambda _: None, **members)
     packed(tmp_path / "net.mar", evil, HANDLER)
     with open_archive(f"{serve.url}/net.mar") as archive:
         remote = inspect(archive)
     with open_archive(tmp_path / "net.mar") as archive:
         local = inspect(archive)
     assert remote.pickles.verdict is PickleVerdict.DANGEROUS
-    assert remote.pickles.expressions == local.pickles.expressions
+    assert remote.programs == local.programs != ()
     assert [each.where for each in remote.pickles.pickles] == [each.where for each in local.pickles.pickles]
-    assert {"dangerous-expression", "dangerous-pickle"} <= {finding.code for finding in remote.findings}
+    assert {"program", "dangerous-pickle"} <= {finding.code for finding in remote.findings}
     assert remote.weights[0].inputs == local.weights[0].inputs != ()
 
 
@@ -185,7 +201,7 @@ def test_numbers_stay_unfetched(tmp_path: Path, serve: Any) -> None:
     with open_archive(f"{serve.url}/net.mar") as archive:
         found = inspect(archive)
     assert found.pickles.unscanned == ()
-    assert (found.pickles.verdict, found.pickles.unfetched) == (PickleVerdict.SAFE, 2)  # one is the example input's
+    assert (found.pickles.needs_trust_pickle, found.pickles.unfetched) == (False, 2)  # one is the example input's
     assert serve.sent < 500_000
 
 
@@ -194,10 +210,11 @@ def test_an_inspection_names_them_in_one_finding(tmp_path: Path, program: Path) 
     with open_archive(packed(tmp_path / "net.mar", program, HANDLER, *members)) as archive:
         found, quick = inspect(archive), list(find_programs(archive))
     names = {Program("notes.txt", ProgramKind.NATIVE), Program("wheel.zip!a.so", ProgramKind.NATIVE)}
+    names.add(Program(program.name, ProgramKind.TORCH_EXPORT))
     assert set(found.programs) == set(quick) == names
     (finding,) = (each for each in found.findings if each.code == "program")
     assert finding.severity is Severity.NOTE
-    assert found.pickles.verdict is PickleVerdict.SAFE
+    assert found.pickles.verdict is PickleVerdict.NEEDS_TRUST
 
 
 class Scripted(torch.nn.Module):

@@ -20,16 +20,12 @@ from marpack.weights.pickle import (
     ALLOWED,
     OPCODES,
     WEIGHTS_ONLY_OPCODES,
-    WRAPPER,
-    Arrays,
     Global,
     OpcodeBudget,
     Persistent,
     PickledCall,
     PickledDict,
     Skipped,
-    UnfollowedPickleError,
-    array_bytes,
     disallowed,
     loads_weights_only,
     read_pickle,
@@ -250,56 +246,14 @@ def test_a_name_that_may_be_text_is_computed(part: bytes) -> None:
         assert (stream.problem, stream.computed) == (None, True)
 
 
-def state(dtype: object = "f8", shape: object = (2, 3), **more: object) -> PickledDict:
-    dtype = PickledCall(Global("numpy", "dtype"), (dtype,))
-    return PickledDict([("shape", shape), ("dtype", dtype), *more.items()])
-
-
 @pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        (state(), (48, False)),
-        (state("U5", (3,)), (60, False)),
-        (state("i1", ()), (1, False)),
-        (state("f4", (0, 7)), (0, False)),
-        (state(numpy_array_alignment_bytes=16), (48, True)),
-        (state(numpy_array_alignment_bytes=None), (48, False)),
-        (state("O8", numpy_array_alignment_bytes=16), (None, False)),  # a pickle follows, never padded
-    ],
+    "wrapper", [b"joblib.numpy_pickle\nNumpyArrayWrapper\n", b"joblib\nnumpy_pickle.NumpyArrayWrapper\n"]
 )
-def test_an_array_of_joblibs_has_a_length(fields: PickledDict, expected: tuple[int | None, bool]) -> None:
-    assert array_bytes(fields) == expected
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        None, PickledDict(), state("f"), state(shape=(-1,)), state(shape=("a",)), state(3), state("f,f"),
-        state("object"),
-        state(numpy_array_alignment_bytes="16"),
-        PickledDict([*state().items, (PickledCall(Global("_codecs", "encode"), ("funcr", "rot13")), (0,))]),
-        PickledDict([("shape", (1,)), ("dtype", PickledCall(Global("me", "dtype"), ("f8",)))]),
-    ],
-)  # fmt: skip
-def test_an_array_whose_length_cannot_be_told_is_refused(fields: object) -> None:
-    with pytest.raises(UnfollowedPickleError):
-        array_bytes(fields)
-
-
-@pytest.mark.parametrize("padding", [None, 5])
-def test_joblib_puts_raw_numbers_between_the_opcodes(padding: int | None) -> None:
-    wrapper = SYSTEM.replace(b"os\nsystem", WRAPPER.rpartition(".")[0].encode() + b"\nNumpyArrayWrapper") + b")\x81"
-    fields = b"}(X\x05\0\0\0shapeK\x03\x85X\x05\0\0\0dtypecnumpy\ndtype\nU\x02f8\x85Ru"
-    gap = b""
-    if padding is not None:
-        fields = fields[:-1] + b"X\x1b\0\0\0numpy_array_alignment_bytesK\x10u"
-        gap = bytes([padding]) + b"\xff" * padding
-    data = wrapper + fields + b"b" + gap + b"." * 24 + b"K\x07\x86."
-    stream = read_pickle(io.BytesIO(data), arrays=Arrays.SKIPPED)
-    assert (stream.problem, stream.end, stream.has_arrays) == (None, len(data), True)
-    assert stream.root[1] == 7
-    assert isinstance(stream.root[0].state, PickledDict)
-    assert read_pickle(io.BytesIO(data)).end < len(data)
+def test_what_follows_a_raw_array_of_joblibs_is_not_read(wrapper: bytes) -> None:
+    for make in (b"c" + wrapper + b")\x81", b"ccopyreg\n_reconstructor\n(c" + wrapper + b"cbuiltins\nobject\nNtR"):
+        stream = read_pickle(io.BytesIO(b"\x80\x04(" + make + b"}b" + SYSTEM + b")R."))
+        assert (stream.unfollowed, stream.is_data) == (True, False)
+        assert Global("os", "system") not in stream.imports
 
 
 def test_storages_are_those_that_are_referred_to() -> None:

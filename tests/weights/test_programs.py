@@ -128,11 +128,15 @@ def test_operators_that_raise_the_file_version_make_no_package(compute: Callable
 def test_packages_are_known_by_their_members(tmp_path: Path, state_dict_file: Path, exported_file: Path) -> None:
     with torch.package.PackageExporter(str(tmp_path / "p.zip")) as package:
         package.save_source_string("mine", "x = 1")
-    for path, kind in [(tmp_path / "p.zip", ProgramKind.TORCH_PACKAGE), (state_dict_file, None), (exported_file, None)]:
+    for path, kind in [
+        (tmp_path / "p.zip", ProgramKind.TORCH_PACKAGE),
+        (state_dict_file, None),
+        (exported_file, ProgramKind.TORCH_EXPORT),
+    ]:
         with path.open("rb") as file:
             assert package_kind(TorchZip(file).entries) is kind
     assert zip_kind("a/.DATA/Extern_Modules", "a/archive_format") is ProgramKind.TORCH_PACKAGE
     assert zip_kind("a/.data/version", "a/data.pkl") is None
-    assert zip_kind("a/.data/version", "a/archive_format") is None
+    assert zip_kind("a/.data/version", "a/archive_format") is ProgramKind.TORCH_EXPORT
     assert zip_kind("a/archive_format", "a/data/aotinductor/model/a.cpp") is ProgramKind.AOTI_PACKAGE
     assert zip_kind("a/b", "version") is None

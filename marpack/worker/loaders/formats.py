@@ -23,9 +23,7 @@ from marpack.errors import HandlerError, WeightsError, join_names
 from marpack.protocol.messages import Explained, note
 from marpack.torchserve.entry_point import list_classes_from_module
 from marpack.weights.contents import TorchZip, script_problems
-from marpack.weights.exported_scan import scan_exported
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.pickle import OpcodeBudget
 from marpack.weights.tensors import ProtobufError, read_onnx
 
 _ZIP = b"PK\x03\x04"
@@ -51,7 +49,7 @@ class ModelFileNeededError(WeightsError):
 
 
 class PackageNeedsCodeError(WeightsError):
-    """A package holds constants or text that torch would run as code, or that marpack does not know."""
+    """A package holds constants or TorchScript that torch would run as code."""
 
     code = "package-needs-code"
 
@@ -256,12 +254,8 @@ def weights_only(path: Path, *, trust: bool) -> Iterator[None]:
     with path.open("rb") as file:
         archive = TorchZip(file)
         member = next((entry.name for entry in archive.entries if _OBJECTS.search(entry.name)), None)
-        what = "the package holds an object that is made by running pickled code"
-        if member is None and archive.is_exported:
-            for problem in scan_exported(archive, OpcodeBudget()).problems:
-                member, what = problem.member, f"loading the package can run code: {problem.reason}"
-                break
     if member is not None:
+        what = "the package holds an object that is made by running pickled code"
         hint = (
             "Export the model without custom objects, or pass --trust-pickle if you trust the file as you trust code."
         )
