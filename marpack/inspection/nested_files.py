@@ -217,7 +217,7 @@ def _may_be_lzma(file: BinaryIO, at: int = 0) -> bool:
         return True
     with suppress(lzma.LZMAError):
         first = lzma.LZMADecompressor(lzma.FORMAT_ALONE).decompress(data, 1)
-        return first != b"" and first not in _NUMERIC
+        return first not in (b"", b"\0")  # no reader takes zeros at the beginning for more than padding
     return False
 
 
