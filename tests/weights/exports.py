@@ -1,7 +1,6 @@
 """A real torch.export program with dynamic shapes, and ways to change what is written in it."""
 
 import json
-import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,41 +11,6 @@ from torch import nn
 
 Change = Callable[[dict[str, Any]], object]
 AUTO = torch.export.Dim.AUTO
-
-
-class Dynamic(nn.Module):
-    """Sizes that come out as most of the functions that torch writes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3, padding=1, stride=2)
-
-    def forward(
-        self, x: torch.Tensor, named: dict[str, torch.Tensor], *, target: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        rows, count = target.shape[0], named["a b"].shape[0]
-        picked = target.sum().long().item()
-        torch._check(picked >= 0)
-        torch._check(picked < rows)
-        sizes = [rows % 7 + 1, rows**2, (rows * 3) // (rows + 2), 2**rows, max(rows, count), torch.sym_min(rows, count)]
-        return (
-            nn.functional.interpolate(self.conv(x), scale_factor=1.5, mode="bilinear"),
-            nn.functional.pad(target, (0, (-rows) % 8)),
-            named["a b"][:-1] * rows**0.5 + count / 2,
-            target[:picked],
-            *(torch.zeros(size) for size in sizes),
-        )
-
-
-def write_dynamic(path: Path) -> Path:
-    """Export the model."""
-    inputs = (torch.ones(2, 3, 32, 32), {"a b": torch.ones(3)})
-    shapes = {"x": {0: AUTO, 2: AUTO, 3: AUTO}, "named": {"a b": {0: AUTO}}, "target": {0: AUTO}}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        program = torch.export.export(Dynamic(), inputs, {"target": torch.zeros(5)}, dynamic_shapes=shapes)
-        torch.export.save(program, path)
-    return path
 
 
 class Adding(nn.Module):
@@ -69,24 +33,6 @@ def members_of(path: Path) -> dict[str, bytes]:
     """Return a zip's members by name."""
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
-
-
-def description_of(path: Path) -> dict[str, Any]:
-    """Return the JSON of a program."""
-    found: dict[str, Any] = json.loads(next(data for name, data in members_of(path).items() if "/models/" in name))
-    return found
-
-
-def texts_of(value: object, key: str) -> set[str]:
-    """Return every text under a key, at any depth."""
-    if isinstance(value, list):
-        return {text for item in value for text in texts_of(item, key)}
-    if not isinstance(value, dict):
-        return set()
-    own = value.get(key, [])
-    own = [own] if isinstance(own, str) else own
-    here = {text for text in own if isinstance(text, str)} if isinstance(own, list) else set()
-    return here | {text for item in value.values() for text in texts_of(item, key)}
 
 
 def changed(source: Path, target: Path, change: Change, **files: bytes) -> Path:
@@ -115,18 +61,3 @@ def with_size(text: str) -> Change:
         size["as_expr"]["expr_str"] = text
 
     return change
-
-
-def with_guard(text: str) -> Change:
-    """Return a change that adds a guard."""
-    return lambda program: program["guards_code"].append(text)
-
-
-def with_signature(**fields: object) -> Change:
-    """Return a change of the signature of the whole program."""
-    return lambda program: program["graph_module"]["module_call_graph"][0]["signature"].update(fields)
-
-
-def with_node(**fields: object) -> Change:
-    """Return a change of the last node of the graph."""
-    return lambda program: program["graph_module"]["graph"]["nodes"][-1].update(fields)
