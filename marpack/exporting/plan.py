@@ -16,7 +16,6 @@ from marpack.errors import UsageError
 from marpack.inspection.inspect import inspect
 from marpack.inspection.lint.source import MAX_SOURCE, Broken, parse, walk
 from marpack.inspection.members import read_text
-from marpack.inspection.pickles import PickleVerdict
 from marpack.inspection.requirements import Line, LineKind, beside, read_requirements
 from marpack.serving.settings import ModelSettings
 from marpack.torchserve.server_modules import canonical
@@ -106,7 +105,7 @@ def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
         left_out=left_out,
         config=config,
         settings=ModelSettings().with_config(config),
-        needs_trust=facts.pickles.verdict is not PickleVerdict.SAFE,
+        needs_trust=facts.pickles.needs_trust_pickle,
         used=_used_names(archive, foreign),
         foreign=tuple(each.file for each in packages if not {(tag.interpreter, tag.abi) for tag in each.tags} & here),
         options=options,

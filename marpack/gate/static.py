@@ -92,13 +92,11 @@ def check_preflight(candidate: Candidate) -> CheckOutcome:
 def check_pickles(candidate: Candidate) -> CheckOutcome:
     """Fail for weights that are dangerous, unreadable, or need trust; with --require-safe, for programs also."""
     scan, programs = candidate.inspection.pickles, candidate.inspection.programs
-    named = candidate.archive.manifest.model.serialized_file
     is_safe = scan.verdict is PickleVerdict.SAFE
     seen = [pluralize(len(scan.pickles), "pickle"), *([pluralize(len(programs), "program")] if programs else [])]
-    weights = "the weights are safe" if is_safe else "the weights need trust, which --trust-pickle gives"
-    kind = next((program.kind for program in programs if program.where == named), None)
-    if is_safe and kind is not None:
-        weights = f"the weights are a program ({kind})"
+    weights = "the weights are safe" if is_safe else "the weights are a program"
+    if scan.needs_trust_pickle:
+        weights = "the weights need trust, which --trust-pickle gives"
     if is_safe and scan.unknown_weights is not None:
         weights = "the format of the weights is unknown"
     return judge(f"{', '.join(seen)}; {weights}", find_untrusted(candidate))

@@ -5,6 +5,7 @@ import io
 import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from enum import Enum
 from math import prod
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -18,9 +19,11 @@ from marpack.archive.zip_format import (
     TAIL,
     LargeZipError,
     NotZipError,
+    ZipEntry,
     open_entry,
 )
 from marpack.inspection.pickles import (
+    RUN_BY_TORCH,
     PickleFacts,
     StrayImports,
     Unscanned,
@@ -66,8 +69,7 @@ _CLOSED = {  # compressed formats that marpack does not read: a pattern of their
     rb"ZF[\sxX\da-fA-F_+-]{19}": "joblib before 0.10",  # a number in base 16, then zlib
 }
 _BLOCKS = (bytes.fromhex("314159265359"), bytes.fromhex("177245385090"))  # how bzip2's blocks begin, and its end
-_ALONE = b"\x5d\0\0"  # how LZMA without a container begins, as nearly everybody writes it
-_DICTIONARY = 1 << 26  # bytes; a larger one is not needed within the limits
+_DICTIONARY = 1 << 26  # bytes that LZMA may take to try it
 _MEMORY = 128 * 1024 * 1024  # bytes that xz may take
 _MAX_MEMBERS = 20_000  # of a tar, folders and links among them
 _MAX_RECORD = 1 << 20  # bytes of a tar's extended header
@@ -123,6 +125,8 @@ def unwrap(file: BinaryIO, head: bytes, *, limit: int) -> Iterator[Inner]:
     for pattern, name in _CLOSED.items():
         if re.match(pattern, head):
             raise WrappingError(f"it is packed with {name}, which marpack does not read")
+    if _may_be_lzma(file):
+        raise WrappingError("it may be packed with LZMA, without a container, which marpack does not read")
     if _is_tar(head):
         yield from _tar_members(file)
     elif head.startswith(_NUMPY):
@@ -138,10 +142,11 @@ def unwrap(file: BinaryIO, head: bytes, *, limit: int) -> Iterator[Inner]:
             raise WrappingError(problem)
 
 
-def is_wrapping(head: bytes) -> bool:
-    """Return whether a file that begins with these `HEAD` bytes may wrap another one."""
+def is_wrapping(file: BinaryIO, at: int) -> bool:
+    """Return whether the rest of a file from a byte on may wrap another one."""
+    head = read_at(file, at, HEAD)
     is_closed = any(re.match(pattern, head) for pattern in _CLOSED)
-    return is_closed or head.startswith(_NUMPY) or _is_tar(head) or _codec(head) is not None
+    return is_closed or _may_be_lzma(file, at) or head.startswith(_NUMPY) or _is_tar(head) or _codec(head) is not None
 
 
 class _Codec(NamedTuple):
@@ -151,8 +156,6 @@ class _Codec(NamedTuple):
     start: Callable[[], Any]  # Any: the engines of three modules, which share an interface
     damage: type[Exception]
     sure: bool = True  # its magic is long enough to believe it
-    has_checksum: bool = True
-    lead: bytes = b""  # replaces the file's first bytes
 
 
 def _codec(head: bytes) -> _Codec | None:
@@ -165,14 +168,10 @@ def _codec(head: bytes) -> _Codec | None:
         import bz2  # noqa: PLC0415
 
         return _Codec("bz2", bz2.BZ2Decompressor, OSError)
-    alone = _is_lzma(head)
-    if head.startswith(b"\xfd7zXZ\0") or alone:
+    if head.startswith(b"\xfd7zXZ\0"):
         import lzma  # noqa: PLC0415
 
-        size = min(int.from_bytes(head[1:5], "little"), _DICTIONARY)
-        lead = head[:1] + size.to_bytes(4, "little") if alone else b""
-        sure = not alone or head.startswith(_ALONE)
-        return _Codec("lzma", lambda: lzma.LZMADecompressor(memlimit=_MEMORY), lzma.LZMAError, sure, not alone, lead)
+        return _Codec("lzma", lambda: lzma.LZMADecompressor(memlimit=_MEMORY), lzma.LZMAError)
     return None
 
 
@@ -192,13 +191,43 @@ def _is_lzma(head: bytes) -> bool:
     return bool(simple or dictionary == (1 << 32) - 1) and (size < 1 << 38 or size == (1 << 64) - 1)
 
 
+def _may_be_lzma(file: BinaryIO, at: int = 0) -> bool:
+    """Return whether a file decompresses, or begins to, into what another reader may unpickle or unwrap."""
+    for _ in range(_MAX_STREAMS):
+        file.seek(at)
+        at += _skip_padding(file, b"\0")  # empty streams
+        head = file.read(HEAD)
+        if not _is_lzma(head):
+            return False
+        import lzma  # noqa: PLC0415 - rare
+
+        size = min(int.from_bytes(head[1:5], "little"), _DICTIONARY)
+        data = head[:1] + size.to_bytes(4, "little") + head[5:]
+        engine = lzma.LZMADecompressor(lzma.FORMAT_ALONE)
+        try:
+            out = engine.decompress(data)
+        except lzma.LZMAError:
+            break
+        if out and (engine.eof or len(head) == HEAD):
+            return True
+        if not engine.eof:
+            break
+        at += len(head) - len(engine.unused_data)
+    else:
+        return True
+    with suppress(lzma.LZMAError):
+        first = lzma.LZMADecompressor(lzma.FORMAT_ALONE).decompress(data, 1)
+        return first not in (b"", b"\0")  # no reader takes zeros at the beginning for more than padding
+    return False
+
+
 def _expand(file: BinaryIO, codec: _Codec, out: bytearray, limit: int) -> str | None:
     """Append the bytes that a file expands to, and return why they end early, if they do.
 
     Data that may not be compressed are decompressed byte by byte at first: if that fails, they are not.
     """
-    file.seek(len(codec.lead))
-    engine, data, fed, streams, is_certain = codec.start(), codec.lead, 0, 0, codec.sure
+    file.seek(0)
+    engine, data, fed, streams, is_certain = codec.start(), b"", 0, 0, codec.sure
     while data or (data := file.read(_CHUNK)):
         believed = is_certain or fed >= _TRIED
         step = len(data) if believed else 1
@@ -210,7 +239,7 @@ def _expand(file: BinaryIO, codec: _Codec, out: bytearray, limit: int) -> str | 
             return f"it expands to over {limit:,} bytes"
         fed, data = fed + step, data[step:]
         if engine.eof:
-            is_certain |= bool(out) or codec.has_checksum  # LZMA without a container has no checksum
+            is_certain = True  # its checksum fits
             if streams == _MAX_STREAMS:
                 return f"it has over {_MAX_STREAMS:,} compressed streams in a row"
             data = engine.unused_data + data
@@ -447,8 +476,12 @@ class NestedScan:
 
     def _scan_zip(self, where: str, file: BinaryIO, archive: TorchZip, depth: int) -> Found:
         is_script = archive.kind is WeightsFormat.TORCHSCRIPT and not archive.is_ambiguous
-        yield from self._judge_zip(where, archive)
+        package = yield from self._judge_zip(where, archive)
         plain = plain_members(archive)
+        pickled: frozenset[ZipEntry] = frozenset()
+        if package in RUN_BY_TORCH:
+            numbers, pickled = archive.exported_data()
+            plain |= numbers
         self.unfetched += 0 if self._thorough else len(plain)
         for entry in archive.entries:
             is_plain = entry in plain
@@ -476,10 +509,11 @@ class NestedScan:
                 yield from self._scan_torch(inside, inner, pickles, depth, script=is_script)
             else:
                 claim = Claim.NUMBERS if is_plain else Claim.NONE
+                claim = Claim.UNPICKLED if entry in pickled else claim
                 yield from self.file(inside, inner, depth=depth + 1, claim=claim)
 
-    def _judge_zip(self, where: str, archive: TorchZip) -> Found:
-        """Judge a zip as a whole."""
+    def _judge_zip(self, where: str, archive: TorchZip) -> Generator[Part, None, ProgramKind | None]:
+        """Judge a zip as a whole; return the kind of program that it is."""
         if archive.is_ambiguous:
             yield Unscanned(where, "it has several directories, and readers take different ones")
         if kind := package_kind(archive.entries):
@@ -488,6 +522,7 @@ class NestedScan:
                 yield Unscanned(where, "it is a torch.package: its own modules can take the place of installed ones")
         for name, reason in script_problems(archive):
             yield Unscanned(f"{where}!{name}", reason)
+        return kind
 
     def _scan_torch(
         self, where: str, file: BinaryIO, pickles: list[Stream], depth: int, *, script: bool = False
@@ -515,7 +550,7 @@ class NestedScan:
             stream = self.budget.read(file, at)
             is_marked = first in _PROTOCOLS
             at, first = (stream.end, b"") if stream.problem else self._next_pickle(file, stream.end)
-            wrapped = bool(first) and is_wrapping(read_at(file, at, HEAD))
+            wrapped = bool(first) and is_wrapping(file, at)
             if self._is_pickle(stream, claim, is_marked=is_marked, is_whole=at >= size):
                 # Its name says its only loader, except as the manifest's weights: older servers unpickle those.
                 is_idle = where != self._weights or (stream.is_data and not stream.imports)

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from marpack import finding_codes as codes
 from marpack.findings import Finding
+from marpack.weights.kind import Program, ProgramKind
 from marpack.weights.pickle import INERT, Global, Stream, disallowed, loads_weights_only
 
 # Modules and single names that run code, load more of it, or reach out of the process. Names that are on no allow-list
@@ -44,6 +45,8 @@ _DANGEROUS = frozenset(
 _ATTRIBUTES = frozenset(
     "os posix nt subprocess sys builtins __builtins__ importlib shutil socket ctypes pickle runpy".split()  # noqa: SIM905
 )
+# Zips that torch loads as code: no verdict on their pickles makes them safe.
+RUN_BY_TORCH = (ProgramKind.AOTI_PACKAGE, ProgramKind.TORCH_EXPORT)
 _NAMED = 5  # globals in a message; all of them are in the facts
 
 
@@ -95,12 +98,17 @@ class Unscanned(Struct, frozen=True):
 class PickleScan(Struct, frozen=True, kw_only=True):
     """All pickles of an archive."""
 
-    verdict: PickleVerdict = PickleVerdict.SAFE  # the worst of all; unscanned parts need trust
+    verdict: PickleVerdict = PickleVerdict.SAFE  # the worst of all; unscanned parts and torch's programs need trust
     pickles: tuple[PickleFacts, ...] = ()
     unscanned: tuple[Unscanned, ...] = ()
     stray_imports: tuple[StrayImports, ...] = ()  # of files that are not pickles; importing alone runs no packed code
     unfetched: int = 0  # members of torch's files elsewhere, numbers and code that torch never unpickles
     unknown_weights: str | None = None  # the manifest's weights, if marpack does not know their format
+
+    @property
+    def needs_trust_pickle(self) -> bool:
+        """Return whether a pickle needs trust or a part is not scanned; programs are trusted separately."""
+        return bool(self.unscanned) or any(each.verdict is not PickleVerdict.SAFE for each in self.pickles)
 
 
 def judge(
@@ -141,7 +149,8 @@ def scan_of(seen: Sequence[object], *, unfetched: int = 0, unknown_weights: str 
     found = tuple(item for item in seen if isinstance(item, PickleFacts))
     worst = max((pickle.verdict for pickle in found), key=list(PickleVerdict).index, default=PickleVerdict.SAFE)
     unscanned = tuple(item for item in seen if isinstance(item, Unscanned))
-    if unscanned and worst is PickleVerdict.SAFE:
+    runs_code = any(isinstance(item, Program) and item.kind in RUN_BY_TORCH for item in seen)
+    if (unscanned or runs_code) and worst is PickleVerdict.SAFE:
         worst = PickleVerdict.NEEDS_TRUST
     return PickleScan(
         verdict=worst,

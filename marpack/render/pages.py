@@ -30,7 +30,7 @@ T = TypeVar("T")
 Tone = Literal["", "good", "warn", "bad", "dim"]
 Kind = Literal["text", "name", "number", "code"]
 
-SAFE_COVERS = "Safe covers the pickles. Programs and the handler are code, and run."
+SAFE_COVERS = "Safe covers the weights. The handler is code and always runs."
 _RISKS: dict[str, Tone] = {"safe": "good", "needs trust": "warn", "dangerous": "bad"}
 _SIGNS: dict[str, tuple[str, Tone]] = {"added": ("+", "good"), "removed": ("-", "bad")}
 _SEVERITIES = ("error", "warning", "note")

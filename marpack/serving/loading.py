@@ -27,7 +27,6 @@ from marpack.findings import Finding, Severity
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
 from marpack.inspection.members import UNFIT, model_config, program_findings
-from marpack.inspection.pickles import PickleVerdict
 from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load
 from marpack.protocol.targets import Target
@@ -232,7 +231,7 @@ class AdmissionRules(Struct, frozen=True, kw_only=True):
         if self.require_safe:
             errors = [finding for finding in facts.findings if finding.severity is Severity.ERROR]
             doubts = [finding for finding in facts.findings if finding.severity is Severity.WARNING]
-            if errors or facts.pickles.verdict is not PickleVerdict.SAFE:
+            if errors or facts.pickles.needs_trust_pickle:
                 what = "the archive is not safe to load"
                 raise _first_problem(what, errors or doubts, facts, code="not-safe-to-load")
             unknown = facts.pickles.unknown_weights

@@ -47,7 +47,13 @@ _User = dict[str, object]  # "arg": one of a dozen kinds, by its name
 _AOT_LIBRARY = re.compile(r"(?:^|/)data/aotinductor/[^/]+/.+\.(?:so|pyd|dll|dylib)$")
 _STORAGES = {"data.pkl": "data/", "constants.pkl": "constants/", "traced_inputs.pkl": "traced_inputs/"}
 _EXPORTED = re.compile(r"(?:^|/)models/[^/]+\.json$")
-_EXPORTED_NUMBERS = re.compile(r"data/(?:weights/weight|constants/tensor)_\d+")
+# torch looks members up without regard to case, under the folder of the first one.
+_EXPORTED_NUMBERS = re.compile(r"[^/]*/data/(?:weights/weight|constants/tensor)_\d+", re.IGNORECASE)
+_EXPORTED_PICKLES = re.compile(
+    r"[^/]*/data/(?:weights|constants|sample_inputs)/.+(?<!_config\.json)"
+    r"|serialized_(?:state_dict|constants|example_inputs)\.(?:pt|json)",
+    re.IGNORECASE,
+)
 _CODE_LIMIT = 8 * 1024 * 1024  # bytes of one file of code
 _CODE_TOTAL = 64 * 1024 * 1024  # bytes of all of it
 # torch.jit.load looks members up without regard to case, under the folder of the first one.
@@ -132,6 +138,12 @@ class TorchZip:
         except NotZipError:
             return WeightsFormat.UNKNOWN
 
+    def exported_data(self) -> tuple[frozenset[ZipEntry], frozenset[ZipEntry]]:
+        """Return the members of an exported program that are raw numbers by their names, and those it may unpickle."""
+        numbers = frozenset(entry for entry in self.entries if _EXPORTED_NUMBERS.fullmatch(entry.name))
+        pickled = frozenset(entry for entry in self.entries if _EXPORTED_PICKLES.fullmatch(entry.name))
+        return numbers, pickled - numbers
+
 
 def saved_kind(stream: Stream) -> WeightsFormat:
     """Return what torch.save wrote, by its pickle."""
@@ -148,8 +160,6 @@ def plain_members(file: TorchZip) -> frozenset[ZipEntry]:
             names.update(f"{folder}{key}" for key in file.pickle(pickle).storages)
     if file.kind is WeightsFormat.TORCHSCRIPT:
         names.update(name for name in file.members if name.startswith("code/"))
-    if file.kind is WeightsFormat.TORCH_EXPORT:
-        names.update(filter(_EXPORTED_NUMBERS.fullmatch, file.members))
     return frozenset(file.members[name] for name in names if name in file.members)
 
 

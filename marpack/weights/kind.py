@@ -39,7 +39,8 @@ _PYTHON_NAMES = re.compile(r"\.py[co]\Z", re.IGNORECASE)
 _AOTI = re.compile(r"(?:^|/)data/aotinductor/.", re.IGNORECASE)
 _GENERATED = re.compile(r"\.(?:py|c|cc|cpp|cxx|h|hpp|cu|cuh|s|ptx|ll|metal|spv)\Z", re.IGNORECASE)
 _PACKAGE = re.compile(r"(?:^|/)\.data/extern_modules\Z", re.IGNORECASE)
-_EXPORTED = re.compile(r"(?:^|/)(?:archive_format|serialized_exported_program\.json)\Z", re.IGNORECASE)
+# What torch.export.load takes for a program, under the folder of the first member.
+_EXPORT = re.compile(r"(?:[^/]*/archive_format|serialized_exported_program\.json)\Z", re.IGNORECASE)
 FIRST_BYTES = frozenset(magic[:1] for magic in _NATIVE) | {b"M"}  # with which native code may begin
 
 
@@ -146,18 +147,18 @@ SERVED = {row.suffixes[0]: kind for kind, row in FORMATS.items() if row.served_b
 
 
 class ProgramKind(StrEnum):
-    """A kind of code that runs without an interpreter of ours in between."""
+    """A kind of code that an archive can contain beside its handler."""
 
     NATIVE = "native code"
     BYTECODE = "Python bytecode"
     GENERATED = "generated code"
     AOTI_PACKAGE = "AOTInductor package"
+    TORCH_EXPORT = "torch.export program"
     TORCH_PACKAGE = "torch.package"
-    TORCH_EXPORT = "torch.export program"  # loading it evaluates texts as code
 
 
 class Program(Struct, frozen=True):
-    """A file, or a member of one, that holds native or generated code."""
+    """A file, or a member of one, that is code: native, generated, or run by its loader."""
 
     where: str  # "model.pt2!model/data/aotinductor/model/a.so"
     kind: ProgramKind
@@ -190,4 +191,4 @@ def package_kind(entries: "tuple[ZipEntry, ...]") -> ProgramKind | None:
         return ProgramKind.TORCH_PACKAGE
     if any(map(_AOTI.search, names)):
         return ProgramKind.AOTI_PACKAGE
-    return ProgramKind.TORCH_EXPORT if any(map(_EXPORTED.search, names)) else None
+    return ProgramKind.TORCH_EXPORT if any(map(_EXPORT.match, names)) else None

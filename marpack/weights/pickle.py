@@ -15,6 +15,7 @@ from msgspec import Struct
 from marpack.archive.bytesource import read_at
 
 _SMALLEST, _LARGEST = 256, 16 * 1024  # bytes per read: short after a jump, longer the longer one reads on
+WRAPPER = "joblib.numpy_pickle.NumpyArrayWrapper"
 _DTYPE = "numpy.dtype"
 _RECONSTRUCTOR = "copyreg._reconstructor"
 _DTYPE_CODE = re.compile(r"([?biufcSUVaOmM])(\d+)(?:\[\w+\])?")
@@ -171,7 +172,6 @@ class Unknown(Struct, frozen=True):
 _FIXED = (int, float, str, bytes, tuple, type(None))  # values that nothing can be put into; a bool is an int
 _LITERALS = (*_FIXED, bytearray, list, PickledDict, Skipped)  # values that are not callable
 _NEVER_TEXT = (int, float, bytes, bytearray, tuple, list, PickledDict, type(None))
-_WRAPPER = Global("joblib.numpy_pickle", "NumpyArrayWrapper")
 
 
 class Stream(Struct, kw_only=True):
@@ -425,6 +425,7 @@ class _Machine(ByteStream):
         self.marks: list[list[object]] = []
         self.memo: dict[int | bytes, object] = {}  # numbers whose hashes collide are kept as digits
         self.running = True
+        self.has_wrapper = False  # it imports joblib's wrapper: raw arrays follow the states of such objects
         self.text = 0  # bytes of strings kept
         self.framed = _NO_FRAME  # where the frame ends
 
@@ -598,6 +599,7 @@ class _Machine(ByteStream):
             # Up to protocol 2, `__builtin__.eval` is `builtins.eval`.
             found = Global(*new) if stream.protocol <= _PYTHON_2 else Global(module, name)
             stream.imports[found] = None
+            self.has_wrapper |= found.path == WRAPPER
             if len(stream.imports) > _MAX_IMPORTS:
                 raise UnfollowedPickleError(f"it imports over {_MAX_IMPORTS:,} names")
             return found
@@ -658,8 +660,8 @@ class _Machine(ByteStream):
             if target.calls(_DTYPE) and (target.state is not None or not _is_dtype_state(target, state)):
                 self.stream.misused[_DTYPE] = None
             target.state = state
-            if target.class_path in (_WRAPPER.path, None) and _WRAPPER in self.stream.imports:
-                raise UnfollowedPickleError("a raw array of joblib's follows")
+            if self.has_wrapper and not target.calls(_DTYPE):
+                raise UnfollowedPickleError("a raw array of joblib's may follow, which is not scanned")
         elif isinstance(target, _LITERALS):  # it takes a state of nothing; Python's looks into another one first
             self.note_iteration(state, *(state if isinstance(state, tuple) else ()))
         else:
@@ -676,7 +678,6 @@ class _Machine(ByteStream):
         self.stack.append(Persistent(self.read_line("ascii").decode("ascii")))
 
     def stop(self) -> None:
-        _ = self.stack[-1]  # without a value, it is broken
         if self.framed < _NO_FRAME:
             self.leave_frame()
         self.running = False

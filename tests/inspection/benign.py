@@ -145,7 +145,6 @@ def containers() -> Family:
     """Compressed files and archives of honest ones, one in the other, too."""
     text = "\n".join(WORDS.split() * 20).encode()
     packers = {"gz": partial(gzip.compress, mtime=0), "bz2": bz2.compress, "xz": lzma.compress, "zlib": zlib.compress}
-    packers["lzma"] = partial(lzma.compress, format=lzma.FORMAT_ALONE)
     for name, pack in packers.items():
         yield f"containers/words.txt.{name}", partial(pack, text)
         yield f"containers/empty.{name}", partial(pack, b"")
@@ -272,11 +271,6 @@ def programs() -> Family:
     yield "programs/frozen.pt", partial(scripted, lambda net: torch.jit.freeze(torch.jit.script(net)))
 
 
-def exported() -> Family:
-    """torch.export, which takes seconds."""
-    yield "exported/model.pt2", lambda: _exported(Net())
-
-
 def scripted(convert: Callable[[nn.Module], torch.jit.ScriptModule], **options: Any) -> bytes:
     with catch_warnings():
         simplefilter("ignore")  # TorchScript is deprecated
@@ -287,13 +281,6 @@ def _mobile() -> bytes:
     with catch_warnings():
         simplefilter("ignore")
         return torch.jit.script(Net())._save_to_buffer_for_lite_interpreter()
-
-
-def _exported(net: nn.Module) -> bytes:
-    with catch_warnings():
-        simplefilter("ignore")  # of parts of Python that torch itself ought not to use any more
-        program = torch.export.export(net, (torch.ones(1, 4),))
-        return written(lambda buffer: torch.export.save(program, buffer))
 
 
 UTC_NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
@@ -385,7 +372,7 @@ def _deep(depth: int) -> list[object]:
 
 FAMILIES = (
     texts, long_lines, walked_texts, random_texts, random_bytes, first_bytes, raw_numbers, data_files, containers,
-    tensors, checkpoints, vocabularies, programs, exported, pickles, odd_pickles,
+    tensors, checkpoints, vocabularies, programs, pickles, odd_pickles,
 )  # fmt: skip
 
 

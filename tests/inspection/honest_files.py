@@ -151,7 +151,7 @@ STRUCTURED: dict[str, Any] = {
     "titled": [(("the size", "size"), "f4"), ("n", "i4")], "aligned": np.dtype([("a", "i1"), ("b", "f8")], align=True),
 }  # fmt: skip
 COMPRESSIONS: dict[str, Any] = {
-    "0": 0, "1": 1, "9": 9, **{name: (name, 3) for name in ("zlib", "gzip", "bz2", "xz", "lzma")},
+    "0": 0, "1": 1, "9": 9, **{name: (name, 3) for name in ("zlib", "gzip", "bz2", "xz")},
 }  # fmt: skip
 
 
@@ -192,17 +192,9 @@ def numpy_files() -> Files:
 
 
 def joblib_files() -> Files:
-    """Arrays of numbers by joblib.dump, compressed or not."""
-    values: dict[str, Callable[[], object]] = {
-        "matrix": lambda: np.random.default_rng(5).normal(size=(30, 4)),
-        "many": lambda: {name: value for name, value in arrays().items() if name not in STRUCTURED},
-        "structured": lambda: {name: array(kind) for name, kind in STRUCTURED.items()},
-        "scaling": lambda: {"mean": np.ones(4), "scale": np.full(4, 2.0), "names": ["a", "b", "c", "d"]},
-    }
-    for (name, make), (label, compress) in ((value, way) for value in values.items() for way in COMPRESSIONS.items()):
-        yield f"{name}_{label}.joblib", partial(dumped, make, compress)
-    for protocol in PROTOCOLS:
-        yield f"matrix_p{protocol}.joblib", partial(dumped, values["matrix"], 0, protocol)
+    """Plain values by joblib.dump, compressed or not."""
+    for label, compress in COMPRESSIONS.items():
+        yield f"names_{label}.joblib", partial(dumped, lambda: {"names": ["a", "b"], "scale": 2.0}, compress)
 
 
 def dumped(make: Callable[[], object], compress: object, protocol: int | None = None) -> bytes:
@@ -430,9 +422,9 @@ def quantized() -> nn.Module:
         return torch.ao.quantization.quantize_dynamic(Net(), {nn.Linear}, dtype=torch.qint8)
 
 
-QUICK = (state_dicts, numpy_files, tokenizers, pictures, sounds, safetensors_files)
+QUICK = (state_dicts, numpy_files, joblib_files, tokenizers, pictures, sounds, safetensors_files)
 SLOW = (optimizers, weights_files)  # seconds, of imports most of all
-NEED_TRUST = (estimators, joblib_files)
+NEED_TRUST = (estimators,)
 
 
 def listed(*families: Callable[[], Files], may_need_trust: bool = False) -> dict[str, Honest]:
@@ -447,5 +439,5 @@ def listed(*families: Callable[[], Files], may_need_trust: bool = False) -> dict
 
 def benign(*, slow: bool) -> dict[str, Honest]:
     """Return the files of `benign.py` by name."""
-    names = (name for name in BENIGN if name.startswith(("vocabularies/", "exported/")) is slow)
+    names = (name for name in BENIGN if name.startswith("vocabularies/") is slow)
     return {name: Honest(Path(name).name, BENIGN[name]) for name in names}

@@ -11,18 +11,13 @@ from marpack.inspection.pickles import PickleScan, PickleVerdict
 Scan = Callable[..., PickleScan]
 
 
-RAW_ARRAY = "a raw array of joblib's follows"
-
-
 def find_alarms(files: dict[str, Honest], scan: Scan) -> dict[str, PickleScan]:
     """Return the scans of the files that are judged worse than they are."""
     found = {name: scan(honest.make(), honest.member) for name, honest in files.items()}
-    allowed = {PickleVerdict.SAFE}, {PickleVerdict.SAFE, PickleVerdict.NEEDS_TRUST}
     return {
         name: each
         for name, each in found.items()
-        if any(RAW_ARRAY not in part.reason for part in each.unscanned)
-        or each.verdict not in allowed[files[name].may_need_trust]
+        if each.verdict is PickleVerdict.DANGEROUS or (each.needs_trust_pickle and not files[name].may_need_trust)
     }
 
 

@@ -59,9 +59,6 @@ COMPRESSED = {
     "bz2": bz2.compress(TEXT),
     "xz": lzma.compress(TEXT),
     "two xz": lzma.compress(TEXT[:50]) + lzma.compress(TEXT[50:]),
-    "lzma": alone(TEXT),
-    "lzma of other properties": alone(TEXT, lc=0, lp=2, pb=0, dict_size=1 << 16),
-    "lzma, a dictionary larger than is needed": with_dictionary(alone(TEXT), 3 << 28),
     **{f"zlib, window {window}": deflated(TEXT, window) for window in range(9, 16)},
 }
 
@@ -73,10 +70,24 @@ def test_what_is_compressed_is_expanded(name: str) -> None:
     assert problem is None
 
 
-@pytest.mark.parametrize("count", [18, 200_000])
-def test_zeros_are_empty_streams_and_hide_none(count: int) -> None:
-    assert unwrapped(bytes(count)) == ([], None)
-    assert unwrapped(bytes(count) + alone(TEXT)) == ([("lzma", TEXT, False)], None)
+LZMA = {
+    "plain": alone(TEXT),
+    "short": alone(b"cposix\nmkdir\n."),
+    "of other properties": alone(TEXT, lc=0, lp=2, pb=0, dict_size=1 << 16),
+    "a dictionary larger than is needed": with_dictionary(alone(TEXT), 3 << 28),
+    "behind few zeros": bytes(18) + alone(TEXT),
+    "behind many zeros": bytes(200_000) + alone(TEXT),
+    "behind an empty stream and zeros": b"0" + bytes(100_000) + alone(TEXT),
+    "cut off": alone(NOISE)[:-20],
+    "damaged early": alone(b"N" * 10_000)[:40] + b"\xff" * 400,
+}
+
+
+@pytest.mark.parametrize("name", LZMA)
+def test_lzma_without_a_container_is_not_scanned(name: str) -> None:
+    found, problem = unwrapped(LZMA[name])
+    assert found == []
+    assert "LZMA" in str(problem)
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, alone])

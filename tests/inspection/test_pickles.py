@@ -297,14 +297,22 @@ ARRAYS = {"floats": np.zeros((10, 100)), "objects": np.array([1, "x"], dtype=obj
 
 
 @pytest.mark.parametrize("compress", [0, 3])
-def test_what_follows_a_raw_array_of_joblibs_is_not_scanned(compress: int, scan: Scan, tmp_path: Path) -> None:
+def test_a_joblib_file_is_not_scanned_behind_its_first_array(compress: int, scan: Scan, tmp_path: Path) -> None:
     joblib = pytest.importorskip("joblib")
     joblib.dump({**ARRAYS, "last": [1]}, tmp_path / "plain", compress=compress)
-    joblib.dump({"first": Call(os.system, "id"), **ARRAYS}, tmp_path / "evil", compress=compress)
-    found = scan((tmp_path / "plain").read_bytes())
+    joblib.dump({**ARRAYS, "evil": Call(os.system, "id")}, tmp_path / "evil", compress=compress)
+    plain = scan((tmp_path / "plain").read_bytes())
+    evil = scan((tmp_path / "evil").read_bytes())
+    assert plain.verdict is evil.verdict is PickleVerdict.NEEDS_TRUST
+    assert all("raw array" in each.reason for each in (*plain.unscanned, *evil.unscanned))
+
+
+def test_a_wrapper_of_joblibs_does_not_make_what_follows_safe(scan: Scan) -> None:
+    state = b"(U\x05shape(K\x40tU\x05dtypecnumpy\ndtype\n(U\x02u1tRd"
+    wrapper = b"cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81" + state + b"b"
+    found = scan(b"\x80\x02" + wrapper + b"0" + SYSTEM + bytes(64) + b"N.")
     assert found.verdict is PickleVerdict.NEEDS_TRUST
-    assert [part.reason for part in found.unscanned] == ["a raw array of joblib's follows"]
-    assert scan((tmp_path / "evil").read_bytes()).verdict is PickleVerdict.DANGEROUS
+    assert scan(b"\x80\x02" + SYSTEM + b"0" + wrapper + bytes(64) + b"N.").verdict is PickleVerdict.DANGEROUS
 
 
 @pytest.mark.parametrize("length", [1 << 20, (1 << 63) + 70_000, (1 << 64) - 1])

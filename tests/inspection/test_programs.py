@@ -1,8 +1,9 @@
-"""Programs are found wherever they are, torch.export's among them."""
+"""Programs are found wherever they are, and what torch.export.load runs is not called safe."""
 
 import bz2
 import gzip
 import io
+import json
 import pickle
 import zipfile
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from inspection.containers import tarred, written, zipped
 from inspection.test_remote import HANDLER
 from isal import isal_zlib
 from lazy import torch
-from weights.exports import changed, with_guard, write_small
+from weights.exports import changed, write_small
 
 from marpack.archive.reader import open_archive
 from marpack.findings import Severity
@@ -113,17 +114,41 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("wrap", [bytes, gzip.compress, in_tar, in_zip])
 def test_an_exported_program_is_a_program_wherever_it_is(
-    wrap: Callable[[bytes], bytes], program: Path, tmp_path: Path, scan: Callable[..., Any]
+    wrap: Callable[[bytes], bytes], program: Path, scan: Callable[..., Any]
 ) -> None:
-    evil = changed(program, tmp_path / "evil.pt2", with_guard("print()"))
-    for content in (program.read_bytes(), evil.read_bytes()):
-        assert {part.kind for part in programs(wrap(content))} == {ProgramKind.TORCH_EXPORT}
-        assert (scan(wrap(content)).verdict, scan(wrap(content)).unscanned) == (PickleVerdict.SAFE, ())
+    content = wrap(program.read_bytes())
+    found = scan(content)
+    assert (found.verdict, found.needs_trust_pickle) == (PickleVerdict.NEEDS_TRUST, False)
+    assert {part.kind for part in programs(content)} == {ProgramKind.TORCH_EXPORT}
 
 
-@pytest.mark.parametrize("mark", ["net/archive_format", "net/ARCHIVE_FORMAT", "Serialized_exported_program.json"])
-def test_each_mark_that_torch_accepts_makes_a_program(mark: str) -> None:
-    assert [part.kind for part in programs(zipped({mark: b"pt2"}))] == [ProgramKind.TORCH_EXPORT]
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"net/archive_format": b"pt2"},
+        {"net/ARCHIVE_FORMAT": b"pt2"},
+        {"Serialized_exported_program.json": b"{}"},
+        {"net/archive_format": b"pt2", "net/data.pkl": b"}."},
+        {"net/archive_format": b"pt2", "net/data/aotinductor/m/a.txt": b""},
+        {"net/constants.pkl": b").", "net/data.pkl": b"}.", "net/archive_format": b"pt2"},
+    ],
+)
+def test_a_file_that_torch_takes_for_a_program_is_never_safe(files: dict[str, bytes], scan: Callable[..., Any]) -> None:
+    assert programs(zipped(files))[0].kind in (ProgramKind.TORCH_EXPORT, ProgramKind.AOTI_PACKAGE)
+    assert scan(zipped(files), "net.safetensors").verdict is PickleVerdict.NEEDS_TRUST
+
+
+def test_a_dangerous_pickle_in_a_program_is_dangerous(program: Path, tmp_path: Path, scan: Callable[..., Any]) -> None:
+    for name in ("sample_inputs/model.pt", "weights/weight_0", "constants/tensor_0", "constants/opaque_obj_0"):
+        evil = changed(program, tmp_path / "evil.pt2", lambda _: None, **{f"data/{name}": b"cos\nmkdir\n(S'a'\ntR."})
+        assert scan(evil.read_bytes()).verdict is PickleVerdict.DANGEROUS, name
+
+
+def test_numbers_in_a_program_that_look_like_a_pickle_are_numbers(
+    program: Path, tmp_path: Path, scan: Callable[..., Any]
+) -> None:
+    odd = changed(program, tmp_path / "odd.pt2", lambda _: None, **{"data/weights/weight_0": b"\x80\x02(c" + bytes(60)})
+    assert not scan(odd.read_bytes()).needs_trust_pickle
 
 
 class Runs:
@@ -131,10 +156,35 @@ class Runs:
         return print, ("x",)
 
 
-@pytest.mark.parametrize("name", ["weights/weight_0", "constants/opaque_obj_0", "sample_inputs/model.pt"])
-def test_a_pickle_in_a_program_is_judged(name: str, program: Path, tmp_path: Path, scan: Callable[..., Any]) -> None:
-    evil = changed(program, tmp_path / "evil.pt2", lambda _: None, **{f"data/{name}": pickle.dumps(Runs())})
+@pytest.mark.parametrize(
+    ("folder", "name", "use_pickle"),
+    [("weights", "weight_0", True), ("constants", "tensor_0", True), ("constants", "opaque_obj_0", False)],
+)
+def test_what_torch_unpickles_is_read_as_a_pickle(
+    folder: str, name: str, use_pickle: bool, program: Path, tmp_path: Path, scan: Callable[..., Any]
+) -> None:
+    meta = {"path_name": name, "is_param": False, "use_pickle": use_pickle, "tensor_meta": None}
+    files = {
+        f"data/{folder}/model_{folder}_config.json": json.dumps({"config": {"w": meta}}).encode(),
+        f"data/{folder}/{name}": b"1" + pickle.dumps(Runs(), 0),  # its first byte says nothing
+    }
+    evil = changed(program, tmp_path / "evil.pt2", lambda _: None, **files)
     assert scan(evil.read_bytes()).verdict is not PickleVerdict.SAFE
+
+
+def test_a_remote_look_fetches_what_it_judges(program: Path, tmp_path: Path, serve: Any) -> None:
+    members = {"data/constants/opaque_obj_0": b"cos\nx\n."}
+    evil = changed(program, tmp_path / "evil.pt2", lambda _: None, **members)
+    packed(tmp_path / "net.mar", evil, HANDLER)
+    with open_archive(f"{serve.url}/net.mar") as archive:
+        remote = inspect(archive)
+    with open_archive(tmp_path / "net.mar") as archive:
+        local = inspect(archive)
+    assert remote.pickles.verdict is PickleVerdict.DANGEROUS
+    assert remote.programs == local.programs != ()
+    assert [each.where for each in remote.pickles.pickles] == [each.where for each in local.pickles.pickles]
+    assert {"program", "dangerous-pickle"} <= {finding.code for finding in remote.findings}
+    assert remote.weights[0].inputs == local.weights[0].inputs != ()
 
 
 def test_numbers_stay_unfetched(tmp_path: Path, serve: Any) -> None:
@@ -151,7 +201,7 @@ def test_numbers_stay_unfetched(tmp_path: Path, serve: Any) -> None:
     with open_archive(f"{serve.url}/net.mar") as archive:
         found = inspect(archive)
     assert found.pickles.unscanned == ()
-    assert (found.pickles.verdict, found.pickles.unfetched) == (PickleVerdict.SAFE, 2)  # one is the example input's
+    assert (found.pickles.needs_trust_pickle, found.pickles.unfetched) == (False, 2)  # one is the example input's
     assert serve.sent < 500_000
 
 
@@ -160,11 +210,11 @@ def test_an_inspection_names_them_in_one_finding(tmp_path: Path, program: Path) 
     with open_archive(packed(tmp_path / "net.mar", program, HANDLER, *members)) as archive:
         found, quick = inspect(archive), list(find_programs(archive))
     names = {Program("notes.txt", ProgramKind.NATIVE), Program("wheel.zip!a.so", ProgramKind.NATIVE)}
-    names.add(Program("net.pt2", ProgramKind.TORCH_EXPORT))
+    names.add(Program(program.name, ProgramKind.TORCH_EXPORT))
     assert set(found.programs) == set(quick) == names
     (finding,) = (each for each in found.findings if each.code == "program")
     assert finding.severity is Severity.NOTE
-    assert found.pickles.verdict is PickleVerdict.SAFE
+    assert found.pickles.verdict is PickleVerdict.NEEDS_TRUST
 
 
 class Scripted(torch.nn.Module):

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from weights.exports import write_dynamic, write_small
 
 
 class Net(nn.Module):
@@ -150,15 +149,3 @@ def onnx_file(weights_dir: Path) -> Path:
     path = weights_dir / "net.onnx"
     save(model, path)
     return path
-
-
-@pytest.fixture(scope="session")
-def dynamic_file(weights_dir: Path) -> Path:
-    """Return an exported program whose sizes depend on its inputs in many ways."""
-    return write_dynamic(weights_dir / "dynamic.pt2")
-
-
-@pytest.fixture(scope="session")
-def small_program(weights_dir: Path) -> Path:
-    """Return an exported program that adds two tensors."""
-    return write_small(weights_dir / "small.pt2")

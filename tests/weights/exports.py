@@ -1,7 +1,6 @@
 """A real torch.export program with dynamic shapes, and ways to change what is written in it."""
 
 import json
-import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,41 +11,6 @@ from torch import nn
 
 Change = Callable[[dict[str, Any]], object]
 AUTO = torch.export.Dim.AUTO
-
-
-class Dynamic(nn.Module):
-    """Sizes that come out as most of the functions that torch writes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3, padding=1, stride=2)
-
-    def forward(
-        self, x: torch.Tensor, named: dict[str, torch.Tensor], *, target: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        rows, count = target.shape[0], named["a b"].shape[0]
-        picked = target.sum().long().item()
-        torch._check(picked >= 0)
-        torch._check(picked < rows)
-        sizes = [rows % 7 + 1, rows**2, (rows * 3) // (rows + 2), 2**rows, max(rows, count), torch.sym_min(rows, count)]
-        return (
-            nn.functional.interpolate(self.conv(x), scale_factor=1.5, mode="bilinear"),
-            nn.functional.pad(target, (0, (-rows) % 8)),
-            named["a b"][:-1] * rows**0.5 + count / 2,
-            target[:picked],
-            *(torch.zeros(size) for size in sizes),
-        )
-
-
-def write_dynamic(path: Path) -> Path:
-    """Export the model."""
-    inputs = (torch.ones(2, 3, 32, 32), {"a b": torch.ones(3)})
-    shapes = {"x": {0: AUTO, 2: AUTO, 3: AUTO}, "named": {"a b": {0: AUTO}}, "target": {0: AUTO}}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        program = torch.export.export(Dynamic(), inputs, {"target": torch.zeros(5)}, dynamic_shapes=shapes)
-        torch.export.save(program, path)
-    return path
 
 
 class Adding(nn.Module):
@@ -88,6 +52,12 @@ def changed(source: Path, target: Path, change: Change, **files: bytes) -> Path:
     return target
 
 
-def with_guard(text: str) -> Change:
-    """Return a change that adds a guard."""
-    return lambda program: program["guards_code"].append(text)
+def with_size(text: str) -> Change:
+    """Return a change that puts a text in the place of the first symbolic size."""
+
+    def change(program: dict[str, Any]) -> None:
+        values = program["graph_module"]["graph"]["tensor_values"].values()
+        size = next(size for meta in values for size in meta["sizes"] if "as_expr" in size)
+        size["as_expr"]["expr_str"] = text
+
+    return change

@@ -49,7 +49,7 @@ class ModelFileNeededError(WeightsError):
 
 
 class PackageNeedsCodeError(WeightsError):
-    """A package holds constants or text that torch would run as code, or that marpack does not know."""
+    """A package holds constants or TorchScript that torch would run as code."""
 
     code = "package-needs-code"
 

@@ -5,11 +5,10 @@ import io
 import signal
 from collections.abc import Iterable, Iterator
 from types import FrameType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 import pytest
-from days import by_day
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inspection.lint.case import BASE, CLASS, NET, Case, Members, told
@@ -88,7 +87,15 @@ SOURCES = {
 STARS = {f"m{i}.py": "".join(f"from m{j} import *\n" for j in range(i + 1, i + 9)) for i in range(60)}
 
 
-@pytest.mark.parametrize("name", by_day(SOURCES, "elifs", "nested-ifs", "long-sum", "many-classes"))
+DAILY = ("elifs", "many-classes", "flat", "flow", "keys")
+
+
+def marked(names: Iterable[str], *, daily: bool) -> list[Any]:
+    """Return parameters of which those in DAILY, or all others, are not slow."""
+    return [pytest.param(name, marks=() if (name in DAILY) is daily else pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize("name", marked(SOURCES, daily=True))
 def test_a_hostile_source_costs_little(name: str) -> None:
     Case(name, {"handler.py": SOURCES[name], **STARS}).findings()
     Case(name, {"handler.py": BASE, "model.py": SOURCES[name]}, model={"model_file": "model.py"}).findings()
@@ -120,11 +127,13 @@ def test_large_labels_and_requirements_are_not_looked_into() -> None:
     assert {"N labels-unchecked index_to_name.json", "E requirements-too-large r.txt"} <= set(found)
 
 
+@pytest.mark.slow
 def test_findings_of_one_rule_are_bounded() -> None:
     found = Case("many", {"handler.py": SOURCES["many-imports"]}).findings()
     assert [finding.code for finding in found].count("import-unlisted") == 100
 
 
+@pytest.mark.slow
 def test_sources_are_bounded_together() -> None:
     modules = {f"m{i}.py": f"x = 1  # {'long ' * 50}\n" * 900 for i in range(40)}
     handler = "".join(f"import m{i}\n" for i in range(40)) + CLASS
@@ -158,7 +167,7 @@ YAMLS = {
 }
 
 
-@pytest.mark.parametrize("name", by_day(YAMLS, *(name for name in YAMLS if name not in ("flat", "flow", "keys"))))
+@pytest.mark.parametrize("name", marked(YAMLS, daily=False))
 def test_a_hostile_config_costs_little(name: str) -> None:
     files = {"handler.py": CLASS, "m.yaml": YAMLS[name]}
     Case(name, files, model={"config_file": "m.yaml"}).findings()

@@ -25,7 +25,6 @@ def verdicts(peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
     return ask(peer, tmp_path_factory.mktemp("folders"))
 
 
-@pytest.mark.independent("verdicts")
 def test_the_recorded_verdicts_still_hold(verdicts: Verdicts) -> None:
     kept = recorded()
     assert [case.name for case in CASES if verdicts[case.name] != kept[case.name]] == []
@@ -54,7 +53,6 @@ def test_the_worker_loads_what_shadowing_would_break(peer: Path, tmp_path: Path)
     assert loaded >= UNREACHABLE - {"genericpath", "ntpath", "runpy", "pwd", "faulthandler", "gc", "encodings"}
 
 
-@pytest.mark.independent("verdicts")
 @pytest.mark.parametrize("name", ["types.py", "json/__init__.py", "random.py", "yaml.py", "ts.py"])
 def test_a_shadowed_module_breaks_the_worker(name: str, peer: Path, tmp_path: Path) -> None:
     assert _says(LOADED_BY_WORKER, tmp_path, peer)
