@@ -60,6 +60,10 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:  # Any: whichever name of the API
     if name not in __all__:
+        from marpack.removed import removed_function  # noqa: PLC0415 - modules are imported on first use
+
+        if gone := removed_function(name):
+            return gone
         raise AttributeError(f"module 'marpack' has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - as above
 

@@ -17,6 +17,7 @@ from msgspec import UNSET, Meta, Struct, ValidationError, convert
 from msgspec.structs import fields, replace
 
 from marpack.errors import UsageError, did_you_mean, shortened
+from marpack.removed import refuse_arguments
 
 _P = ParamSpec("_P")
 _Options = TypeVar("_Options", bound=Struct)
@@ -94,6 +95,7 @@ def _decorator(kind: Any, *before: Parameter) -> Any:  # Any: a struct, and a de
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:  # Any: as above
         @wraps(function)
         def call(*args: Any, **given: Any) -> Any:  # Any: as above
+            refuse_arguments(function.__name__, given)
             return function(*args[: len(before)], valid(kind(*args[len(before) :], **given)))
 
         hints, parameters = get_type_hints(kind), list(before)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from marpack import removed
 from marpack.cli.interrupts import INTERRUPTS
 from marpack.errors import (
     ExitCode,
@@ -43,10 +44,8 @@ COMMANDS = {
     "serve": ("marpack.cli.serve:serve", "Serve archives over HTTP with TorchServe's API."),
     "export": ("marpack.cli.archive:export", "Export for Docker, KServe, SageMaker or Ray Serve."),
     "sign": ("marpack.cli.archive:sign", "Sign an archive's file with your key."),
-    "verify": ("marpack.cli.archive:verify", "Verify an archive's signature and check result."),
+    "verify": ("marpack.cli.archive:verify", "Verify an archive's signature."),
     "unpack": ("marpack.cli.archive:unpack", "Extract an archive into a new folder, safely."),
-    "push": ("marpack.cli.archive:push", "Send an archive to an OCI registry."),
-    "pull": ("marpack.cli.archive:pull", "Fetch an archive from an OCI registry."),
     "doctor": ("marpack.cli.machine:doctor", "Check the installation."),
     "completion": ("marpack.cli.machine:completion", "Print a shell's completion script."),
 }
@@ -56,7 +55,7 @@ GROUPS = {
     "Look into it": ("inspect", "diff", "unpack"),
     "Try it": ("run", "check"),
     "Use it": ("score", "serve"),
-    "Hand it over": ("sign", "verify", "push", "pull", "export"),
+    "Hand it over": ("sign", "verify", "export"),
     "Your machine": ("doctor", "completion"),
 }
 _WIDEST = max(map(len, COMMANDS))
@@ -85,6 +84,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or suggest a similar one."""
         if args[0] not in COMMANDS and not ctx.resilient_parsing:  # completion shows no messages
+            removed.refuse_command(args[0])
             near = nearest(args[0], COMMANDS)
             hint = f"Did you mean marpack {near}?" if near else "Run marpack --help"
             raise UsageError(f"no such command: {args[0]}", hint=hint)
@@ -170,6 +170,8 @@ def _usage_error(error: click.ClickException) -> UsageError:
     """Return click's error as one of marpack's."""
     what, where, tip, context = " ".join(error.format_message().split()), None, None, getattr(error, "ctx", None)
     if isinstance(error, click.NoSuchOption) and context is not None:
+        if gone := removed.removed_option(context.info_name, error.option_name):
+            return gone
         visible = [each for each in context.command.get_params(context) if not getattr(each, "hidden", False)]
         names = [name.removeprefix("--") for each in visible for name in each.opts if name.startswith("--")]
         near = nearest(error.option_name.lstrip("-"), names, cutoff=0.7)
