@@ -9,7 +9,6 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from days import by_day
 from invoking import invoke
 
 from marpack.errors import MarpackError
@@ -150,8 +149,10 @@ def test_a_model_that_fails_its_check_is_reported(tmp_path):
     assert (tmp_path / "new" / "MIGRATION.md").exists()
 
 
-# The lock of an image's requirements takes pip 20 seconds.
-@pytest.mark.parametrize("platform", by_day(("docker", "ray-serve"), "ray-serve"))
+@pytest.mark.parametrize(
+    "platform",
+    [pytest.param("docker", marks=pytest.mark.slow), "ray-serve"],  # pip locks an image's requirements: 20 seconds
+)
 def test_each_model_is_exported(tmp_path, platform):
     found = migrate(DEPLOYMENTS / "compose-build", tmp_path / "new", "--to", platform)
     assert found["models"][0]["exported"] == f"upper-{platform}"
