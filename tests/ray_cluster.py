@@ -1,9 +1,11 @@
 """One Ray cluster for all tests that need one, which conftest.py lets run in one process; a plugin of it."""
 
+import gc
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +40,23 @@ def ray_environment(folder: str) -> Iterator[None]:
 def _start() -> Any:
     import ray.cluster_utils
 
-    for attempt in range(_ATTEMPTS):
-        nodes = ray.cluster_utils.Cluster()
-        try:
-            nodes.add_node(include_dashboard=False, **NODE)
-            nodes.add_node(**NODE)
-        except Exception:  # of no class of its own
-            nodes.shutdown()
-            if attempt == _ATTEMPTS - 1:
-                raise
-        else:
-            return nodes
-    return None
+    nodes = ray.cluster_utils.Cluster()
+    try:
+        nodes.add_node(include_dashboard=False, **NODE)
+        nodes.add_node(**NODE)
+    except BaseException:
+        nodes.shutdown()
+        raise
+    return nodes
+
+
+def _start_patiently() -> Any:
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(Exception):  # of no class of its own
+            return _start()
+        with warnings.catch_warnings(action="ignore"):  # of what the attempt left behind
+            gc.collect()
+    return _start()
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +66,7 @@ def _ray_nodes() -> Iterator[tuple[Any, str]]:
     with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as folder:  # a short name: sockets need that
         Path(folder, "model").mkdir()
         with ray_environment(folder):
-            nodes = _start()
+            nodes = _start_patiently()
         yield nodes, folder
         nodes.shutdown()
 
