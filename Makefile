@@ -64,8 +64,8 @@ coverage: $(VENV)/.dev peer
 	$(BIN)/coverage report
 
 # A real TorchServe, in a venv of its own, if there is Java. Without it, the tests that compare with it are skipped.
-peer:
-	@if command -v java >/dev/null; then $(PYTHON) tests/conformance/make_peer.py $(PEER); \
+peer: $(VENV)/.runtime
+	@if command -v java >/dev/null; then $(BIN)/python tests/conformance/make_peer.py $(PEER); \
 	elif [ -n "$$MARPACK_REQUIRE_PEER" ]; then echo "Java is needed to compare with a real TorchServe" >&2; exit 1; \
 	else echo "Java is not installed: the comparison with a real TorchServe is skipped"; fi
 
