@@ -22,12 +22,11 @@ import grpc
 from benchmarks.servers import CONNECTIONS, HOST, Body, Server, ports
 from benchmarks.timing import MARPACK, ROOT, run, show, write_no_op
 from marpack.serving import http
-from marpack.serving.grpc_messages import PREDICTIONS, message_class
+from marpack.serving.grpc_messages import PREDICTIONS, message_classes, methods
 from marpack.serving.settings import Address
 from marpack.torchserve.http import Response
 
-_SERVICE = f"{PREDICTIONS}.InferenceAPIsService"
-_REQUEST, _RESPONSE = (message_class(name, PREDICTIONS) for name in ("PredictionsRequest", "PredictionResponse"))
+_REQUEST, _RESPONSE = message_classes(methods(PREDICTIONS)["Predictions"])
 _SELF = [sys.executable, "-m", "benchmarks.calls"]
 
 
@@ -80,7 +79,7 @@ async def echo(grpc_port: int, http_port: int) -> int:
 
     server = grpc.aio.server()
     method = grpc.unary_unary_rpc_method_handler(answer_call, _REQUEST.FromString, _RESPONSE.SerializeToString)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Predictions": method}),))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(PREDICTIONS, {"Predictions": method}),))
     server.add_insecure_port(f"{HOST}:{grpc_port}")
     await server.start()
     front = http.HttpServer(http.HttpSettings(max_request_size=1 << 20, max_connections=100))
@@ -92,7 +91,7 @@ async def load(grpc_port: int, seconds: float) -> int:
     """Print the number of predictions."""
     request, end = _REQUEST(model_name="noop", input={"data": b"x" * 1024}), time.perf_counter() + seconds
     async with grpc.aio.insecure_channel(f"{HOST}:{grpc_port}") as channel:
-        call = channel.unary_unary(f"/{_SERVICE}/Predictions", _REQUEST.SerializeToString, _RESPONSE.FromString)
+        call = channel.unary_unary(f"/{PREDICTIONS}/Predictions", _REQUEST.SerializeToString, _RESPONSE.FromString)
 
         async def send() -> int:
             count = 0

@@ -23,17 +23,8 @@ from marpack.errors import ExtractionError, describe_os_error, first_line
 from marpack.render.doctor import DoctorReport, Health, HealthLine
 from marpack.version import UPGRADE, __version__, install_hint
 
-# Extra → its packages as in pyproject.toml: the metadata of an editable installation may be older.
-EXTRAS = {
-    "explain": ("captum>=0.7",),
-    "grpc": ("grpcio>=1.66", "grpcio-health-checking>=1.66", "grpcio-reflection>=1.66", "protobuf>=5.27"),
-    "onnx": ("onnx>=1.16",),
-    "s3": ("s3fs>=2024.2",),
-    "score": ("pyarrow>=20",),
-    "ray": ("ray[data]>=2.60,<2.64; python_version < '3.14'", "pyarrow>=20"),
-    "sign": ("cryptography>=45.0.1",),
-    "serve": ("aiohttp>=3.14.5", "uvloop>=0.21; sys_platform != 'win32'"),
-}
+_EXTRA = re.compile(r"""extra == ['"]([\w.-]+)""")
+_CONTRIBUTORS = ("dev", "docs", "examples")  # extras without a command that needs them
 # Packages of a stock server that handlers import beside torch.
 IMPORTED = ("torchvision", "torchaudio", "captum", "PIL", "requests", "matplotlib", "pynvml", "tqdm")
 _MAX_SECONDS = 60  # for importing torch
@@ -59,8 +50,10 @@ def examine(*, clear_cache: bool) -> DoctorReport:
         HealthLine("Python", f"{platform.python_version()}, {sys.executable}"),
         HealthLine("platform", f"{platform.platform()}, {os.cpu_count()} cores"),
     ]
+    required: list[str] = []
     try:
-        unmet = [*filter(None, map(find_problem, metadata.requires("marpack") or ()))]
+        required = metadata.requires("marpack") or []
+        unmet = [*filter(None, map(find_problem, required))]
         broken = HealthLine("packages", "; ".join(unmet), Health.BROKEN, UPGRADE)
         lines.append(broken if unmet else HealthLine("packages", "all required packages are installed"))
     except metadata.PackageNotFoundError:
@@ -70,8 +63,10 @@ def examine(*, clear_cache: bool) -> DoctorReport:
     hint = "Install it for this Python: https://pytorch.org/get-started/locally."
     broken = HealthLine("torch", f"importing it fails: {last}", Health.BROKEN, hint)
     lines += [HealthLine("torch", last) if succeeds else broken, cache]
-    for name, packages in EXTRAS.items():
-        unmet = [*filter(None, map(find_problem, packages))]
+    extras = {match[1]: None for text in required if (match := _EXTRA.search(text))}
+    for name in (name for name in extras if name not in _CONTRIBUTORS):
+        packages = [text for text in required if (match := _EXTRA.search(text)) and match[1] == name]
+        unmet = [*filter(None, (find_problem(text, name) for text in packages))]
         names = ", ".join(re.split(r"[^\w.-]", text)[0] for text in packages)
         missing = HealthLine(f"extra {name}", "; ".join(unmet), Health.NOTE, install_hint(name))
         lines.append(missing if unmet else HealthLine(f"extra {name}", names))
@@ -80,19 +75,21 @@ def examine(*, clear_cache: bool) -> DoctorReport:
     return DoctorReport(healthy=healthy, lines=tuple(lines), cache=root, sizes=sizes, freed=freed)
 
 
-def find_problem(requirement: str) -> str | None:
+def find_problem(requirement: str, extra: str = "") -> str | None:
     """Return the problem of an installed package, given one of marpack's own requirements, or None.
+
+    Requirements of an extra count only with its name.
 
     Without the package `packaging`, versions and markers are not checked.
     """
     name, specifier = re.split(r"[^\w.-]", requirement, maxsplit=1)[0], None
-    if "extra ==" in requirement:
+    if not extra and _EXTRA.search(requirement):
         return None
     with suppress(ImportError):
         from packaging.requirements import Requirement
 
         parsed = Requirement(requirement)
-        if parsed.marker is not None and not parsed.marker.evaluate({"extra": ""}):
+        if parsed.marker is not None and not parsed.marker.evaluate({"extra": extra}):
             return None
         name, specifier = parsed.name, parsed.specifier
     try:

@@ -58,7 +58,7 @@ class RunCommandOptions(OutputOptions, frozen=True, kw_only=True):
     batch_size: BatchSize = None  # a benchmark uses the server's
     torchserve: Annotated[bool, _Model("Import the installed torchserve's ts instead of marpack's.")] = False
     unpacked: Annotated[bool, _Model("Run the project's files without packing them.")] = False
-    show_data: Annotated[bool, _Debugging("Show what the handler gets, without secrets.")] = False
+    show_data: Annotated[bool, _Debugging("Show what the handler gets, values cut to 80 characters.")] = False
     in_process: Annotated[bool, _Debugging("Run the handler in this process, so that breakpoints work.")] = False
     pdb: Annotated[bool, _Debugging("Open the debugger where the handler fails.")] = False
     repeat: Annotated[Above0 | None, _Benchmark("Number of timed passes over the inputs, as a benchmark.")] = None
@@ -268,7 +268,7 @@ def watch(options: RunCommandOptions, inputs: InputOptions) -> int:
     """
     from pathlib import Path
 
-    from marpack.render.console import talk
+    from marpack.render.console import page_width, show_note
     from marpack.runner.client import Worker
     from marpack.runner.pool import keep_spare_workers
     from marpack.runner.session import Device
@@ -287,7 +287,8 @@ def watch(options: RunCommandOptions, inputs: InputOptions) -> int:
                 changed = _run_until_change(options, inputs, watched, take_worker, since)
                 since = time.monotonic()
                 names = join_names([os.path.relpath(path) for path in changed], 3)
-                talk().rule(f"{names} changed at {time.strftime('%H:%M:%S')}", style="dim")
+                changes = f" {names} changed at {time.strftime('%H:%M:%S')} "
+                show_note(f"{changes:─^{page_width()}}")
         except KeyboardInterrupt:
             return ExitCode.INTERRUPTED
 
@@ -303,7 +304,7 @@ def _run_until_change(
     import select
     from pathlib import Path
 
-    from marpack.render.console import show_error, talk
+    from marpack.render.console import show_error, show_note
 
     pending: list[str] = []
     looked = time.monotonic()
@@ -331,7 +332,7 @@ def _run_until_change(
     if pending:
         return pending
     elapsed = "" if since is None else f"{time.monotonic() - since:.2f} s after the change, "
-    talk().print(f"[dim]{elapsed}waiting for the next one; Ctrl-C ends[/]")
+    show_note(f"{elapsed}waiting for the next one; Ctrl-C ends")
     return watched.wait(expect_reader)
 
 
@@ -409,31 +410,28 @@ def recorder_of(
 def finish(recorder: Recorder | NewProject, code: int) -> int:
     """Write the recorded samples, show them on stderr, and return the exit code: 1 if a sample was not recorded."""
     from msgspec import to_builtins
-    from rich.markup import escape
 
     from marpack.gate.recording import NewProject, SavedSample
     from marpack.project.yaml_edits import flow
-    from marpack.render.console import fit, plain, show_findings, show_lines, talk, visible
+    from marpack.render.console import fit, page_width, show_findings, show_lines, show_note, visible
 
     recorder.write()
-    console = talk()
     for recorded in recorder.done:
         if recorded.kept is SavedSample.REFUSED:
             reason = f"{visible(recorded.sample)}: {visible(recorded.reason)}"
             show_lines([f"{click.style('not recorded', fg='red')} {reason}"], err=True)
         if recorded.expected is not None:
-            expected = fit(printable(flow(to_builtins(recorded.expected))), max(console.width, 80)).rstrip()
-            console.print(f"[dim]filled in[/] {escape(recorded.sample)}: {escape(expected)}", soft_wrap=True)
+            expected = fit(printable(flow(to_builtins(recorded.expected))), max(page_width(), 80)).rstrip()
+            show_note("filled in", f"{recorded.sample}: {expected}")
     counts = [f"{sum(item.kept is kept for item in recorder.done)} {kept}" for kept in SavedSample]
-    console.print(f"[dim]samples:[/] {', '.join(count for count in counts if not count.startswith('0 ')) or 'none'}")
+    show_note("samples:", ", ".join(count for count in counts if not count.startswith("0 ")) or "none")
     if isinstance(recorder, NewProject):
-        folder = plain(str(recorder.folder))
         if recorder.made:
             show_findings(recorder.findings)
-            console.print(f"[dim]wrote[/] {folder}, the project of this archive with these samples")
-            console.print(f"[dim]next[/]  marpack check {folder}", soft_wrap=True)
+            show_note("wrote", f"{recorder.folder}, the project of this archive with these samples")
+            show_note("next", f" marpack check {recorder.folder}")
         else:
-            console.print(f"there is not a response to record: marpack wrote nothing to {folder}")
+            show_note(f"there is not a response to record: marpack wrote nothing to {recorder.folder}")
     refused = any(recorded.kept is SavedSample.REFUSED for recorded in recorder.done)
     is_recorded = code in (ExitCode.OK, ExitCode.SHORT)  # a response such as 400 is expected, not a failure
     return code if not is_recorded else ExitCode.SHORT if refused else ExitCode.OK

@@ -114,7 +114,7 @@ def _own_streams() -> Iterator[None]:
 
 
 def _show_load_error(error: LoadError, options: ScoreCommandOptions) -> int:
-    from marpack.render.console import show, talk
+    from marpack.render.console import show, show_note
     from marpack.render.failure import Failure
     from marpack.render.run import show_load_error
 
@@ -123,7 +123,7 @@ def _show_load_error(error: LoadError, options: ScoreCommandOptions) -> int:
         return error.exit_code
     show_load_error(error)
     if _has_parts(options):
-        talk().print(f"  [dim]hint:[/]  {_RESUME}")
+        show_note("  hint:", f" {_RESUME}")
     return error.exit_code
 
 

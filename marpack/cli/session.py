@@ -42,16 +42,16 @@ def show_notable(findings: Iterable[Finding]) -> None:
 
 def print_aside(text: str) -> None:
     """Print a message about progress on stderr."""
-    from marpack.render.console import talk
+    from marpack.render.console import show_note
 
-    talk().print(text, markup=False, style="dim")
+    show_note(text)
 
 
 def show_origin(resolved: ResolvedSource) -> None:
     """Print on stderr that the archive was built, or the address that it was fetched from."""
     if resolved.built is None and resolved.reference is None:
         return
-    from marpack.render.console import plain, talk
+    from marpack.render.console import show_note
 
     made = f"built {resolved.built.path}" if resolved.built is not None else f"using {resolved.reference}"
-    talk().print(f"[dim]{plain(made)}[/]")
+    show_note(made)

@@ -59,17 +59,10 @@ def shows_progress() -> bool:
 
 
 def talk() -> Console:
-    """Return the console for progress and notes: stderr, so that stdout holds results only."""
+    """Return rich's console, for progress: stderr, so that stdout holds results only."""
     from rich.console import Console
 
     return Console(file=sys.stderr, highlight=False, emoji=False, soft_wrap=True, quiet=STDERR.quiet)
-
-
-def plain(text: str) -> str:
-    """Return text of unknown origin ready for rich: without markup, and without characters that a terminal obeys."""
-    from rich.markup import escape
-
-    return escape(visible(text))
 
 
 def show_lines(lines: Iterable[str], *, err: bool = False) -> None:
@@ -81,6 +74,12 @@ def show_lines(lines: Iterable[str], *, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
     stream.write(text if stream.isatty() and not os.environ.get("NO_COLOR") else click.unstyle(text))
     stream.flush()
+
+
+def show_note(label: str, text: str = "") -> None:
+    """Print a note on stderr, with a dim label before its text; nothing with --quiet."""
+    if not STDERR.quiet:
+        show_lines([f"{click.style(visible(label), dim=True)} {visible(text)}".rstrip()], err=True)
 
 
 def close_stdout() -> None:
@@ -321,7 +320,9 @@ def waiting(what: str) -> Iterator[None]:
     if not shows_progress():
         yield
         return
-    status = talk().status(f"[dim]{what}[/]")
+    from rich.text import Text
+
+    status = talk().status(Text(what, style="dim"))
     timer = threading.Timer(_AFTER, status.start)
     timer.start()
     try:

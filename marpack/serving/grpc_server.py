@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from marpack.serving.access import Admission
 from marpack.serving.api import JSON, Exchange, ServingCore, bad_request, failure_of
-from marpack.serving.grpc_messages import KSERVE, POOL, SERVICES, STREAMS, message_class
+from marpack.serving.grpc_messages import KSERVE, POOL, SERVICES, message_classes, methods
 from marpack.serving.grpc_tensors import infer_response, request_json
 from marpack.serving.http import HttpSettings, Reply, open_socket, wait_for
 from marpack.serving.inference import submit
@@ -75,7 +75,7 @@ class GrpcServer:
         )
         self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.max_connections)
         hidden = () if core.open_inference or not core.compat else KSERVE
-        self._names = [name for name in SERVICES if not name.startswith(hidden)]
+        self._names = [name for name in SERVICES if name not in hidden]
         services = [grpc.method_handlers_generic_handler(name, self._handlers(name)) for name in self._names]
         self._server.add_generic_rpc_handlers(services)
         health = health_pb2_grpc.HealthServicer()  # without tokens: probes have none
@@ -104,13 +104,12 @@ class GrpcServer:
         await self._server.stop(None)
 
     def _handlers(self, service: str) -> Mapping[str, Any]:
-        package, found = service.rpartition(".")[0], dict[str, Any]()
-        for name, (request, response) in SERVICES[service].items():
-            kinds = STREAMS.get(name, ("unary", "unary"))
-            classes = message_class(request, package), message_class(response, package)
-            operation = self._stream if kinds == ("unary", "stream") else self._answer
+        found = dict[str, Any]()
+        for name, method in methods(service).items():
+            kinds = ["stream" if streams else "unary" for streams in (method.client_streaming, method.server_streaming)]
+            operation = self._stream if kinds == ["unary", "stream"] else self._answer
             make = getattr(grpc, "{}_{}_rpc_method_handler".format(*kinds))
-            found[name] = make(partial(self._call, f"/{service}/{name}", partial(operation, *classes)))
+            found[name] = make(partial(self._call, f"/{service}/{name}", partial(operation, *message_classes(method))))
         return found
 
     async def _call(self, target: str, operation: Callable[..., Awaitable[Any]], data: Any, context: Any) -> Any:

@@ -14,14 +14,10 @@ from marpack.protocol.messages import DATA
 from marpack.torchserve.context import Handle
 from marpack.torchserve.response import WorkerDeath
 
-_SECRETS = "pass(?:word|wd|phrase)|secret|token|api.?key|authorization|cookie|credential|session"
-_SECRET = re.compile(_SECRETS, re.IGNORECASE)
-_SECRET_PAIR = re.compile(
-    rf"""((?:{_SECRETS})\w*["']?\s*[:=]\s*)(?:(?:Bearer|Basic)\s+)?("[^"]*"?|'[^']*'?|[^&,;\s}}]+)""", re.IGNORECASE
-)
-_BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]+", re.IGNORECASE)
+_HIDDEN_NAME = re.compile(r"(?:^|[-_])(?:authorization|cookie|token)(?:$|[-_])", re.IGNORECASE)  # a whole word
 _HIDDEN = "•••"
 _MAX_LENGTH = 300  # characters of a line
+_MAX_VALUE = 80  # characters of a value
 _ITEMS = 8  # of a list or dict
 _BYTES = 16
 _DEPTH = 5
@@ -141,7 +137,7 @@ def lines_of(data: Any, context: Any) -> Iterator[str]:
         fields = row.items() if isinstance(row, dict) else (("row", row),)
         for name, value in fields:
             kind = "" if isinstance(value, dict | list) else f"{type(value).__name__} "
-            yield _cut(f"{index} {name}: {kind}{_HIDDEN if _is_secret(name) else describe(value)}")
+            yield _cut(f"{index} {name}: {kind}{_HIDDEN if _is_hidden(name) else describe(value)}")
         headers: Mapping[str, Any] = {}
         with suppress(TypeError, IndexError, AttributeError):  # there are none while loading
             headers = context.get_all_request_header(index)
@@ -152,11 +148,11 @@ def lines_of(data: Any, context: Any) -> Iterator[str]:
 
 
 def describe(value: Any, depth: int = 0) -> str:
-    """Return a value in short: sizes instead of bytes, the first of many items, nothing secret."""
+    """Return a value in short: sizes instead of bytes, the first characters or items."""
     if isinstance(value, bytes | bytearray):
         start = bytes(value[:_MAX_LENGTH])
         try:
-            shown = repr(_hide_secrets(start.decode("utf-8")))
+            shown = _short(start.decode("utf-8"))
         except UnicodeDecodeError:
             shown = f"{start[:_BYTES].hex(' ')}{' …' if len(start) > _BYTES else ''}"
         return f"of {len(value):,} bytes{', ' if value else ''}{shown if value else ''}"
@@ -166,24 +162,24 @@ def describe(value: Any, depth: int = 0) -> str:
             return f"{first}…{last}"
         if isinstance(value, dict):
             pairs = islice(value.items(), _ITEMS)
-            items = [f"{key}: {_HIDDEN if _is_secret(key) else describe(item, depth + 1)}" for key, item in pairs]
+            items = [f"{key}: {_HIDDEN if _is_hidden(key) else describe(item, depth + 1)}" for key, item in pairs]
         else:
             items = [describe(item, depth + 1) for item in value[:_ITEMS]]
         more = [f"… {len(value)} {what}"] if len(value) > _ITEMS else []
         return first + ", ".join(items + more) + last
     if isinstance(value, str):
-        return repr(_hide_secrets(value[:_MAX_LENGTH]))
+        return _short(value)
     if (shape := getattr(value, "shape", None)) is not None:
         return f"{list(shape)} {getattr(value, 'dtype', '')}".rstrip()
     return repr(value) if isinstance(value, int | float | bool | None) else "…"
 
 
-def _hide_secrets(text: str) -> str:
-    return _BEARER.sub(rf"\1 {_HIDDEN}", _SECRET_PAIR.sub(rf"\1{_HIDDEN}", text))
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 1]}…")
 
 
-def _is_secret(name: object) -> bool:
-    return isinstance(name, str) and _SECRET.search(name) is not None
+def _is_hidden(name: object) -> bool:
+    return isinstance(name, str) and _HIDDEN_NAME.search(name) is not None
 
 
 def _cut(line: str) -> str:

@@ -53,23 +53,15 @@ def test_python_says_the_same(marpack: Marpack, make_mar: MakeMar):
 
 WRONG = {  # words → exit code
     "probe.mar": 2,
-    "probe.mar --to heroku": 2,
     "nothing.mar --to docker": 2,
     "--to docker": 2,
     "https://example.org/x.mar --to docker": 2,
     "text.mar --to docker": 3,
     "net.pt --to docker": 2,
     "folder --to docker": 2,
-    "probe.mar --to docker --device tpu": 2,
     "probe.mar --to docker -o text.mar --force": 2,
     "probe.mar --to docker -o text.mar/out": 1,
-    "probe.mar --to docker -o mine --force": 2,
     "probe.mar --to docker -o . --force": 2,
-    "probe.mar --to docker --wheel text.mar": 2,
-    "probe.mar --to docker --lock text.mar": 2,
-    "probe.mar --to docker --image A.b/": 2,
-    "probe.mar --to docker --storage-uri s3://x": 2,
-    "probe.mar --to sagemaker --role me": 2,
     "probe.mar --to docker --tag x": 2,
 }
 
@@ -99,14 +91,6 @@ def test_a_project_is_built_first(marpack: Marpack, tmp_path: Path):
     assert (tmp_path / "shop-kserve" / "model" / "shop.mar").read_bytes() == (
         tmp_path / "shop" / "shop.mar"
     ).read_bytes()
-
-
-def test_a_second_export_needs_force(marpack: Marpack, make_mar: MakeMar):
-    make_mar(ECHO)
-    assert marpack("export", "probe.mar", "--to", "docker", "--no-lock")[0] == 0
-    code, out, _ = marpack("export", "probe.mar", "--to", "docker", "--no-lock", "--json")
-    assert (code, json.loads(out)["code"]) == (2, "output-exists")
-    assert marpack("export", "probe.mar", "--to", "docker", "--no-lock", "--force")[0] == 0
 
 
 def test_a_dry_run_names_what_an_export_writes(marpack: Marpack, make_mar: MakeMar):

@@ -116,15 +116,15 @@ def test_the_debugger_opens_where_loading_fails(make_mar):
         assert terminal.end() == 4
 
 
-def test_what_the_handler_gets_is_shown_without_secrets(mar: str, tmp_path: Path):
+def test_what_the_handler_gets_is_shown_without_hidden_fields(mar: str, tmp_path: Path):
     (tmp_path / "a.bin").write_bytes(bytes(range(200, 250)))
     done = marpack(
         "run", mar, "--show-data", "-H", "Authorization=Bearer abc", "-H", "X=y", "--input", "a.bin",
-        "--data", '{"user": "me", "api_key": "hidden-1", "deep": {"password": "hidden-2", "n": [1, 2]}}',
+        "--data", '{"user": "me", "token": "hidden-1", "deep": {"cookie": "hidden-2", "n": [1, 2]}}',
         "--data", "raise", "--data", "leave", cwd=tmp_path, code=1,
     )  # fmt: skip
     assert "> 0 body: bytearray of 50 bytes, c8 c9 ca" in done.stdout
-    assert "{user: 'me', api_key: •••, deep: {password: •••, n: [1, 2]}}" in done.stdout
+    assert "{user: 'me', token: •••, deep: {cookie: •••, n: [1, 2]}}" in done.stdout
     assert "X: 'y', Authorization: •••" in done.stdout or "Authorization: •••, X: 'y'" in done.stdout
     assert "> 0 body: str 'raise'" in done.stdout
     assert "> 0 body: str 'leave'" in done.stdout  # although its worker died of it

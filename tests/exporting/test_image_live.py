@@ -24,7 +24,7 @@ from marpack.exporting.image import make_lock, wheel
 from marpack.exporting.plan import ExportOptions
 
 # A venv gets all that marpack needs, torch among it: a minute or more.
-pytestmark = [pytest.mark.slow, pytest.mark.independent("image")]
+slow = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 START = 120  # seconds
 SERVICES = {"v1": "inference-service.yaml", "v2": "inference-service-v2.yaml"}
@@ -118,11 +118,13 @@ def expected(archive: Path) -> str:
     return answer_here(archive, SAMPLE)
 
 
+@pytest.mark.peer
 def test_the_image_with_its_own_archive(image: Path, expected: str):
     with container(image, folders=str(image / "opt" / "model")) as address:
         assert ask(f"{address}/predictions/digits", SAMPLE.read_bytes(), "image/png") == expected
 
 
+@slow
 def test_as_sagemaker_starts_it(image: Path, archive: Path, expected: str, tmp_path: Path):
     with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as model:
         model.add(archive, archive.name)
@@ -136,6 +138,7 @@ def test_as_sagemaker_starts_it(image: Path, archive: Path, expected: str, tmp_p
             urllib.request.urlopen(urllib.request.Request(f"{address}/models/digits", method="DELETE"), timeout=10)
 
 
+@slow
 def test_as_kserve_starts_it(image: Path, archive: Path, expected: str, tmp_path: Path):
     (tmp_path / "digits.mar").write_bytes(archive.read_bytes())
     with container(image, "--model-name", "my-digits", folders=str(tmp_path)) as address:
@@ -144,6 +147,7 @@ def test_as_kserve_starts_it(image: Path, archive: Path, expected: str, tmp_path
             assert json.load(answer)["ready"]
 
 
+@slow
 @pytest.mark.parametrize("protocol", ["v1", "v2"])
 def test_as_kserve_starts_it_with_its_envelope(protocol: str, image: Path, make_mar: MakeMar, tmp_path: Path):
     archive = make_mar("def handle(data, context):\n    return data\n")
@@ -157,6 +161,7 @@ def test_as_kserve_starts_it_with_its_envelope(protocol: str, image: Path, make_
     assert json.loads(answer) | {"id": ""} == json.loads(there) | {"id": ""}
 
 
+@slow
 def test_the_image_uses_nothing_of_the_checkout(image: Path):
     code = "import marpack, marpack.project.scaffold.template as t; print(marpack.__file__, t.templates())"
     done = subprocess.run(

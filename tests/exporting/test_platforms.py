@@ -37,7 +37,6 @@ def published(kind: str) -> tuple[str, "jsonschema.Draft202012Validator"]:
     found = (json.loads(path.read_text()) for path in sorted(SCHEMAS.glob("*.json")))
     crd = next(each for each in found if each["kind"] == kind)
     schema = closed(crd["schema"])
-    jsonschema.Draft202012Validator.check_schema(schema)
     return f"{crd['group']}/{crd['version']}", jsonschema.Draft202012Validator(schema)
 
 
@@ -50,14 +49,16 @@ def kserve(archive: Path, **options: Any) -> list[Json]:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("model", "options"),
     [
-        {},
-        {"device": "cuda"},
-        {"storage_uri": "oci://registry.example/models/digits:1", "image": "r.example:5000/m@sha256:" + "0" * 64},
+        ({}, {}),
+        ({"envelope": "json"}, {"device": "cuda"}),
+        (
+            {"modelName": HOSTILE},
+            {"storage_uri": "oci://registry.example/models/digits:1", "image": "r.example:5000/m@sha256:" + "0" * 64},
+        ),
     ],
 )
-@pytest.mark.parametrize("model", [{}, {"modelName": HOSTILE}, {"envelope": "json"}])
 def test_kserve_accepts_every_document(options: dict[str, Any], model: dict[str, str], make_mar: MakeMar):
     for document in kserve(make_mar(ECHO, **model), **options):
         version, validator = published(document["kind"])
@@ -111,8 +112,9 @@ def sagemaker(folder: str) -> dict[str, Any]:
     return {name: json.loads(Path(folder, f"{name}.json").read_bytes()) for name in CALLS}
 
 
-@pytest.mark.parametrize("model", [{}, {"modelName": HOSTILE}, {"modelName": "x" * 90}])
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize(
+    ("device", "model"), [("cpu", {}), ("cuda", {"modelName": HOSTILE}), ("cpu", {"modelName": "x" * 90})]
+)
 def test_sagemakers_client_accepts_every_call(device: str, model: dict[str, str], make_mar: MakeMar):
     session = pytest.importorskip("botocore.session", reason="botocore, a dependency of s3fs, knows the parameters")
     validate = pytest.importorskip("botocore.validate")

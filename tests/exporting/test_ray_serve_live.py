@@ -22,6 +22,8 @@ from exporting.exports import MakeMar, free_port
 import marpack
 from marpack.runner.inputs import type_of
 
+slow = pytest.mark.slow(reason="an application of Ray Serve each")
+
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = sorted(path.parent.name for path in REPOSITORY.glob("examples/*/marpack.yaml"))
 SERVE = (sys.executable, "-c", "from ray.serve.scripts import cli; cli()")
@@ -153,7 +155,7 @@ def form(sample: Path) -> bytes:
 
 @pytest.mark.parametrize(
     "example",
-    [pytest.param(name, marks=pytest.mark.peer if name == "digits" else pytest.mark.slow) for name in EXAMPLES],
+    [pytest.param(name, marks=pytest.mark.peer if name == "digits" else slow) for name in EXAMPLES],
 )
 def test_every_example_answers_as_in_a_run(serve: RayServe, example: str, tmp_path: Path) -> None:
     folder = REPOSITORY / "examples" / example
@@ -180,7 +182,7 @@ def probe(serve: RayServe, make_mar: MakeMar) -> RayServe:
     return serve
 
 
-@pytest.mark.slow
+@slow
 def test_a_failed_request_does_not_affect_its_batch(probe: RayServe) -> None:
     answers = probe.ask_together("a", "b", "c", "d")
     assert [each.body for each in answers] == [f"{text}: 4 together, explain=False".encode() for text in "abcd"]
@@ -196,24 +198,7 @@ def test_a_failed_request_does_not_affect_its_batch(probe: RayServe) -> None:
         assert response.headers["X-Own"] == "k"
 
 
-@pytest.mark.slow
-def test_a_client_that_disconnects_does_not_affect_others(probe: RayServe) -> None:
-    def leave_early() -> None:
-        with suppress(TimeoutError):
-            probe.ask(b"slow", timeout=1.25)  # its batch waits for a second, and is then at it for half a one
-
-    for _ in range(10):  # until all three have met in one batch, which on a busy machine they may miss
-        leaving = threading.Thread(target=leave_early)
-        leaving.start()
-        answers = [each.body.decode() for each in probe.ask_together("a", "b")]
-        leaving.join()
-        assert [each[:2] for each in answers] == ["a:", "b:"]
-        if all("3 together" in each for each in answers):
-            return
-    raise AssertionError(f"never in one batch: {answers}")
-
-
-@pytest.mark.slow
+@slow
 def test_a_worker_ends_with_its_replica_and_another_takes_over(probe: RayServe) -> None:
     probe.ask(b"a")
     worker = probe.worker()
@@ -226,7 +211,7 @@ def test_a_worker_ends_with_its_replica_and_another_takes_over(probe: RayServe) 
     assert probe.ask(b"a").status == 200
 
 
-@pytest.mark.slow
+@slow
 def test_a_replica_whose_model_loads_no_more_is_replaced(probe: RayServe) -> None:
     probe.ask(b"a")
     replica = probe.worker().parents()[1]  # behind the supervisor
@@ -237,7 +222,7 @@ def test_a_replica_whose_model_loads_no_more_is_replaced(probe: RayServe) -> Non
     assert probe.ask(b"a").status == 200
 
 
-@pytest.mark.slow
+@slow
 def test_an_aborted_stream_is_aborted_for_the_client(serve: RayServe, make_mar: MakeMar) -> None:
     serve.deploy(make_mar(STREAMED, name="streamed"))
     with pytest.raises(http.client.IncompleteRead) as cut:

@@ -22,14 +22,13 @@ from marpack.render.console import (
     fit,
     page_width,
     paragraph,
-    plain,
     rows,
     show,
     show_error,
     show_findings,
     show_line,
     show_lines,
-    talk,
+    show_note,
     waiting,
     write_whole,
 )
@@ -45,13 +44,13 @@ def watch_stderr(monkeypatch: pytest.MonkeyPatch, *, tty: bool = True) -> io.Str
 
 
 def test_text_is_neither_interpreted_nor_wrapped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    talk().print(plain("models/a:cat:b [bold]"))
+    show_note("models/a:cat:b [bold]", "[red]")
     show_error(BuildError("the label :fire: is missing", where="C:key:labels.txt", hint="add :fire:"))
     show_error(BuildError("no"))
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
-        "models/a:cat:b [bold]",
+        "models/a:cat:b [bold] [red]",
         "error: the label :fire: is missing",
         "  where: C:key:labels.txt",
         "  hint:  add :fire:",
@@ -60,8 +59,8 @@ def test_text_is_neither_interpreted_nor_wrapped(capsys: pytest.CaptureFixture[s
     ]
     terminal = watch_stderr(monkeypatch)
     monkeypatch.setenv("COLUMNS", "40")
-    talk().print("8 members of 'a.mar' at /tmp, True " * 4)
-    assert terminal.getvalue() == "8 members of 'a.mar' at /tmp, True " * 4 + "\n"
+    show_note("note:", "8 members of 'a.mar' at /tmp, True " * 4)
+    assert terminal.getvalue().endswith(" " + ("8 members of 'a.mar' at /tmp, True " * 4).rstrip() + "\n")
 
 
 def test_findings_are_blocks_of_place_message_code_and_hint(capsys: pytest.CaptureFixture[str]):

@@ -44,7 +44,7 @@ HOSTILE = (
     "a\x00b\x1b[31mc\x7f",
     "\u202egnp.exe",
     "\ud800",
-    "x" * 1_000_000,
+    "x" * 300_000,
     "line\nline",
     "&amp;&lt;",
 )
@@ -138,18 +138,19 @@ SHOWN |= {"answer": answer, "classes": lambda text: answer(text, body=json.dumps
 
 
 @pytest.mark.parametrize("name", SHOWN)
-@pytest.mark.parametrize("text", HOSTILE, ids=[repr(text[:12]) for text in HOSTILE])
-def test_hostile_text_of_an_archive_stays_text(name: str, text: str) -> None:
-    page = SHOWN[name](text)
-    calm, elements = Markup(SHOWN[name]("calm")), Markup(page)
-    assert set(elements.tags) <= {*calm.tags, "p"}
-    attributes = {attribute for attribute, _ in elements.attributes}
+def test_hostile_text_of_an_archive_stays_text(name: str) -> None:
+    calm = Markup(SHOWN[name]("calm"))
     sizes = {"width", "height", "loading", "decoding", "aria-hidden"}
-    assert attributes <= {"class", "style", "src", "alt", "title"} | sizes
-    assert not {"script", "id"} & ({*elements.tags} | attributes)
-    assert [letter for letter in set(page) - {"\n", "\t"} if not letter.isprintable()] == []
-    page.encode()
-    assert len(page) < 250_000
+    for text in HOSTILE:
+        page = SHOWN[name](text)
+        elements = Markup(page)
+        assert set(elements.tags) <= {*calm.tags, "p"}
+        attributes = {attribute for attribute, _ in elements.attributes}
+        assert attributes <= {"class", "style", "src", "alt", "title"} | sizes
+        assert not {"script", "id"} & ({*elements.tags} | attributes)
+        assert [letter for letter in set(page) - {"\n", "\t"} if not letter.isprintable()] == []
+        page.encode()
+        assert len(page) < 250_000
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -184,6 +185,7 @@ def test_a_picture_is_beside_its_response_and_a_check_that_was_left_out_is_not_s
     assert ("no labels" in page, "it stays" in page, "1 left out" in page) == (True, False, True)
 
 
+@pytest.mark.peer
 def test_each_theme_is_legible(browser: Browser, tmp_path: Path) -> None:
     cells = "".join(SHOWN[name]("calm") for name in SHOWN)
     for system in (False, True):
@@ -196,6 +198,7 @@ def test_each_theme_is_legible(browser: Browser, tmp_path: Path) -> None:
             assert (browser.complaints, browser.fetched[1:]) == ([], [])
 
 
+@pytest.mark.slow
 def test_the_page_around_it_stays_as_it_is(browser: Browser, tmp_path: Path) -> None:
     own = "<p id=own>own</p><table id=table><tr><td>1</td></tr></table><h2 id=h2>own</h2><article id=a>own</article>"
     script = (

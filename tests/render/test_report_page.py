@@ -86,28 +86,13 @@ def test_the_page_draws_every_response_and_fetches_nothing(report: Path, browser
     assert "handler.py:9" in trouble
 
 
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.peer
+@pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_text_is_legible_by_light_and_dark(report: Path, browser: Browser, dark: bool):
     browser.open(report, dark=dark)
     found = browser.value(CONTRAST)
     assert len(found) > 30
     assert [each for each in found if each[0] < 4.5] == []
-
-
-def test_the_summary_comes_first_times_are_plotted_and_failures_can_be_selected(report: Path, browser: Browser):
-    browser.open(report)
-    tops = "['header', '.summary', '.filter', 'main'].map(s => document.querySelector(s).getBoundingClientRect().top)"
-    found = browser.value(tops)
-    assert found == sorted(found)
-    assert browser.value("document.querySelectorAll('svg rect > title').length") == 1
-    plot = "[...document.querySelectorAll('svg text:not([text-anchor])')].at(-1).textContent"
-    assert "time of each input" in browser.value(plot)
-    browser.value("document.querySelector('#show-short').click()")
-    shown = "[...document.querySelectorAll('article')].filter(e => e.offsetHeight).length"
-    assert browser.value(shown) == 1
-    for width in (380, 1200):
-        browser.open(report, width=width)
-        assert browser.value("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 from msgspec import Struct
 
-from marpack.serving.grpc_messages import KSERVE, SERVICES, STREAMS, message_class
+from marpack.serving.grpc_messages import KSERVE, SERVICES, message_classes, methods
 
 _SECONDS = 20.0  # the longest wait
 
@@ -41,25 +41,25 @@ class GrpcClient:
         self,
         method: str,
         *,
-        package: str = "",
+        service: str = "",
         data: bytes | None = None,
         metadata: Sequence[tuple[str, str]] = (),
         timeout: float = _SECONDS,
         **fields: Any,
     ) -> Started:
         """Start a call, with the fields of its request, or with `data` in place of a message."""
-        services = [name for name, methods in SERVICES.items() if method in methods and name.startswith(package)]
-        package = services[0].rpartition(".")[0]
-        request, response = (message_class(name, package) for name in SERVICES[services[0]][method])
+        name = service or next(name for name in SERVICES if method in methods(name))
+        described = methods(name)[method]
+        request, response = message_classes(described)
         given = request(**fields).SerializeToString() if data is None else data
-        path, options = f"/{services[0]}/{method}", {"timeout": timeout, "metadata": metadata}
-        if method == "StreamPredictions2":
+        path, options = f"/{name}/{method}", {"timeout": timeout, "metadata": metadata}
+        if described.client_streaming:
             call = self.channel.stream_stream(path, None, response.FromString)(iter([given]), **options)
-        elif method in STREAMS:
+        elif described.server_streaming:
             call = self.channel.unary_stream(path, None, response.FromString)(given, **options)
         else:
             call = self.channel.unary_unary(path, None, response.FromString).future(given, **options)
-        return Started(call, method in STREAMS)
+        return Started(call, described.server_streaming)
 
     def call(self, method: str, **given: Any) -> Any:
         return self.start(method, **given).result()
@@ -69,9 +69,9 @@ class GrpcClient:
         answer = self.call("Predictions", model_name=model, input={"data": text.encode()}, **given)
         return answer if isinstance(answer, Refused) else answer.prediction
 
-    def infer(self, inputs: list[dict[str, Any]], raw: Sequence[bytes] = (), package: str = KSERVE[0]) -> Any:
+    def infer(self, inputs: list[dict[str, Any]], raw: Sequence[bytes] = (), service: str = KSERVE[0]) -> Any:
         tensors = {"inputs": inputs, "raw_input_contents": raw}
-        return self.call("ModelInfer", package=package, model_name="probe", id="7", **tensors)
+        return self.call("ModelInfer", service=service, model_name="probe", id="7", **tensors)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Clients of TorchServe and KServe with `marpack serve`."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -126,35 +125,3 @@ def test_tritons_client_uses_v2(doubling):
         answer = client.infer("double", [given], outputs=None, request_id="mine").get_response()
     assert answer["id"] == "mine"
     assert answer["outputs"][0]["data"] == [2, 4]
-
-
-_KSERVE = """
-import asyncio, sys
-from kserve import InferenceRESTClient, InferInput, InferRequest, RESTConfig
-
-async def main(protocol, place):
-    client = InferenceRESTClient(RESTConfig(protocol=protocol, retries=0))
-    assert await client.is_model_ready(place, "double")
-    if protocol == "v1":
-        print(await client.infer(place, {"instances": [[1, 2]]}, model_name="double"))
-        return
-    assert await client.is_server_ready(place) and await client.is_server_live(place)
-    asked = InferRequest(model_name="double", infer_inputs=[InferInput("x", [2], "INT64", data=[1, 2])])
-    print((await client.infer(place, asked, model_name="double")).outputs[0].data)
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-
-
-@pytest.mark.slow  # it has 40 dependencies, so it needs a Python of its own
-@pytest.mark.skipif("MARPACK_KSERVE" not in os.environ, reason="MARPACK_KSERVE names no Python with kserve==0.21.0")
-@pytest.mark.parametrize(
-    ("doubling", "protocol", "said"),
-    [("kserve", "v1", "{'predictions': [[2, 4]]}"), ("kservev2", "v2", "[2, 4]")],
-    indirect=["doubling"],
-)
-def test_kserves_own_client(doubling, protocol, said):
-    command = [os.environ["MARPACK_KSERVE"], "-c", _KSERVE, protocol, f"http://{doubling.inference}"]
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=plain)
-    assert said in done.stdout, done.stderr

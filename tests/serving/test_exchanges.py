@@ -11,7 +11,7 @@ from tools.reference.server_differences import ServerDifference
 
 def _marks(scene: Scene, exchange: Exchange) -> list[pytest.MarkDecorator]:
     known = ServerDifference[exchange.difference] if exchange.difference else None
-    occasion = [] if scene.name in {"server", "settings"} else [pytest.mark.slow]  # the others take their time
+    occasion = [] if scene.name == "server" else [pytest.mark.slow]  # the others take their time
     return [*occasion, *([pytest.mark.xfail(reason=known.behavior, strict=True)] if known else [])]
 
 
@@ -32,9 +32,13 @@ def test_answers_as_the_server_did(scene, exchange, ours):
     assert ours.have(scene, exchange) == load()[scene.name][exchange.name]
 
 
-@pytest.mark.slow  # TorchServe takes seconds to start
 @pytest.mark.peer
-@pytest.mark.independent("recordings")
-@pytest.mark.parametrize(("scene", "exchange"), EXCHANGES, ids=NAMES)
+@pytest.mark.parametrize(
+    ("scene", "exchange"),
+    [
+        pytest.param(*exchange, id=name, marks=() if name == "server: GET /ping" else pytest.mark.slow)
+        for exchange, name in zip(EXCHANGES, NAMES, strict=True)
+    ],
+)
 def test_the_server_still_answers_so(scene, exchange, theirs):
     assert theirs.have(scene, exchange) == load()[scene.name][exchange.name]

@@ -1,10 +1,8 @@
-import os
 import resource
 import signal
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.client import HTTPConnection, IncompleteRead, RemoteDisconnected
 from pathlib import Path
 
@@ -13,7 +11,6 @@ import pytest
 from serving.commands import SECONDS, Serving, wait_until
 from serving.faulty import Load, served, write_archive
 
-KILLS = 8
 slow = pytest.mark.slow(reason="seconds of load, or of waiting")
 
 
@@ -90,31 +87,6 @@ def test_a_client_that_leaves_a_stream_ends_nothing_else(archive: Path):
         assert [server.ask(f"mark {number}") for number in range(5)] == [(200, f"mark {number}") for number in range(5)]
 
 
-def kill_workers(server: Serving, times: int, every: float) -> None:
-    """Kill a worker now and then, once there is one that answers."""
-    for _ in range(times):
-        time.sleep(every)
-        wait_until(lambda: server.ask("still there")[0] == 200)
-        os.kill(server.workers()[0], signal.SIGKILL)
-
-
-@slow
-@pytest.mark.parametrize(("workers", "batch_size"), [(1, 1), (2, 1), (1, 4), (2, 4)])
-def test_only_the_batch_of_a_killed_worker_fails(archive: Path, workers: int, batch_size: int):
-    settings = {"min_workers": workers, "max_workers": workers, "batch_size": batch_size, "max_batch_delay": 5}
-    with served(archive, forks=False, **settings) as server, Load(server, 12) as load:
-        server.wait_for("loaded", times=workers)
-        kill_workers(server, KILLS, 0.3)
-        wait_until(lambda: server.ask("still there")[0] == 200)
-    assert load.lost == []
-    failed = [answer for answer in load.answers if answer[1] != 200]
-    assert len(failed) <= KILLS * batch_size  # none if the workers were idle each time
-    assert {status for _, status, _ in failed} <= {507}
-    assert [answer for answer in load.answers if answer[1] == 200 and answer[2] != answer[0]] == []
-    assert len(load.answers) > 200
-    assert server.other == []
-
-
 def test_a_bug_in_the_task_of_a_worker_ends_the_server(archive: Path):
     with served(archive, bug=2) as server:
         assert server.ask("killed")[0] == 507
@@ -153,51 +125,6 @@ def test_a_client_may_leave_at_any_place_of_a_batch(archive: Path, tmp_path: Pat
         gone = {f"mark {place}-{place}" for place in range(4)}
         assert gone & set(seen) == set()
         assert len([text for text in seen if text.startswith("mark")]) == 16
-
-
-@contextmanager
-def descriptors(count: int) -> Iterator[None]:
-    """Have so many in this process."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], min(count, before[1])), before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def is_closed(connection: socket.socket) -> bool:
-    try:
-        return connection.recv(1 << 16) == b""
-    except BlockingIOError:
-        return False
-    except ConnectionError:
-        return True
-
-
-@slow
-def test_beside_1500_idle_and_slow_clients_all_others_are_answered(archive: Path):
-    starts = (
-        b"",
-        b"POST /predictions/probe HTTP/1.1\r\n",
-        b"POST /ping HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n",
-    )
-    with served(archive, front={"keep_alive": 4.0, "body_grace": 4.0}) as server, descriptors(4000):
-        slow = [socket.create_connection(("127.0.0.1", server.port())) for _ in range(1500)]
-        begun = time.monotonic()
-        with Load(server, 4) as load:
-            for number, connection in enumerate(slow):
-                connection.setblocking(False)
-                connection.send(starts[number % 3] or b"G")
-            left = set(slow)
-            while left and time.monotonic() < begun + SECONDS:
-                left = {connection for connection in left if not is_closed(connection)}
-                time.sleep(0.2)
-        assert not left
-        for connection in slow:
-            connection.close()
-        assert load.lost == []
-        assert len(load.answers) > 200
-        assert {status for _, status, _ in load.answers} == {200}
-        assert server.other == []
 
 
 @slow

@@ -13,8 +13,10 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from grpc_tools import protoc
 from serving.commands import serving
 from serving.grpc_client import GrpcClient, Refused, connected
 from serving.served import ANYWHERE, Served, free_address, pack, served, wait_until
@@ -22,12 +24,14 @@ from serving.served import ANYWHERE, Served, free_address, pack, served, wait_un
 from marpack.api.session_options import ServeOptions
 from marpack.cli.serve_settings import ServeSettings
 from marpack.errors import MissingExtraError, UsageError
+from marpack.serving import grpc_messages
 from marpack.serving.access import TokenKind, Tokens
 from marpack.serving.api import Answered
-from marpack.serving.grpc_messages import KSERVE, POOL, PREDICTIONS, SERVICES
+from marpack.serving.grpc_messages import KSERVE, POOL, PREDICTIONS, SERVICES, methods
 from marpack.serving.settings import Address, GrpcSettings
 from marpack.version import __version__
 
+DATA = Path(__file__).parents[1] / "data" / "grpc"
 HANDLER = """
 import json, os, pathlib, time
 from ts.handler_utils.utils import send_intermediate_predict_response
@@ -95,36 +99,6 @@ def client(server: Served) -> Iterator[GrpcClient]:
 # --- Methods
 
 
-def test_ping_is_the_json_of_http(server: Served, client: GrpcClient):
-    status, _, body = server.request("GET", "/ping")
-    assert (status, body.decode()) == (200, client.call("Ping").health + "\n")
-
-
-def test_predictions(client: GrpcClient):
-    assert client.predict("hello") == b"hello"
-    assert client.predict("hello", model_version="1.0") == b"hello"
-    assert client.call("Predictions", model_name="probe").prediction == b""
-
-
-def test_a_handler_gets_each_input_as_a_part(client: GrpcClient):
-    inputs = {"data": b"row", "mask": b"", "other": b"3"}
-    answer = client.call(
-        "Predictions", model_name="probe", input=inputs, metadata=(("x-own", "1"), ("authorization", "Bearer x"))
-    )
-    row, headers = json.loads(answer.prediction)
-    assert row == {"data": "row", "mask": "", "other": "3"}
-    assert headers == {name: {"content-type": ""} for name in inputs}
-
-
-def test_a_stream_has_a_message_for_each_piece(client: GrpcClient):
-    def stream(text: str) -> Any:
-        return client.call("StreamPredictions", model_name="probe", input={"data": text.encode()})
-
-    assert [each.prediction for each in stream("stream abc")] == [b"a", b"b", b"c", b"last"]
-    assert [each.prediction for each in stream("whole")] == [b"whole"]
-    assert client.predict("stream abc") == b"abclast"
-
-
 def test_a_stream_that_breaks_off_is_an_error(client: GrpcClient):
     started = client.start("StreamPredictions", model_name="probe", input={"data": b"break ab"})
     assert [next(started.call).prediction, next(started.call).prediction] == [b"a", b"b"]
@@ -132,14 +106,10 @@ def test_a_stream_that_breaks_off_is_an_error(client: GrpcClient):
     assert client.predict("break ab").code == "UNAVAILABLE"
 
 
-def test_sequences_are_listed_and_refused(client: GrpcClient):
-    assert client.call("StreamPredictions2", model_name="probe").code == "UNIMPLEMENTED"
-
-
-@pytest.mark.parametrize("package", KSERVE)
-def test_kserves_methods(client: GrpcClient, package: str):
+@pytest.mark.parametrize("service", KSERVE)
+def test_kserves_methods(client: GrpcClient, service: str):
     def call(method: str, **given: str) -> Any:
-        return client.call(method, package=package, **given)
+        return client.call(method, service=service, **given)
 
     assert (call("ServerLive").live, call("ServerReady").ready) == (True, True)
     assert (call("ServerMetadata").name, call("ServerMetadata").version) == ("marpack", __version__)
@@ -148,21 +118,21 @@ def test_kserves_methods(client: GrpcClient, package: str):
     metadata = call("ModelMetadata", name="probe")
     assert (metadata.name, list(metadata.versions), metadata.platform) == ("probe", ["1.0"], "")
     tensor = {"name": "x", "shape": [1, 2], "datatype": "FP32", "contents": {"fp32_contents": [1.5, 2]}}
-    answer = client.infer([tensor], package=package)
+    answer = client.infer([tensor], service=service)
     assert (answer.id, answer.model_name, answer.model_version) == ("7", "probe", "1.0")
     (output,) = answer.outputs
     assert (output.name, list(output.shape), list(output.contents.fp32_contents)) == ("x", [1, 2], [1.5, 2])
     assert not answer.raw_output_contents
 
 
-@pytest.mark.parametrize("package", ["", KSERVE[1]])
-def test_torchserves_compatibility_mode(package: str):
-    options = {"grpc": GrpcSettings(ANYWHERE), "compat": True, "open_inference": bool(package)}
+@pytest.mark.parametrize("service", ["", KSERVE[1]])
+def test_torchserves_compatibility_mode(service: str):
+    options = {"grpc": GrpcSettings(ANYWHERE), "compat": True, "open_inference": bool(service)}
     with served(**options) as running, connected(running.grpc) as client:
         assert client.call("Ping").health
-        answer = client.call("ServerReady", package=package or KSERVE[0])
-        assert answer.code == "UNIMPLEMENTED" if not package else answer.ready
-        assert client.call("ServerMetadata", package=package or KSERVE[0]).code == "UNIMPLEMENTED"
+        answer = client.call("ServerReady", service=service or KSERVE[0])
+        assert answer.code == "UNIMPLEMENTED" if not service else answer.ready
+        assert client.call("ServerMetadata", service=service or KSERVE[0]).code == "UNIMPLEMENTED"
 
 
 def test_calls_are_logged_and_counted_as_requests_are(server: Served, client: GrpcClient):
@@ -171,7 +141,7 @@ def test_calls_are_logged_and_counted_as_requests_are(server: Served, client: Gr
     wait_until(lambda: server.server.statistics.requests > before)
     events = [event for event in server.log.events if isinstance(event, Answered)]
     event = events[-1]
-    target = f"/{PREDICTIONS}.InferenceAPIsService/Predictions"
+    target = f"/{PREDICTIONS}/Predictions"
     assert (event.method, event.target, event.remote, event.status) == ("gRPC", target, "127.0.0.1", 200)
     assert (event.model, event.version, event.queue_ms is not None) == ("probe", "1.0", True)
     _, _, body = server.request("GET", "/metrics", at=server.metrics)
@@ -208,29 +178,6 @@ def test_an_error_has_torchserves_code_and_details(client: GrpcClient, given: tu
     assert (answer.code, answer.details) == PREDICTION_ERRORS[given]
     streamed = client.call("StreamPredictions", model_name=name, model_version=version, input={"data": text.encode()})
     assert streamed == answer
-
-
-@pytest.mark.parametrize("text", ["raise x", "code 409", "large 7000000"])
-def test_a_failed_job_has_the_code_of_its_status_over_http(server: Served, client: GrpcClient, text: str):
-    status, _, body = server.request("POST", "/predictions/probe", text.encode())
-    answer = client.predict(text)
-    assert answer.code == {409: "ABORTED", 500: "INTERNAL", 503: "UNAVAILABLE", 507: "INTERNAL"}[status]
-    assert answer.details == f"{json.loads(body)['message']}\n{JOBS}"
-
-
-def test_a_handlers_own_status_is_not_an_error(client: GrpcClient):
-    assert client.predict("status 404") == b"status 404"
-
-
-@pytest.mark.parametrize("method", ["ModelReady", "ModelMetadata"])
-@pytest.mark.parametrize("package", KSERVE)
-def test_queries_of_unknown_models(client: GrpcClient, method: str, package: str):
-    unknown = client.call(method, package=package, name="nowhere")
-    assert unknown == Refused("NOT_FOUND", f"Model not found: nowhere\n{MODELS}.ModelNotFoundException")
-    assert client.call(method, package=package, name="probe", version="9").code == "NOT_FOUND"
-    parameter = "name" if method == "ModelReady" else "model_name"
-    missing = Refused("INTERNAL", f"Parameter {parameter} is required.\nBadRequestException.()")
-    assert client.call(method, package=package) == missing
 
 
 def test_bytes_that_are_not_a_message(client: GrpcClient):
@@ -367,10 +314,10 @@ def test_tokens_are_read_from_metadata(tmp_path: Path):
         "Token Authorization failed. Token either incorrect, expired, or not provided correctly",
     )
     with served(grpc=GrpcSettings(ANYWHERE), tokens=tokens) as running, connected(running.grpc) as client:
-        for methods in SERVICES.values():
-            for method in methods:
+        for service in SERVICES:
+            for method in methods(service):
                 for metadata in ((), (("authorization", "Bearer wrong"),), (management,), (right, right)):
-                    assert client.call(method, metadata=metadata) == refused, (method, metadata)
+                    assert client.call(method, service=service, metadata=metadata) == refused, (method, metadata)
         assert client.call("Ping", metadata=(right,)).health
         assert client.call("ModelReady", metadata=(right,), name="x").code == "NOT_FOUND"
         health = health_pb2_grpc.HealthStub(client.channel)
@@ -379,7 +326,18 @@ def test_tokens_are_read_from_metadata(tmp_path: Path):
         assert client.call("Ping", metadata=(right,)) == refused
 
 
-# --- Health, reflection and the end
+# --- Descriptors, health, reflection and the end
+
+
+def test_the_descriptors_are_those_of_the_published_files(tmp_path: Path):
+    """The command is in tests/data/grpc/README.md."""
+    services = ("torchserve/inference", "torchserve/open_inference_grpc", "kserve/open_inference_grpc")
+    include = Path(protoc.__file__).with_name("_proto")
+    options = [f"-I{DATA}", f"-I{include}", f"--descriptor_set_out={tmp_path / 'made'}"]
+    assert protoc.main(["protoc", *options, *(f"{name}.proto" for name in ("google/rpc/status", *services))]) == 0
+    packed = Path(grpc_messages.__file__).with_name("grpc_services.binpb")
+    made, kept = (FileDescriptorSet.FromString(path.read_bytes()) for path in (tmp_path / "made", packed))
+    assert made == kept
 
 
 def test_reflection_lists_the_services(client: GrpcClient):
@@ -391,12 +349,10 @@ def test_reflection_lists_the_services(client: GrpcClient):
     }
     for name in SERVICES:
         file = database.FindFileContainingSymbol(name)
-        (service,) = file.service
-        assert [method.name for method in service.method] == list(SERVICES[name])
         assert file.name == POOL.FindFileContainingSymbol(name).name
     streams = {
         method.name: (method.client_streaming, method.server_streaming)
-        for method in database.FindFileContainingSymbol(f"{PREDICTIONS}.InferenceAPIsService").service[0].method
+        for method in database.FindFileContainingSymbol(PREDICTIONS).service[0].method
     }
     assert streams["StreamPredictions"] == (False, True)
     assert streams["StreamPredictions2"] == (True, True)

@@ -26,7 +26,10 @@ def _live_calls() -> list[Any]:
     """Return the calls to a real server: with MARPACK_COMPARE=all also those that need seconds or another server."""
     every = os.environ.get("MARPACK_COMPARE") == "all"
     asked = {name: (scene, rpc) for name, (scene, rpc) in CALLS.items() if scene.name == "server" and not rpc.settled}
-    return [pytest.param(*call, id=name) for name, call in (CALLS if every else asked).items()]
+    return [
+        pytest.param(*call, id=name, marks=() if name == "server: ping" else pytest.mark.slow)
+        for name, call in (CALLS if every else asked).items()
+    ]
 
 
 def test_no_call_is_named_twice():
@@ -41,7 +44,6 @@ def test_answers_as_the_server_did(scene: Scene, rpc: Rpc, ours: SceneServers):
     assert have(rpc, ours.server_of(scene)) == load()[scene.name][rpc.name]
 
 
-@pytest.mark.slow  # TorchServe takes seconds to start
 @pytest.mark.peer
 @pytest.mark.parametrize(("scene", "rpc"), _live_calls())
 def test_the_server_still_answers_so(scene: Scene, rpc: Rpc, theirs: SceneServers):

@@ -8,15 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
 
-import grpc
 import numpy as np
 import pytest
-from conformance.grpc_calls import DATA, FILES, published
+from conformance.grpc_calls import DATA
 from conformance.grpc_scenes import TENSORS
 from conformance.peer import require_peer
-from google.protobuf.descriptor_pool import DescriptorPool
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from grpc_tools import protoc
 from msgspec.structs import replace
 from serving.commands import serving
@@ -150,59 +146,3 @@ def test_tritons_client(doubling):
             client.infer("absent", [given])
         with pytest.raises(triton.InferenceServerException, match="UNIMPLEMENTED"):
             client.get_model_config("double")  # Triton's own
-
-
-def test_tritons_stream_is_unimplemented(doubling):
-    import tritonclient.grpc as triton
-
-    answers = SimpleQueue()
-    with triton.InferenceServerClient(doubling.log.addresses["gRPC"]) as client:
-        client.start_stream(lambda result, error: answers.put((result, error)))
-        _, error = answers.get(timeout=30)
-        client.stop_stream(cancel_requests=True)
-    assert "UNIMPLEMENTED" in str(error)
-
-
-def test_the_health_client(plain):
-    with grpc.insecure_channel(plain.log.addresses["gRPC"]) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        for service in ("", "org.pytorch.serve.grpc.inference.InferenceAPIsService"):
-            answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=30)
-            assert answer.status == answer.SERVING
-        watched = stub.Watch(health_pb2.HealthCheckRequest(), timeout=30)
-        assert next(watched).status == answer.SERVING
-        watched.cancel()
-        with pytest.raises(grpc.RpcError) as caught:
-            stub.Check(health_pb2.HealthCheckRequest(service="absent"), timeout=30)
-    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
-
-
-def test_the_reflection_client_sees_the_published_services(plain):
-    with grpc.insecure_channel(plain.log.addresses["gRPC"]) as channel:
-        database = ProtoReflectionDescriptorDatabase(channel)
-        pool = DescriptorPool(database)
-        services = set(database.get_services())
-        for package in FILES:
-            name = next(name for name in services if name.rpartition(".")[0] == package)
-            ours = pool.FindServiceByName(name).methods_by_name
-            for method in published(package).FindServiceByName(name).methods:
-                mine = ours[method.name]
-                assert (mine.client_streaming, mine.server_streaming) == (
-                    method.client_streaming,
-                    method.server_streaming,
-                )
-                assert _has_fields(mine.input_type, method.input_type)
-                assert _has_fields(mine.output_type, method.output_type)
-    assert "grpc.health.v1.Health" in services
-
-
-def _has_fields(ours, theirs) -> bool:
-    """Return whether a message has all fields of another, and the same name."""
-
-    def has(field) -> bool:
-        mine = ours.fields_by_number[field.number]
-        is_same = (mine.name, mine.type, mine.is_repeated) == (field.name, field.type, field.is_repeated)
-        return is_same and (not field.message_type or _has_fields(mine.message_type, field.message_type))
-
-    is_known = theirs.full_name == "google.protobuf.Any"  # contains no further message
-    return ours.full_name == theirs.full_name and (is_known or all(map(has, theirs.fields)))

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marpack.serving.grpc_messages import KSERVE, message_class
+from marpack.serving.grpc_messages import KSERVE, message_classes, methods
 from marpack.serving.grpc_tensors import infer_response, request_json
 from marpack.torchserve.http import RequestError
 
-Infer, Inferred = (message_class(f"ModelInfer{name}", KSERVE[1]) for name in ("Request", "Response"))
+Infer, Inferred = message_classes(methods(KSERVE[1])["ModelInfer"])
 
 # The field of the elements, numpy's type, and elements.
 DATATYPES: dict[str, tuple[str, str, list[Any]]] = {

@@ -25,7 +25,6 @@ def got(server, path, body=None, headers=None):
     return json.loads(data)
 
 
-@pytest.mark.slow
 def test_a_browser_gets_the_page_and_everything_it_is_made_of(server):
     status, headers, body = server.request("/", headers=HTML)
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
@@ -107,6 +106,7 @@ def test_without_workers_and_without_a_page(make_mar, tmp_path):
         assert server.request("/page/state")[0] == 404
 
 
+@pytest.mark.peer
 def test_a_click_on_a_sample_draws_its_response(server, browser):
     browser.open(f"http://127.0.0.1:{server.port()}/")
     buttons = "[...document.querySelectorAll('#sample-list button')]"
@@ -115,3 +115,4 @@ def test_a_click_on_a_sample_draws_its_response(server, browser):
     drawn = browser.value("document.querySelector('#answer').textContent")
     assert "200" in drawn
     assert "7" in drawn
+    browser.open("about:blank")  # ends its polling

@@ -1,7 +1,6 @@
 """The page that a served model is tried on, clicked through in Chromium."""
 
 import json
-import re
 import shlex
 import time
 import urllib.request
@@ -144,16 +143,6 @@ def test_changes_of_the_models_are_shown_without_a_click(page: Browser, server: 
     assert not page.value("document.querySelector('#asked-model').textContent").startswith("Ask")
 
 
-def test_the_visible_page_polls_the_state(page: Browser, server: PageServer):
-    faster = "const every = setInterval; window.setInterval = (work, ms) => every(work, ms / 20)"
-    script = page.ask("Page.addScriptToEvaluateOnNewDocument", source=faster)
-    page.open(server.address)
-    page.ask("Page.removeScriptToEvaluateOnNewDocument", **script)
-    server.models = (model("other"),)
-    wait(page, "document.querySelector('.model .name').textContent === 'other'")
-    assert page.value("document.querySelector('#asked-model').textContent") == "Send an input to other"
-
-
 def test_a_picture_from_the_picker(page: Browser, server: PageServer, tmp_path: Path):
     file = tmp_path / "a b'c.png"
     file.write_bytes(picture())
@@ -167,41 +156,6 @@ def test_a_picture_from_the_picker(page: Browser, server: PageServer, tmp_path: 
     assert texts(page, "#drawn article > h2 .name") == ["digits: a b'c.png"]
     words = ["curl", "-H", "Content-Type: image/png", "--data-binary", "@a b'c.png"]
     assert command_of(page) == [*words, f"{server.address}/predictions/digits"]
-
-
-DROPPED = """(() => {
-    const data = new DataTransfer();
-    data.items.add(new File([new Uint8Array([1, 2, 3])], 'x.npy'));
-    const event = (kind) => new DragEvent(kind, {dataTransfer: data, bubbles: true, cancelable: true});
-    const over = event('dragover');
-    document.querySelector('main').dispatchEvent(over);
-    document.querySelector('main').dispatchEvent(event('drop'));
-    return over.defaultPrevented;
-})()"""
-PASTED = """(() => {
-    const data = new DataTransfer();
-    %s
-    const event = new ClipboardEvent('paste', {clipboardData: data, bubbles: true, cancelable: true});
-    document.body.dispatchEvent(event);
-})()"""
-
-
-def test_dropped_and_pasted_inputs(page: Browser, server: PageServer):
-    assert page.value(DROPPED)
-    assert texts(page, "#file-hint") == ["3 bytes, application/octet-stream"]
-    send(page)
-    expected = [("application/octet-stream", b"\1\2\3")]
-    pasted = {
-        "data.items.add(new File(['GIF89a'], 'p.gif', {type: 'image/gif'}))": ("image/gif", b"GIF89a"),
-        "data.setData('text/plain', 'wörds')": ("text/plain", "wörds".encode()),
-        "data.setData('text/plain', '[1, 2]')": ("application/json", b"[1, 2]"),
-        "data.setData('text/plain', '12')": ("text/plain", b"12"),
-    }
-    for added, given in pasted.items():
-        page.value(PASTED % added)
-        send(page)
-        expected.append(given)
-    assert server.asked == [("digits", "1.0", *given) for given in expected]
 
 
 def test_typed_inputs_and_the_command_to_send_them(page: Browser, server: PageServer):
@@ -233,19 +187,6 @@ def test_a_sample_goes_with_one_click_as_it_was_packed(page: Browser, server: Pa
         assert words[3:] == ["|", "curl", "-H", f"Content-Type: {SAMPLES[name][0]}", "--data-binary", "@-", words[-1]]
     else:
         assert words[4] == SAMPLES[name][1].decode()
-
-
-def test_invalid_inputs_are_not_sent(page: Browser, server: PageServer):
-    click(page, "#send")
-    assert wait(page, "document.querySelector('#problem').textContent") == "Choose a file or a sample first."
-    assert page.value("document.querySelector('#send').textContent") == "Send"
-    click(page, "label[for=kind-json]")
-    write(page, '{"a": ')
-    click(page, "#send")
-    wait(page, "document.querySelector('#problem').textContent.startsWith('The input is not valid JSON: ')")
-    assert server.asked == []
-    choose_model(page, "detector")  # only the chosen model's samples are offered
-    assert page.value("document.querySelector('#samples').hidden")
 
 
 def test_the_positions_of_bars_boxes_and_masks(page: Browser):
@@ -280,18 +221,6 @@ def test_failed_long_and_binary_responses(page: Browser):
     assert wait(page, f"{DRAWN}.querySelector('img').naturalWidth") == 64
 
 
-def test_the_body_and_the_headers_as_they_came_and_the_command_to_copy(page: Browser):
-    send(page, ".samples button")
-    assert json.loads(page.value("document.querySelector('#body').textContent"))["seven"] == 0.93
-    assert texts(page, "#headers th") == ["x-request-id", "X-Odd"]
-    assert texts(page, "#headers td") == ["8c1f", "<s>"]
-    assert re.findall(r"200 OK|[\d.]+ ms", texts(page, "#progress")[0]) == ["200 OK", "12.3 ms", "1.5 ms"]
-    page.ask("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
-    click(page, "#copy")
-    wait(page, "document.querySelector('#copy').textContent === 'Copied'")
-    assert page.value("navigator.clipboard.readText()") == page.value("document.querySelector('#curl').textContent")
-
-
 def test_a_request_can_be_cancelled_or_replaced_by_another(page: Browser, server: PageServer):
     waits = "document.querySelector('#send').textContent === 'Cancel'"
     choose_model(page, "slow")
@@ -311,15 +240,6 @@ def test_a_request_can_be_cancelled_or_replaced_by_another(page: Browser, server
     assert texts(page, "#progress")[0].startswith("200 OK")
 
 
-def test_an_error_hides_the_response_of_another_model(page: Browser, server: PageServer):
-    send(page, ".samples button")
-    choose_model(page, "broken")
-    click(page, "#send")
-    assert wait(page, "document.querySelector('#problem').textContent") == 'Model "broken" has <no> worker.'
-    assert page.value("document.querySelector('#answer').hidden")
-    page.events[:] = [event for event in page.events if event.get("method") != "Log.entryAdded"]  # the 503
-
-
 def test_a_hostile_name_is_only_a_name(page: Browser, server: PageServer):
     click(page, f".model:nth-child({len(MODELS)})")
     send_text(page, "x")
@@ -331,15 +251,6 @@ def test_a_hostile_name_is_only_a_name(page: Browser, server: PageServer):
     page.open(f"{server.address}{MODELS[0].samples[-1].url}")  # a sample that is a page with a script
     assert page.value("document.title") == ""
     page.open(server.address)
-
-
-def test_a_server_that_has_ended_is_shown(browser: Browser):
-    with PageServer() as server:
-        browser.open(server.address)
-        click(browser, "label[for=kind-text]")
-    click(browser, "#send")
-    wait(browser, "document.querySelector('#problem').textContent.startsWith('The server does not respond.')")
-    wait(browser, "document.querySelector('#connection').className === 'bad'")
 
 
 def test_the_page_works_with_the_keyboard(page: Browser, server: PageServer):
@@ -365,14 +276,6 @@ def test_the_page_works_with_the_keyboard(page: Browser, server: PageServer):
     tab_to("e.tagName === 'SUMMARY'")
     press(page, "Enter", 13, text="\r")
     assert page.value("document.activeElement.parentElement.open")
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_nothing_is_wider_than_the_page(page: Browser, server: PageServer, width: int):
-    page.open(server.address, width=width)
-    send(page, ".samples button")
-    page.value("document.querySelector('#raw').open = document.querySelector('#head').open = true")
-    assert page.value("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("dark", [False, True])

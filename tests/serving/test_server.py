@@ -91,7 +91,9 @@ def transform_fn(model, body, content_type, accept):
 """
 
 
-@pytest.mark.parametrize("change", ["replaced", "unregistered", "scaled"])
+@pytest.mark.parametrize(
+    "change", ["unregistered", *(pytest.param(name, marks=pytest.mark.slow) for name in ("replaced", "scaled"))]
+)
 def test_nothing_is_left_of_workers_that_are_leaving_when_the_server_ends(tmp_path: Path, change: str):
     folder = tmp_path / "slow"
     (folder / "code").mkdir(parents=True)
@@ -175,6 +177,7 @@ def test_a_killed_worker_is_replaced_by_a_fork(tmp_path: Path, zygote: Zygote):
             assert [type(each) for each in processes(server)] == [ForkedChild]
 
 
+@pytest.mark.peer  # a zygote and a worker that import torch
 @on_linux
 def test_further_workers_of_a_served_model_are_forked(tmp_path: Path, zygote: Zygote):
     with served(pack(tmp_path, "probe.mar", WITH_TORCH), loader=loader(zygote, 3)) as server:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.peer
 def test_a_server_under_abuse_loses_only_the_requests_of_killed_workers():
     words = ["--part", "soak", "--abuse", "--minutes", "2", "--interval", "1.5", "--kill-every", "0.6", "--slow", "30"]
     command = [sys.executable, "-m", "benchmarks.serve", *words]
