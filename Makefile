@@ -1,19 +1,23 @@
 # Two commands on a fresh machine: `make demo` does the main job on real data, `make test` checks what a change needs.
-# `make test-all` runs the rest: what takes minutes, and what is compared with a real TorchServe. All they need is
-# Python 3.11 or newer, and for that comparison Java 11 or newer. `make test-all FULL=1` makes every comparison;
-# otherwise it leaves out most slow tests of parts that are unchanged (tests/independent.py has the rule).
+# `make landing` also runs representatives of the slow tests and of those that need another program, such as a real
+# TorchServe, a browser or a Ray cluster; `make test-all` runs all tests. They need Python 3.11 or newer, and for a
+# TorchServe Java 11 or newer.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PEER := .venvs/peer
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Ten times as fast as pip. It reads no configuration of pip: where it finds no package index, pip installs.
+UV := $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
+EXTRAS := dev,docs,examples,explain,onnx,serve,grpc
 DIGITS := examples/digits
 # Two more than there are cores: many tests wait, for servers, for workers and for handlers that hang.
 JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 PYTEST = $(BIN)/python -m pytest -n $(JOBS)
-PEER_BIN = "$(if $(wildcard $(PEER)/bin),$(CURDIR)/$(PEER)/bin,$(MARPACK_PEER))"
+# Tests that share a server or a cluster run one after another in one process: tests/conftest.py divides the tests.
+GROUPED = $(PYTEST) --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo test test-all slow independent ray fuzz fuzz-pickles coverage lint types layers tests peer toolkit format bench soak release-check docs reference snapshots pictures clean
+.PHONY: demo test landing test-all fuzz fuzz-pickles coverage lint types layers tests peer toolkit format bench soak release-check docs reference snapshots pictures clean
 
 demo: $(VENV)/.runtime
 	cd $(DIGITS) && $(CURDIR)/$(BIN)/marpack build
@@ -37,31 +41,16 @@ layers: $(VENV)/.dev
 tests: $(VENV)/.dev
 	$(PYTEST) --dist worksteal $(TESTS)
 
-# With Java there is a real TorchServe to compare with, in a venv of its own; without it those tests say so and skip.
+# What every change of the main branch needs.
+landing: $(VENV)/.dev peer
+	$(GROUPED) -m "not slow" $(TESTS)
+
 test-all: $(VENV)/.dev peer
-	$(MAKE) slow
-	$(MAKE) ray
-
-# One file's tests stay together: a real TorchServe, started for all of them, is not started by each process.
-slow: $(VENV)/.dev
-	MARPACK_PEER=$(PEER_BIN) MARPACK_COMPARE=$(if $(FULL),all) $(PYTEST) --dist loadfile -m "(slow or peer) and not ray" $(TESTS)
-
-# All tests that are left out while what they depend on is unchanged: are the recordings of TorchServe true, do the
-# hostile files run code, do the examples train to what is committed, does every example work on Ray Serve and in an
-# image? Run it after changing these, and commit tests/verified.txt.
-independent: $(VENV)/.dev peer
-	MARPACK_PEER=$(PEER_BIN) MARPACK_COMPARE=all $(PYTEST) --dist loadfile -m "(peer or independent) and not ray" tests
-	MARPACK_COMPARE=all $(BIN)/python -m pytest -m ray tests
-	cd tests && ../$(BIN)/python -m independent
-
-# Clusters, one by one and after the rest: Ray gives up if a node is not up within 30 s, as on a busy machine. (5: there
-# were no such tests.)
-ray: $(VENV)/.dev
-	MARPACK_COMPARE=$(if $(FULL),all) $(BIN)/python -m pytest -m ray $(TESTS) || [ $$? = 5 ]
+	$(GROUPED) -m "" $(TESTS)
 
 # Bytes from elsewhere, changed at random: so many of each of five kinds. FUZZ=200 make fuzz: fewer.
 fuzz: $(VENV)/.dev
-	FUZZ=$(or $(FUZZ),20000) $(BIN)/python -m pytest -n $(JOBS) -m slow tests/fuzz
+	FUZZ=$(or $(FUZZ),20000) $(PYTEST) -m slow tests/fuzz
 
 # Compare marpack with Python's unpicklers on a million generated pickles and 10,000 files that wrap pickles.
 # ORACLE="--bare 10000 --wrapped 100 --seed 7" make fuzz-pickles: fewer, and others.
@@ -71,13 +60,14 @@ fuzz-pickles: $(VENV)/.dev
 # Every test, each worker traced: it takes half as long again.
 coverage: $(VENV)/.dev peer
 	$(BIN)/coverage erase
-	MARPACK_PEER=$(PEER_BIN) MARPACK_COMPARE=all $(PYTEST) --dist loadfile -m "" --cov --cov-report= $(TESTS)
+	$(GROUPED) -m "" --cov --cov-report= $(TESTS)
 	$(BIN)/coverage report
 
-peer: $(VENV)/.dev
+# A real TorchServe, in a venv of its own, if there is Java. Without it, the tests that compare with it are skipped.
+peer: $(VENV)/.runtime
 	@if command -v java >/dev/null; then $(BIN)/python tests/conformance/make_peer.py $(PEER); \
 	elif [ -n "$$MARPACK_REQUIRE_PEER" ]; then echo "Java is needed to compare with a real TorchServe" >&2; exit 1; \
-	else echo "no Java here: the comparison with a real TorchServe is skipped"; fi
+	else echo "Java is not installed: the comparison with a real TorchServe is skipped"; fi
 
 # AWS's inference toolkit, for the comparison in tests/worker/handlers/test_sagemaker.py. It uses torch of this venv.
 toolkit: $(VENV)/.dev
@@ -121,12 +111,13 @@ clean:
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-# torch first and by its exact version: a range would fetch gigabytes of CUDA where only the CPU is wanted.
+# torch first and by its exact version: a range would fetch gigabytes of CUDA where only the CPU is wanted. Workers write
+# no bytecode: it is compiled here, of what they import.
 $(VENV)/.runtime: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP) torch
-	$(PIP) -e .
+	$(PIP) torch uv
+	$(UV) --compile-bytecode -e . || $(PIP) -e .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
-	$(PIP) -e '.[dev,docs,examples,explain,onnx,serve,grpc]'
+	$(UV) -e '.[$(EXTRAS)]' || $(PIP) -e '.[$(EXTRAS)]'
 	@touch $@

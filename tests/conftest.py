@@ -6,17 +6,26 @@ import os
 import signal
 import tempfile
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
-pytest_plugins = ["independent", "left_out", "render.browser"]
+pytest_plugins = ["ray_cluster", "render.browser"]
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of commands would each compile marpack anew
 
 MakeMar = Callable[..., Path]
+_PIECE = 25  # tests of a module that one process runs after another
+# Module → what it shares with others.
+_SHARED = {
+    "tests/conformance/test_live.py": "TorchServe",
+    "tests/exporting/test_ray_serve_live.py": "Ray",
+    "tests/scoring/test_on_ray.py": "Ray",
+}
 
 
 # The same examples in every run: what a search finds belongs into the test as an @example. HYPOTHESIS_PROFILE=search
@@ -40,6 +49,37 @@ def pytest_configure() -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+class _PieceScheduling(LoadScopeScheduling):
+    """Gives a process a piece of a module at a time, and all modules that share a server or a cluster as one piece."""
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        self._counts: Counter[str] = Counter()
+        self._pieces: dict[str, str] = {}  # test → its piece
+
+    def _split_scope(self, nodeid: str) -> str:
+        if nodeid not in self._pieces:
+            module = nodeid.partition("::")[0]
+            self._counts[module] += 1
+            self._pieces[nodeid] = _SHARED.get(module, f"{module} {self._counts[module] // _PIECE}")
+        return self._pieces[nodeid]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadscope`, divide the tests into pieces; pytest-xdist's groups do not work with pytest 9.2."""
+    return _PieceScheduling(config, log) if config.getvalue("dist") == "loadscope" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with what takes long: first the tests that share a server or a cluster, then the other marked ones."""
+
+    def order(item: pytest.Item) -> int:
+        is_long = any(item.get_closest_marker(name) for name in ("slow", "peer"))
+        return 0 if item.nodeid.partition("::")[0] in _SHARED else 1 if is_long else 2
+
+    items.sort(key=order)
 
 
 def _files(

@@ -1,7 +1,6 @@
 """`marpack.archiver` in place of torch-model-archiver: its functions, its arguments and its exit codes."""
 
 import json
-import os
 import subprocess
 import sys
 import zipfile
@@ -9,6 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
+from conformance.peer import require_peer
 
 from marpack.archiver import generate_model_archive, package_model, parse_arguments
 from marpack.errors import MarpackError
@@ -89,9 +89,7 @@ ENDS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ENDS)
 def test_exit_codes_are_the_original_s(workshop, name):
-    if "MARPACK_PEER" not in os.environ:
-        pytest.skip("MARPACK_PEER does not name the folder of a torch-model-archiver 0.12")
-    original = [str(Path(os.environ["MARPACK_PEER"]) / "torch-model-archiver")]
+    original = [str(require_peer() / "torch-model-archiver")]
     codes = []
     for number, command in enumerate((original, [sys.executable, "-m", "marpack.archiver"])):
         folder = workshop / str(number)

@@ -9,7 +9,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from days import by_day
 
 import marpack
 
@@ -32,6 +31,7 @@ def built(form: str, folder: Path) -> Path:
     return next(folder.iterdir())
 
 
+@pytest.mark.peer
 def test_the_wheel_holds_code_types_and_templates(wheel: Path):
     names = zipfile.ZipFile(wheel).namelist()
     assert "marpack/py.typed" in names
@@ -51,7 +51,9 @@ def test_the_sdist_holds_what_building_and_reading_need(sdist: Path):
     assert not [name for name in names if name.startswith(("tests/", "docs/", ".github/")) or name.endswith(".mar")]
 
 
-@pytest.mark.parametrize("form", by_day(["wheel", "sdist"]))
+@pytest.mark.parametrize(
+    "form", [pytest.param("wheel", marks=pytest.mark.peer), pytest.param("sdist", marks=pytest.mark.slow)]
+)
 def test_it_installs_into_a_new_venv_and_works_there(form: str, request: pytest.FixtureRequest, tmp_path: Path):
     file: Path = request.getfixturevalue(form)
     venv.create(tmp_path / "venv", with_pip=False)
@@ -76,8 +78,9 @@ def test_it_installs_into_a_new_venv_and_works_there(form: str, request: pytest.
         assert said in done.stdout
 
 
-def test_the_metadata_is_complete_and_the_index_would_take_it(wheel: Path, sdist: Path):
-    command = [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)]
+@pytest.mark.peer
+def test_the_metadata_is_complete_and_the_index_would_take_it(wheel: Path):
+    command = [sys.executable, "-m", "twine", "check", "--strict", str(wheel)]
     checked = subprocess.run(command, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     with zipfile.ZipFile(wheel) as archive:

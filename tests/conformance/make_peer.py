@@ -12,8 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 # What the server, the archiver and the built-in handlers need; torchvision comes apart, without its own idea of torch.
+TORCH = "torch==2.13.0"
 REQUIREMENTS = (
-    *("torch==2.13.0", "torchserve==0.12.0", "torch-model-archiver==0.12.0", "captum==0.9.0"),
+    *(TORCH, "torchserve==0.12.0", "torch-model-archiver==0.12.0", "captum==0.9.0"),
     *("packaging", "psutil", "pyyaml", "setuptools", "wheel"),
 )
 # What decodes pictures and computes numbers must be the same on both sides for the same bytes to come out.
@@ -74,19 +75,25 @@ def make_peer(folder: Path) -> Path:
     stamp = folder / "marpack-peer"
     if stamp.is_file() and stamp.read_text() == recipe():
         return programs
-    venv.create(folder, with_pip=True, clear=True)
-    _install(programs, *requirements())
-    _install(programs, "--no-deps", *WITHOUT_DEPENDENCIES)
+    venv.create(folder, clear=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(programs / "python"), "install", "--quiet"]
+    uv = [str(Path(sys.executable).with_name("uv")), "pip", "install", "--quiet", "--compile-bytecode"]
+    uv += ["--python", str(programs / "python")]
+    _install(pip, TORCH)  # uv does not look where pip is told to find a build for the CPU
+    for arguments in (requirements(), ["--no-deps", *WITHOUT_DEPENDENCIES]):
+        try:
+            _install(uv, *arguments)
+        except (OSError, subprocess.CalledProcessError):  # it is not installed, or finds no package index
+            _install(pip, *arguments)
     _site_packages(programs).joinpath("sitecustomize.py").write_text(SITE_CUSTOMIZE)
     stamp.write_text(recipe())
     return programs
 
 
-def _install(programs: Path, *arguments: str) -> None:
-    # The shell's own pip settings (an index, a cache) hold here too; its virtual environment does not.
+def _install(command: list[str], *arguments: str) -> None:
+    # The shell's own settings (an index, a cache) hold here too; its virtual environment does not.
     environment = {name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONHOME"}}
-    command = [programs / "python", "-m", "pip", "install", "--quiet", *arguments]
-    subprocess.run(command, check=True, env=environment, stdout=sys.stderr)
+    subprocess.run([*command, *arguments], check=True, env=environment, stdout=sys.stderr)
 
 
 def _site_packages(programs: Path) -> Path:

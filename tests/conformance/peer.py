@@ -1,4 +1,4 @@
-"""The real TorchServe of this machine, in the folder that MARPACK_PEER names."""
+"""The real TorchServe of this machine: in the folder that MARPACK_PEER names, or where `make peer` installs it."""
 
 import os
 import shutil
@@ -6,17 +6,14 @@ from pathlib import Path
 
 import pytest
 
-HINT = "python tests/conformance/make_peer.py .venvs/peer, then MARPACK_PEER=.venvs/peer/bin"
+MADE = Path(__file__).parents[2] / ".venvs" / "peer" / "bin"
 
 
 def find_peer() -> Path | str:
     """Return the peer's folder of programs, or the reason why there is none."""
-    named = os.environ.get("MARPACK_PEER")
-    if not named:
-        return f"MARPACK_PEER is not set ({HINT})"
-    programs = Path(named).absolute()
+    programs = Path(os.environ.get("MARPACK_PEER") or MADE).absolute()
     if not programs.joinpath("torchserve").is_file():
-        return f"MARPACK_PEER={named} holds no torchserve ({HINT})"
+        return f"there is no torchserve in {programs} (make peer)"
     if shutil.which("java") is None:
         return "there is no java on PATH (TorchServe needs Java 11 or newer)"
     return programs

@@ -73,7 +73,7 @@ class Probe:
     envelope: str | None = None  # the server's setting service_envelope: nothing in an archive can ask for one
     numeric: bool = False  # answers hold floats whose last digits are the machine's: recordings hold to 1e-5
     live_only: bool = False  # too large to record
-    settled: bool = False  # recorded for good: asked of a live server only when everything is
+    settled: bool = False  # takes long or depends on chance: only the recording asks the server
     stricter: str | None = None  # why marpack refuses what the server takes
     unmatched: str | None = None  # what marpack does not do as the server does, as yet
     settings: Mapping[str, str] = field(default_factory=dict)  # of the server, in config.properties

@@ -15,7 +15,7 @@ from inspection import containers
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError
 
-pytestmark = [pytest.mark.peer, pytest.mark.slow]
+pytestmark = pytest.mark.peer
 
 MANIFEST = {"runtime": "python", "model": {"modelName": "m", "handler": "h.py"}}
 MODEL = MANIFEST["model"]

@@ -5,7 +5,7 @@ from conformance.likeness import alike, describe
 from conformance.probe import Probe
 from conformance.probes.catalogue import FRONTEND, PROBES
 from conformance.recording import answered, current
-from conformance.rehearsal import reply_of
+from conformance.rehearsal import rehearse, reply_of
 from conformance.requests import request_of
 
 from marpack.torchserve.http import RequestError
@@ -23,23 +23,28 @@ def occasion(probe: Probe) -> list[pytest.MarkDecorator]:
     return [pytest.mark.slow] if probe.name.startswith("shadow-") and probe.name != _BY_DAY else []
 
 
-ANSWERED = [
+RECORDED = [
     pytest.param(probe, id=probe.name, marks=expectation(probe) + occasion(probe))
     for probe in PROBES
-    if answered(probe)
+    if not probe.live_only
 ]
-LOADED = [pytest.param(probe, id=probe.name, marks=occasion(probe)) for probe in PROBES if not probe.live_only]
 
 
-@pytest.mark.parametrize("probe", LOADED)
-def test_loads_or_fails_as_on_the_server(probe, rehearsal):
-    registered = current(probe).registered.status
-    refused = rehearsal(probe).refused_with
+@pytest.mark.parametrize("probe", RECORDED)
+def test_loads_and_answers_as_the_server_did(probe, tmp_path):
+    recording, said = current(probe), rehearse(probe, tmp_path)
+    registered = recording.registered.status
     if probe.stricter is not None:
-        assert (registered, refused) == (200, 503), f"not so: {probe.stricter}"
+        assert (registered, said.refused_with) == (200, 503), f"not so: {probe.stricter}"
         return
-    assert (refused is None) == (registered == 200), rehearsal(probe).refusal
-    assert (refused == 507) == (registered == 507), rehearsal(probe).refusal
+    assert (said.refused_with is None) == (registered == 200), said.refusal
+    assert (said.refused_with == 507) == (registered == 507), said.refusal
+    different = {}
+    for call in answered(probe):
+        ours, theirs = said.replies[call.name], recording.replies[call.name]
+        if not alike(ours, theirs, numeric=probe.numeric):
+            different[call.name] = (ours, theirs, said.troubles[call.name])
+    assert not different, describe(different)
 
 
 @pytest.mark.parametrize("probe", [pytest.param(probe, id=probe.name) for probe in FRONTEND])
@@ -51,15 +56,4 @@ def test_what_the_frontend_refuses(probe):
         ours, theirs = reply_of(caught.value.response), recording.replies[call.name]
         if not alike(ours, theirs, numeric=False):
             different[call.name] = (ours, theirs)
-    assert not different, describe(different)
-
-
-@pytest.mark.parametrize("probe", ANSWERED)
-def test_answers_as_the_server_did(probe, rehearsal):
-    recording, said = current(probe), rehearsal(probe)
-    different = {}
-    for call in answered(probe):
-        ours, theirs = said.replies[call.name], recording.replies[call.name]
-        if not alike(ours, theirs, numeric=probe.numeric):
-            different[call.name] = (ours, theirs, said.troubles[call.name])
     assert not different, describe(different)

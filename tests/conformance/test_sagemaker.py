@@ -13,8 +13,7 @@ from conformance.wire import Message, exchange
 import marpack
 from marpack.archive.sagemaker import SCRIPT
 
-# A server takes seconds to come up.
-pytestmark = [pytest.mark.peer, pytest.mark.slow]
+pytestmark = pytest.mark.slow  # a server takes seconds to come up
 
 DATA = Path(__file__).parents[1] / "data/sagemaker"
 RECORDED = json.loads((DATA / "recorded.json").read_bytes())

@@ -11,8 +11,7 @@ from conformance.wire import Message, exchange
 
 import marpack
 
-# A server takes seconds to come up, and pip asks an index.
-pytestmark = [pytest.mark.peer, pytest.mark.slow]
+pytestmark = pytest.mark.slow  # a server takes seconds to come up, and pip asks an index
 
 HANDLER = """
 import six

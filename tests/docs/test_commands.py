@@ -13,7 +13,6 @@ from shlex import quote
 import pytest
 import yaml
 from command import command
-from days import by_day
 from docs.blocks import Block, Step, blocks, missing, setup, steps
 
 pytestmark = pytest.mark.usefixtures("uncovered")
@@ -92,7 +91,16 @@ def session(tmp_path: Path) -> Session:
     return Session(tmp_path / "work", programs)
 
 
-@pytest.mark.parametrize("page", by_day(name(page) for page in PAGES if is_run(page)))
+RUN_PAGES = [name(page) for page in PAGES if is_run(page)]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.peer if page == "docs/tutorial.md" else pytest.mark.slow)
+        for page in RUN_PAGES
+    ],
+)
 def test_what_a_page_says_comes_out(page: str, session: Session):
     play_page(ROOT / page, session)
 

@@ -47,7 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow  # it builds the site
+@pytest.mark.peer  # it builds the site
 def test_every_link_of_the_site_leads_somewhere(site: Path):
     pages = {path: parsed(path) for path in site.rglob("*.html") if path.name != "404.html"}
     assert len(pages) > 15
@@ -63,7 +63,7 @@ def test_every_link_of_the_site_leads_somewhere(site: Path):
             assert not name or name in known, f"{path.relative_to(site)}: {link}"
 
 
-@pytest.mark.slow
+@pytest.mark.peer
 def test_the_site_fetches_nothing_from_elsewhere(site: Path):
     fetched = re.compile(
         r"<(?:script|img|iframe)[^>]+src=\"https?:|<link[^>]+rel=\"(?:stylesheet|preconnect)\"[^>]+https?:"
@@ -87,17 +87,23 @@ def served(site: Path) -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.slow  # two pictures of each page take a quarter of a minute
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])  # no width depends on the colors
-def test_every_page_fits_its_window(site: Path, served: str, browser: Browser, width: int, dark: bool):
-    for path in sorted(site.rglob("index.html")):
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        pytest.param("tutorial/index.html", marks=pytest.mark.peer),
+        pytest.param("**/index.html", marks=pytest.mark.slow),  # two pictures of each page take a quarter of a minute
+    ],
+)
+def test_every_page_fits_its_window(site: Path, served: str, browser: Browser, pattern: str):
+    for path in sorted(site.glob(pattern)):
         page = f"{served}/{path.parent.relative_to(site).as_posix()}/"
-        browser.open(page, width=width, dark=dark)
-        browser.value("localStorage.clear()")  # where the theme keeps which palette it showed first
-        browser.open(page, width=width, dark=dark)
-        assert browser.value("document.body.dataset.mdColorScheme") == ("slate" if dark else "default"), page
-        assert browser.value("document.documentElement.scrollWidth") == width, page
-        assert not browser.complaints, page
+        for width, dark in ((1280, False), (390, True)):  # no width depends on the colors
+            browser.open(page, width=width, dark=dark)
+            browser.value("localStorage.clear()")  # where the theme keeps which palette it showed first
+            browser.open(page, width=width, dark=dark)
+            assert browser.value("document.body.dataset.mdColorScheme") == ("slate" if dark else "default"), page
+            assert browser.value("document.documentElement.scrollWidth") == width, page
+            assert not browser.complaints, page
 
 
 def parsed(path: Path) -> Page:

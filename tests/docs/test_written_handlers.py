@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conformance.peer import find_peer
+from conformance.peer import require_peer
 from conformance.server import Server
 from conformance.wire import Answer, Message, exchange
 from docs.blocks import blocks
@@ -14,8 +14,7 @@ from serving.commands import serving
 
 import marpack
 
-# slow: saves three models, and starts servers.
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("uncovered")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("uncovered")]  # it saves three models, and starts servers
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-handler.md"
 NAMES = ("topics", "shades", "months")
@@ -74,12 +73,8 @@ def test_they_answer_as_the_page_says(served: list[Answer]):
     assert served[5].header("content-type") == "text/plain"
 
 
-@pytest.mark.peer
 def test_a_real_server_answers_the_same(archives: dict[str, Path], served: list[Answer], tmp_path: Path):
-    peer = find_peer()
-    if isinstance(peer, str):
-        pytest.skip(f"no real TorchServe to compare with: {peer}")
-    with Server(peer, tmp_path / "server") as server:
+    with Server(require_peer(), tmp_path / "server") as server:
         for name, archive in archives.items():
             assert server.register(archive, name).status == 200
         live = list(asked(server.inference, archives))

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 from command import command
 
-pytestmark = [
-    pytest.mark.usefixtures("uncovered"),
-    pytest.mark.slow,  # each example is checked whole, and one of them compiles
-]
+pytestmark = pytest.mark.usefixtures("uncovered")
 EXAMPLES = sorted(path.parent.name for path in (Path(__file__).parents[2] / "examples").glob("*/marpack.yaml"))
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+# Each example is checked whole, and one of them compiles.
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.peer if name == "digits" else pytest.mark.slow) for name in EXAMPLES],
+)
 def test_an_example_needs_nothing_but_what_it_says(copy_of, tmp_path: Path, name: str):
     kernels = tmp_path / "torchinductor_kernels"
     folder = copy_of(name)

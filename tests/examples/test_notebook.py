@@ -47,7 +47,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any
     return [cell["outputs"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
-@pytest.mark.slow  # a kernel, three workers that import torch, a whole check
+@pytest.mark.peer  # a kernel, three workers that import torch, a whole check
 @pytest.mark.filterwarnings("default")  # of jupyter's own packages
 def test_every_cell_shows_its_result(outputs: list[list[dict[str, Any]]]) -> None:
     for number, words in SHOWN.items():
@@ -60,7 +60,7 @@ def test_every_cell_shows_its_result(outputs: list[list[dict[str, Any]]]) -> Non
     assert printed.split()[:4] == ["circle.jpg", "circle", "cross.jpg", "cross"]
 
 
-@pytest.mark.slow
+@pytest.mark.peer
 @pytest.mark.filterwarnings("default")  # as above
 def test_nothing_else_is_said(outputs: list[list[dict[str, Any]]]) -> None:
     kinds = {each["output_type"] for cell in outputs for each in cell}

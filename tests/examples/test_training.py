@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-pytestmark = [pytest.mark.usefixtures("uncovered"), pytest.mark.independent("examples")]
+pytestmark = pytest.mark.usefixtures("uncovered")
 
 REPOSITORY = Path(__file__).parents[2]
 DIGITS = REPOSITORY / "examples" / "digits"
@@ -41,8 +41,10 @@ def test_digits_trains_to_97_percent_and_to_the_same_bytes_each_time(tmp_path):
         assert (DIGITS / path).stat().st_size == (folders[0] / path).stat().st_size, path
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.peer if name == "function_handler" else pytest.mark.slow) for name in QUICK],
+)
 def test_quick_examples_train_to_what_they_demand_and_make_what_is_committed(tmp_path, name):
     run = start_training(tmp_path / name, name)
     said, _ = run.communicate(timeout=120)

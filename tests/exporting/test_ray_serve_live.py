@@ -5,14 +5,13 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,7 +78,7 @@ class RayServe:
         self.model = model
         self.port = free_port()
         self.stop = model.with_name("stop")  # while it is there, the probe cannot be loaded
-        start = ("start", "--http-host", "127.0.0.1", "--http-port", self.port)
+        start = ("start", "--proxy-location", "HeadOnly", "--http-host", "127.0.0.1", "--http-port", self.port)
         if self.command(*start).returncode != 0:  # its proxy has a minute to come up, which a busy machine may not give
             self.run_command(*start)
 
@@ -125,7 +124,8 @@ class RayServe:
 
     def worker(self) -> psutil.Process:
         """Return the process of the one replica's model."""
-        raylets = [node.process.pid for node in self.cluster.head_node.all_processes["raylet"]]
+        nodes = self.cluster.list_all_nodes()
+        raylets = [info.process.pid for node in nodes for info in node.all_processes["raylet"]]
         children = [each for pid in raylets for each in psutil.Process(pid).children(recursive=True)]
         workers = [each for each in children if "marpack.worker" in command_line(each)]
         [found] = [each for each in workers if each.parent() in workers]  # the other one is its supervisor
@@ -138,39 +138,12 @@ def command_line(process: psutil.Process) -> str:
     return ""
 
 
-@contextmanager
-def folder_for_ray() -> Iterator[Path]:
-    """Yield a folder with a name short enough for Ray's sockets; Ray imports code from `model` in it."""
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as folder:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_TMPDIR", folder)
-        patch.setenv("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")  # 5: a busy machine's proxy is killed as it starts
-        patch.setenv("RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S", "60")
-        places = (f"{folder}/model", os.environ.get("PYTHONPATH"), str(REPOSITORY))
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, places)))
-        patch.setenv("OMP_NUM_THREADS", "1")  # here as in a replica: sums depend on how they are split
-        patch.delenv("RAY_ADDRESS", raising=False)
-        yield Path(folder)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ray_serve_installed() -> None:
-    if os.environ.get("MARPACK_REQUIRE_RAY") != "1":
-        pytest.importorskip("ray.serve", exc_type=ImportError)
-
-
 @pytest.fixture(scope="module")
-def serve() -> Iterator[RayServe]:
-    import ray.cluster_utils
-
-    with folder_for_ray() as folder:
-        (folder / "model").mkdir()
-        cluster = ray.cluster_utils.Cluster()
-        cluster.add_node(include_dashboard=False, num_cpus=4, num_gpus=0, object_store_memory=80 << 20)
-        try:
-            yield RayServe(cluster, folder / "model")
-        finally:
-            cluster.shutdown()
+def serve(cluster: Any) -> Iterator[RayServe]:
+    served = RayServe(cluster, Path(os.environ["RAY_TMPDIR"]) / "model")
+    yield served
+    end = "import ray, ray.serve, sys; ray.init(sys.argv[1]); ray.serve.shutdown()"  # gives back its CPUs
+    subprocess.run([sys.executable, "-c", end, cluster.address], check=True, capture_output=True)
 
 
 def form(sample: Path) -> bytes:

@@ -39,10 +39,11 @@ CASES = {
     "kserve-v1": ("text/config/config.properties", {}, [("/v1/models/upper:predict", JSON)]),
 }
 
-pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.peer if name == "kserve-v1" else pytest.mark.slow) for name in CASES],
+)
 def test_the_migrated_server_gives_the_same_responses(tmp_path, name):
     config, names, requests = CASES[name]
     settings = {key: text for key, text in read_properties(DEPLOYMENTS / name / config).items() if key not in OWN}

@@ -1,6 +1,6 @@
 """Side by side with the original archiver: the same arguments, the same members, the same manifest.
 
-MARPACK_PEER names the folder of a `torch-model-archiver` 0.12, in a venv of its own.
+`make peer` installs a `torch-model-archiver` 0.12, in a venv of its own.
 """
 
 import json
@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance.peer import find_peer
 from project.read_back import contents
 
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME
 from marpack.cli.main import marpack
 
-_PEER = os.environ.get("MARPACK_PEER")
+_PEER = find_peer()
 
 _BASE = ["--model-name", "m", "--version", "1.0"]
 _CLASSIFIER = [*_BASE, "--handler", "image_classifier", "--serialized-file", "digits.pt"]
@@ -76,9 +77,7 @@ ARGUMENT_SETS = {
 }  # fmt: skip
 
 
-needs_peer = pytest.mark.skipif(
-    _PEER is None, reason="MARPACK_PEER does not name the folder of a torch-model-archiver 0.12"
-)
+needs_peer = pytest.mark.skipif(isinstance(_PEER, str), reason=f"no real TorchServe to compare with: {_PEER}")
 
 
 # One run with a peer is enough for each change.
@@ -123,7 +122,7 @@ def test_takes_the_spelling_that_only_the_server_takes(workshop: Path, monkeypat
 def run_peer(arguments: list[str], folder: Path) -> None:
     scratch = folder.parent / "scratch"  # it deletes what it finds under the model's name there
     scratch.mkdir()
-    command = [str(Path(_PEER or "") / "torch-model-archiver"), *arguments]
+    command = [str(Path(_PEER) / "torch-model-archiver"), *arguments]
     subprocess.run(command, check=True, cwd=folder, env=os.environ | {"TMPDIR": str(scratch)}, capture_output=True)
 
 

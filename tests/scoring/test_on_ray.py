@@ -1,12 +1,10 @@
 """Bulk scoring on a real Ray cluster of two nodes: whatever dies, every row is there once, or among the failures."""
 
 import json
-import os
 import pickle
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,6 +15,7 @@ import psutil
 import pytest
 from invoking import invoke
 from lazy import pa, pq
+from ray_cluster import NODE
 from refusals import has_code
 from scoring.small_tables import InProcessPool, plan_of, table, written
 
@@ -27,11 +26,7 @@ from marpack.errors import UsageError
 from marpack.scoring.local import RowRange, score_range
 from marpack.scoring.parts import OutputFolder
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.ray,  # a cluster, and a dozen actors that import torch each
-    pytest.mark.filterwarnings("default::DeprecationWarning"),  # of Ray Data about itself
-]
+pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning")  # of Ray Data about itself
 
 HANDLER = """
 import os, psutil, signal, time
@@ -52,34 +47,6 @@ def handle(data, context):
 MakeMar = Callable[..., Path]
 ROWS = 600
 ECHO = ("--text", "t", "--select", "echo=echo", "--part-rows", "50")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ray_installed() -> None:
-    if os.environ.get("MARPACK_REQUIRE_RAY") != "1":
-        pytest.importorskip("ray")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """Two nodes of two CPUs on this machine, with what they write in a folder of a short name: sockets need that."""
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as folder:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_TMPDIR", folder)
-        patch.setenv("RAY_health_check_period_ms", "500")  # a node that is gone is found to be within seconds…
-        patch.setenv("RAY_health_check_failure_threshold", "3")
-        patch.setenv("RAY_task_actor_unavailable_retry_delay_base_ms", "1000")  # …which retries need not outlast by far
-        patch.setenv("RAY_task_actor_unavailable_retry_max_delay_ms", "4000")
-        import ray.cluster_utils
-
-        made = ray.cluster_utils.Cluster()
-        made.add_node(include_dashboard=False, **NODE)
-        made.add_node(**NODE)
-        yield made
-        made.shutdown()
-
-
-NODE = {"num_cpus": 2, "num_gpus": 0, "memory": 4 << 30, "object_store_memory": 80 << 20}
 
 
 @pytest.fixture
@@ -147,6 +114,7 @@ def expect_all(output: Path, texts: list[str | None] | None = None) -> None:
     assert found["echo"].to_pylist() == expected
 
 
+@pytest.mark.peer
 def test_rows_and_summary_are_those_of_one_machine(cluster: Any, mar: str, tmp_path: Path) -> None:
     texts = [None if number % 31 == 0 else "bad" if number % 45 == 0 else f"t{number}" for number in range(300)]
     (tmp_path / "in").mkdir()
@@ -183,8 +151,14 @@ def kill_node(cluster: Any) -> None:
     cluster.remove_node(node, allow_graceful=False)
 
 
-@pytest.mark.independent("ray")
-@pytest.mark.parametrize(("kill", "lost"), [(kill_actor, 0), (kill_worker, 1), (kill_node, 0)])
+@pytest.mark.parametrize(
+    ("kill", "lost"),
+    [
+        pytest.param(kill_actor, 0, marks=pytest.mark.peer),
+        pytest.param(kill_worker, 1, marks=pytest.mark.slow),
+        pytest.param(kill_node, 0, marks=pytest.mark.slow),
+    ],
+)
 def test_what_dies_costs_no_row(cluster: Any, mar: str, tmp_path: Path, kill: Callable[[Any], None], lost: int) -> None:
     running = Running(cluster, mar, table(tmp_path / "1.parquet", ROWS), tmp_path / "out", "--actors", "4")
     running.wait_for_parts()
@@ -200,7 +174,7 @@ def test_what_dies_costs_no_row(cluster: Any, mar: str, tmp_path: Path, kill: Ca
     assert found["echo"].null_count == lost
 
 
-@pytest.mark.independent("ray")
+@pytest.mark.slow
 def test_a_run_whose_driver_was_killed_is_resumed(cluster: Any, mar: str, tmp_path: Path) -> None:
     words = (cluster, mar, table(tmp_path / "1.parquet", ROWS), tmp_path / "out")
     running = Running(*words)
@@ -224,7 +198,7 @@ def test_a_run_whose_driver_was_killed_is_resumed(cluster: Any, mar: str, tmp_pa
     assert scored(None, *words[1:], "--resume")["rows_before"] == ROWS  # on one machine it is the same run
 
 
-@pytest.mark.independent("ray")
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
 def test_an_interrupted_run_keeps_whole_parts(cluster, mar, tmp_path, number, code):
     running = Running(cluster, mar, table(tmp_path / "1.parquet", ROWS), tmp_path / "out")
@@ -235,7 +209,7 @@ def test_an_interrupted_run_keeps_whole_parts(cluster, mar, tmp_path, number, co
     assert 50 <= written(tmp_path / "out").num_rows < ROWS
 
 
-@pytest.mark.independent("ray")
+@pytest.mark.slow
 def test_a_part_that_kills_its_actor_is_dead(cluster: Any, mar: str, tmp_path: Path) -> None:
     from marpack.scoring.on_ray.driver import RETRIES
 
@@ -246,7 +220,7 @@ def test_a_part_that_kills_its_actor_is_dead(cluster: Any, mar: str, tmp_path: P
     assert "--resume" in said
 
 
-@pytest.mark.independent("ray")
+@pytest.mark.slow
 def test_too_many_failures_stop_the_run(cluster: Any, mar: str, tmp_path: Path) -> None:
     texts: list[str | None] = ["bad"] * ROWS
     words = (cluster, mar, table(tmp_path / "1.parquet", texts=texts), tmp_path / "out")
@@ -256,6 +230,7 @@ def test_too_many_failures_stop_the_run(cluster: Any, mar: str, tmp_path: Path) 
     assert written(tmp_path / "out").num_rows >= summary["rows"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("further", "said"),
     [
@@ -275,6 +250,7 @@ def test_what_cannot_work_is_said_before_anything_starts(cluster, mar, tmp_path,
     assert not [*tmp_path.glob("out/*")]
 
 
+@pytest.mark.slow
 def test_a_handler_that_cannot_be_loaded_is_told_as_on_one_machine(cluster: Any, make_mar: MakeMar, tmp_path: Path):
     mar, inputs = str(make_mar("import nothing_of_this_name")), table(tmp_path / "1.parquet")
     here, there = (refused(where, mar, inputs, tmp_path / "out", code=4) for where in (None, cluster))
@@ -282,7 +258,7 @@ def test_a_handler_that_cannot_be_loaded_is_told_as_on_one_machine(cluster: Any,
     assert here.splitlines()[0] == there.splitlines()[0]
 
 
-@pytest.mark.independent("ray")
+@pytest.mark.slow
 def test_ray_is_started_here_where_no_address_is_given(mar: str, tmp_path: Path) -> None:
     words = command(None, mar, table(tmp_path / "1.parquet", 100), tmp_path / "out", "--on", "ray", "--actors", "1")
     done = subprocess.run(words, capture_output=True, text=True, timeout=240)
@@ -300,6 +276,7 @@ def connected(cluster: Any) -> Iterator[Any]:
     ray.shutdown()
 
 
+@pytest.mark.slow
 def test_a_scorer_is_mapped_over_a_dataset(connected: Any, mar: str, tmp_path: Path) -> None:
     import ray.data
 
@@ -317,6 +294,7 @@ def test_a_scorer_is_mapped_over_a_dataset(connected: Any, mar: str, tmp_path: P
     assert sorted(answered, key=lambda row: row["id"]) == expected
 
 
+@pytest.mark.slow
 class TestActor:
     """What an actor makes of a node that is not like the driver's; here it is this process."""
 
@@ -362,6 +340,7 @@ class TestActor:
         assert seen.located() == mar
 
 
+@pytest.mark.peer  # it imports Ray
 class TestDriver:
     """What is handed out, and what is made of what comes back."""
 
