@@ -13,12 +13,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BOUNDS = {
-    "modules": 188,
+    "modules": 184,
     "longest function": 60,
     "look-ups": 0,
-    "code lines of marpack": 34_600,
-    "code lines of tests": 44_000,
-    "code lines of tools, templates": 1_670,
+    "code lines of marpack": 34_910,
+    "code lines of tests": 49_100,
+    "code lines of tools, templates": 1_515,
 }
 _LOOK_UP = re.compile(r"\boptions\[[\"']")
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef

@@ -36,7 +36,7 @@ class Option(Struct, frozen=True):
     help: str  # a sentence that makes sense without the option's name
     flags: tuple[str, ...] = ()  # on the command line; empty: the field's name with dashes. An argument has none.
     metavar: str | None = None  # the value in the help; None: by the type
-    parse: Literal["size", "seconds", "percent", "headers", "pairs"] | None = None  # 500M, inf, 10%, NAME=VALUE
+    parse: Literal["size", "seconds", "headers", "pairs"] | None = None  # 500M, inf, NAME=VALUE
     complete: Literal["sources", "members", "templates"] | None = None
     default: str = ""  # the effect without the option, if the field's default does not show it
     group: str = ""  # the heading in the help

@@ -282,12 +282,6 @@ def seconds(text: str | float) -> float:
     return min(_number(text, "a number of seconds above 0", lambda number: number > 0), _MAX_SECONDS)
 
 
-def percent(text: str | float) -> float:
-    """Return the share of a percentage, written as 10 or 10%."""
-    expected = "a percentage from 1% to 1000%"
-    return _number(str(text).removesuffix("%"), expected, lambda number: 1 <= number <= 1000) / 100
-
-
 def _number(text: str | float, expected: str, is_valid: Callable[[float], bool]) -> float:
     with suppress(ValueError):
         if is_valid(number := float(text)):
@@ -325,7 +319,6 @@ def _pairs(_: click.Context, option: click.Parameter, texts: Sequence[str]) -> d
 _NOTATIONS: dict[str, dict[str, Any]] = {  # Any: click's
     "size": {"type": size, "metavar": "SIZE"},
     "seconds": {"type": seconds, "metavar": "SECONDS"},
-    "percent": {"type": percent, "metavar": "N%"},
     "headers": {"type": header, "multiple": True},
     "pairs": {"callback": _pairs, "multiple": True},
 }
