@@ -164,7 +164,12 @@ def command(
 
 def _with_project(options: Any) -> Any:  # Any: a struct
     """Return options without a SOURCE with the project of which the current folder is a subfolder, if there is one."""
-    if getattr(options, "source", "") is not None:
+    source = getattr(options, "source", "")
+    if source is not None:
+        if "://" in source:
+            from marpack.archive.addresses import parse_address
+
+            parse_address(source)  # before an option of the command is missing
         return options
     from msgspec.structs import replace
 

@@ -128,7 +128,7 @@ OCI = "oci://host/team/digits:1.0"
 @pytest.mark.parametrize(
     "words",
     [
-        ("run", OCI, "--data", "x"),
+        ("run", OCI),
         ("run", OCI, "--data", "x", "--trust-url"),
         ("check", OCI),
         ("check", "loud.mar", "--against", OCI, "--data", "x"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from gate.archives import HANDLER, archive, examine, found, project
+from inspection.containers import zipped
 from invoking import invoke
 from isal import isal_zlib
 
@@ -24,6 +25,7 @@ from marpack.serving.loading import AdmissionRules, ProgramsRefusedError
 
 LIBRARY = Path(isal_zlib.__file__).read_bytes()[:2000]
 NATIVE = {"notes.txt": LIBRARY}
+EXPORTED = {"net.bin": zipped({"net/archive_format": b"pt2", "net/models/net.json": b"{}"})}  # a torch.export program
 UNREAD = {"words.pkl": pickle.dumps({"a": 1})[:-1]}
 
 
@@ -41,7 +43,7 @@ def pickles_of(path: Path, **options: Any) -> CheckResult:
     return found(examine(path, choice=select_checks(["pickles"]), **options), "pickles")
 
 
-def test_programs_and_unread_pickles_fail_where_safety_is_required(native: Path, unread: Path) -> None:
+def test_programs_and_unread_pickles_fail_where_safety_is_required(tmp_path: Path, native: Path, unread: Path) -> None:
     trusting = Load(model_dir="", trust_pickle=True)
     assert pickles_of(unread, load=trusting).verdict is Verdict.PASSED
     assert pickles_of(unread, load=trusting, require_safe=True).verdict is Verdict.FAILED
@@ -50,10 +52,11 @@ def test_programs_and_unread_pickles_fail_where_safety_is_required(native: Path,
         ({"require_safe": True}, Verdict.FAILED, Severity.ERROR),
         ({"require_safe": True, "trust_native": True}, Verdict.PASSED, Severity.NOTE),
     ]:
-        checked = pickles_of(native, **options)
-        assert checked.verdict is verdict
-        assert checked.exit_code == ExitCode.SHORT
-        assert [(finding.code, finding.severity) for finding in checked.findings] == [("program", severity)]
+        for path in (native, archive(tmp_path, files=EXPORTED)):
+            checked = pickles_of(path, **options)
+            assert checked.verdict is verdict
+            assert checked.exit_code == ExitCode.SHORT
+            assert [(finding.code, finding.severity) for finding in checked.findings] == [("program", severity)]
 
 
 def test_weights_of_an_unknown_format_are_not_called_safe(make_mar: Callable[..., Path]) -> None:
@@ -82,7 +85,8 @@ def test_check_and_serve_agree(native: Path, unread: Path, tmp_path: Path) -> No
     plain = archive(tmp_path)
     files = {"model.h5": b"\x89HDF\r\n", "b.pkl": pickle.dumps(1)}
     keras = archive(tmp_path / "keras", files=files, weights="model.h5")
-    for path in (native, unread, plain, keras):
+    exported = archive(tmp_path / "exported", files=EXPORTED)
+    for path in (native, unread, plain, keras, exported):
         for trust in (False, True):
             with open_archive(path) as opened:
                 try:
@@ -91,7 +95,7 @@ def test_check_and_serve_agree(native: Path, unread: Path, tmp_path: Path) -> No
                 except ArchiveError:
                     admitted = False
             passed = pickles_of(path, require_safe=True, trust_native=trust).verdict is Verdict.PASSED
-            assert admitted is passed is (path == plain or (trust and path in {native, keras}))
+            assert admitted is passed is (path == plain or (trust and path in {native, keras, exported}))
     with open_archive(native) as opened, pytest.raises(ProgramsRefusedError) as refused:
         AdmissionRules(require_safe=True).check(opened)
     assert (refused.value.code, refused.value.exit_code) == ("program", ExitCode.SHORT)
