@@ -17,6 +17,11 @@ PYTEST = $(BIN)/python -m pytest -n $(JOBS)
 # Tests that share a server or a cluster run one after another in one process: tests/conftest.py divides the tests.
 GROUPED = $(PYTEST) --dist loadscope --no-loadscope-reorder
 
+# Ray's tests run alone and in a process of their own: Ray gives up if the machine is busy, and adopts the processes of
+# other tests.
+RAY := tests/scoring/test_on_ray.py tests/exporting/test_ray_serve_live.py
+EVERY = $(GROUPED) --durations=20 -m "$(1)" $(RAY:%=--ignore=%) && $(BIN)/python -m pytest -m "$(1)" $(RAY)
+
 .PHONY: demo test landing test-all fuzz fuzz-pickles coverage lint types layers tests peer toolkit format bench soak release-check docs reference snapshots pictures clean
 
 demo: $(VENV)/.runtime
@@ -43,10 +48,10 @@ tests: $(VENV)/.dev
 
 # What every change of the main branch needs.
 landing: $(VENV)/.dev peer
-	$(GROUPED) -m "not slow" $(TESTS)
+	$(call EVERY,not slow)
 
 test-all: $(VENV)/.dev peer
-	$(GROUPED) -m "" $(TESTS)
+	$(call EVERY,)
 
 # Bytes from elsewhere, changed at random: so many of each of five kinds. FUZZ=200 make fuzz: fewer.
 fuzz: $(VENV)/.dev
@@ -60,7 +65,8 @@ fuzz-pickles: $(VENV)/.dev
 # Every test, each worker traced: it takes half as long again.
 coverage: $(VENV)/.dev peer
 	$(BIN)/coverage erase
-	$(GROUPED) -m "" --cov --cov-report= $(TESTS)
+	$(GROUPED) -m "" --cov --cov-report= $(RAY:%=--ignore=%)
+	$(BIN)/python -m pytest -m "" --cov --cov-append --cov-report= $(RAY)
 	$(BIN)/coverage report
 
 # A real TorchServe, in a venv of its own, if there is Java. Without it, the tests that compare with it are skipped.

@@ -20,12 +20,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of commands would ea
 
 MakeMar = Callable[..., Path]
 _PIECE = 25  # tests of a module that one process runs after another
-# Module → what it shares with others.
-_SHARED = {
-    "tests/conformance/test_live.py": "TorchServe",
-    "tests/exporting/test_ray_serve_live.py": "Ray",
-    "tests/scoring/test_on_ray.py": "Ray",
-}
+_WHOLE = {"tests/conformance/test_live.py"}  # modules that share one server
 
 
 # The same examples in every run: what a search finds belongs into the test as an @example. HYPOTHESIS_PROFILE=search
@@ -52,7 +47,7 @@ def pytest_configure() -> None:
 
 
 class _PieceScheduling(LoadScopeScheduling):
-    """Gives a process a piece of a module at a time, and all modules that share a server or a cluster as one piece."""
+    """Gives a process a piece of a module at a time, and a module that shares one server as a whole."""
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
         super().__init__(config, log)
@@ -63,7 +58,8 @@ class _PieceScheduling(LoadScopeScheduling):
         if nodeid not in self._pieces:
             module = nodeid.partition("::")[0]
             self._counts[module] += 1
-            self._pieces[nodeid] = _SHARED.get(module, f"{module} {self._counts[module] // _PIECE}")
+            piece = 0 if module in _WHOLE else self._counts[module] // _PIECE
+            self._pieces[nodeid] = f"{module} {piece}"
         return self._pieces[nodeid]
 
 
@@ -73,11 +69,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with what takes long: first the tests that share a server or a cluster, then the other marked ones."""
+    """Start with what takes long: first the tests that share a server, then the other marked ones."""
 
     def order(item: pytest.Item) -> int:
         is_long = any(item.get_closest_marker(name) for name in ("slow", "peer"))
-        return 0 if item.nodeid.partition("::")[0] in _SHARED else 1 if is_long else 2
+        return 0 if item.nodeid.partition("::")[0] in _WHOLE else 1 if is_long else 2
 
     items.sort(key=order)
 

@@ -1,4 +1,4 @@
-"""One Ray cluster for all tests that need one, which conftest.py lets run in one process; a plugin of it."""
+"""One Ray cluster for all tests that need one; a plugin of conftest.py."""
 
 import gc
 import os

@@ -118,7 +118,7 @@ def expected(archive: Path) -> str:
     return answer_here(archive, SAMPLE)
 
 
-@pytest.mark.peer
+@slow
 def test_the_image_with_its_own_archive(image: Path, expected: str):
     with container(image, folders=str(image / "opt" / "model")) as address:
         assert ask(f"{address}/predictions/digits", SAMPLE.read_bytes(), "image/png") == expected

@@ -28,7 +28,9 @@ def accepting(path: Path) -> set[str]:
     with suppress(ArchiveError), open_archive(path) as archive:
         AdmissionRules(require_safe=True).check(archive)
         found.add("serve")
-    if examine(path, choice=select_checks(["pickles"])).verdict is not GateVerdict.REFUSED:
+    report = examine(path, choice=select_checks(["pickles"]))
+    noted = {finding.code for check in report.checks for finding in check.findings}
+    if report.verdict is not GateVerdict.REFUSED and "program" not in noted:  # a program is the author's code
         found.add("check")
     return found
 

@@ -154,7 +154,7 @@ def kill_node(cluster: Any) -> None:
 @pytest.mark.parametrize(
     ("kill", "lost"),
     [
-        pytest.param(kill_actor, 0, marks=pytest.mark.peer),
+        pytest.param(kill_actor, 0, marks=pytest.mark.slow),
         pytest.param(kill_worker, 1, marks=pytest.mark.slow),
         pytest.param(kill_node, 0, marks=pytest.mark.slow),
     ],
