@@ -16,7 +16,7 @@ BOUNDS = {
     "modules": 184,
     "longest function": 60,
     "look-ups": 0,
-    "code lines of marpack": 34_910,
+    "code lines of marpack": 34_920,
     "code lines of tests": 49_100,
     "code lines of tools, templates": 1_515,
 }

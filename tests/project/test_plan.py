@@ -280,9 +280,10 @@ def test_builds_of_one_target_at_once_all_end_whole(
     processes = [start(loop, tmp_path / "printed", output, sources / "digits.pt", form) for _ in range(3)]
     for process in processes:
         process.join(60)
-    if form is not Format.NO_ARCHIVE:  # of builds of one folder, some may fail
-        assert [process.exitcode for process in processes] == [0, 0, 0]
-        assert listing(output.parent) == [output.name]
+    codes = [process.exitcode for process in processes]
+    assert 0 in codes
+    assert form is Format.NO_ARCHIVE or codes == [0, 0, 0]  # of builds of one folder, some may fail
+    assert listing(output.parent) == [output.name]
     assert contents(output)["w.pt"] == (sources / "digits.pt").read_bytes()
     assert len(contents(output)) == 4
 
