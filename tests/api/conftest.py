@@ -5,7 +5,7 @@ from marpack.runner.client import Worker
 from marpack.runner.process import Zygote
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def _forked_workers() -> object:
     """Fork workers from a process that has marpack imported, but not torch, which no handler here needs."""
     with pytest.MonkeyPatch.context() as patch:

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -281,7 +282,7 @@ def far(monkeypatch: pytest.MonkeyPatch) -> Iterator[Far]:
         MemoryFileSystem().pipe(f"/{path.name}", path.read_bytes())
         return f"memory://{path.name}", opened
 
-    monkeypatch.setattr("marpack.archive.remote.open_remote", noted)
+    monkeypatch.setattr(sys.modules[open_remote.__module__], "open_remote", noted)
     yield put
     MemoryFileSystem.store.clear()
 
