@@ -85,7 +85,7 @@ class TreeState(Struct, frozen=True, kw_only=True):
     folder: str  # beside the stamp
     tree: dict[str, FileState | None]  # everything in the folder, by its name; None: a folder
     findings: tuple[Finding, ...] = ()  # of reading the archive, which a cached one is not read for again
-    fetched: bool = False  # a file that nobody holds after it was returned
+    fetched: bool = False  # a file, which its users do not lock
     format: int = _FORMAT
 
     @property
@@ -108,7 +108,7 @@ class Cached(Struct, frozen=True):
 
 
 class Cache:
-    """The folder of extracted archives and fetched files; what it returns is safe from eviction until `close`."""
+    """The folder of extracted archives and fetched files; the entries that it returns stay until `close`."""
 
     def __init__(self, root: Path | None = None, *, limit: int = DEFAULT_LIMIT, bar: Bar = no_progress) -> None:
         """Take the folder, made when first needed, its maximum size in bytes, and a progress bar."""
@@ -174,7 +174,7 @@ class Cache:
         return cached
 
     def release(self) -> None:
-        """Release what was returned last."""
+        """Release the entry that was returned last."""
         os.close(self._held.pop())
 
     def close(self) -> None:
@@ -304,7 +304,7 @@ def _open_folder(root: Path) -> Path | None:
 
 def _remove(folder: Path, stamp: Path | None = None) -> bool:
     try:
-        with (folder / "lock").open("r+b") as lock:  # NFS locks only what is writable
+        with (folder / "lock").open("r+b") as lock:  # NFS locks only files that are open for writing
             flock(lock, LOCK_EX | LOCK_NB)
             if stamp:
                 stamp.unlink(missing_ok=True)
